@@ -1,0 +1,204 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "module.h"
+#include "plimsoll/allocator/by_address.h"
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/uncached.h"
+#include "plimsoll/driver/simulated.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace plimsoll::python {
+namespace {
+
+// An allocator of either kind, used by address.
+class Engine {
+ public:
+  Engine(std::unique_ptr<Allocator> made, NativeAllocator* as_native)
+      : allocator(std::move(made)), native(as_native), by_address(*allocator) {}
+
+  static std::unique_ptr<Engine> make_native(SimulatedDriver& driver, const std::string& conf,
+                                             const std::string& version, int device) {
+    const TorchVersion parsed = TorchVersion::parse(version);
+    auto made = std::make_unique<NativeAllocator>(driver, AllocatorConfig::parse(conf, parsed),
+                                                  parsed, device);
+    NativeAllocator* const as_native = made.get();
+    return std::make_unique<Engine>(std::move(made), as_native);
+  }
+  static std::unique_ptr<Engine> make_uncached(SimulatedDriver& driver, int device) {
+    return std::make_unique<Engine>(std::make_unique<UncachedAllocator>(driver, device), nullptr);
+  }
+
+  NativeAllocator& rules() {
+    if (native == nullptr) throw nb::value_error("this allocator has no private pools");
+    return *native;
+  }
+
+  std::unique_ptr<Allocator> allocator;
+  NativeAllocator* native;
+  ByAddress by_address;
+};
+
+nb::tuple event_tuple(const TraceEvent& event) {
+  return nb::make_tuple(std::string(to_string(event.action)), event.address, event.size,
+                        event.stream, event.pool.first, event.pool.second, event.time_us,
+                        event.context);
+}
+
+}  // namespace
+
+void bind_allocator(nb::module_& module) {
+  nb::exception<ConfigError>(module, "ConfigError", PyExc_ValueError);
+  nb::exception<UnknownAddress>(module, "UnknownAddress", PyExc_ValueError);
+  nb::exception<DriverError>(module, "DriverError", PyExc_RuntimeError);
+  nb::exception<OutOfMemory>(module, "OutOfMemory", PyExc_RuntimeError);
+
+  nb::class_<AllocatorConfig>(module, "AllocatorConfig")
+      .def_static(
+          "parse",
+          [](const std::string& text, const std::string& version) {
+            return AllocatorConfig::parse(text, TorchVersion::parse(version));
+          },
+          "text"_a, "version"_a)
+      .def_ro("text", &AllocatorConfig::text)
+      .def_prop_ro("max_split_size",
+                   [](const AllocatorConfig& config) -> std::optional<Bytes> {
+                     if (config.max_split_size == AllocatorConfig::kUnlimited) return std::nullopt;
+                     return config.max_split_size;
+                   })
+      .def_ro("max_non_split_rounding", &AllocatorConfig::max_non_split_rounding)
+      .def_ro("large_segment_size", &AllocatorConfig::large_segment_size)
+      .def_ro("garbage_collection_threshold", &AllocatorConfig::garbage_collection_threshold)
+      .def_ro("per_process_memory_fraction", &AllocatorConfig::per_process_memory_fraction)
+      .def_ro("expandable_segments", &AllocatorConfig::expandable_segments)
+      .def_prop_ro("roundup_power2_divisions",
+                   [](const AllocatorConfig& config) {
+                     return std::vector<Bytes>(config.roundup_power2_divisions.begin(),
+                                               config.roundup_power2_divisions.end());
+                   })
+      .def_ro("without_effect", &AllocatorConfig::without_effect)
+      .def("round_request", &AllocatorConfig::round_request, "size"_a)
+      .def("segment_size", &AllocatorConfig::segment_size, "rounded"_a);
+
+  nb::class_<Engine>(module, "Engine")
+      .def_static("native", &Engine::make_native, "driver"_a, "conf"_a, "version"_a, "device"_a,
+                  nb::keep_alive<0, 1>())
+      .def_static("uncached", &Engine::make_uncached, "driver"_a, "device"_a,
+                  nb::keep_alive<0, 1>())
+      .def(
+          "malloc",
+          [](Engine& engine, Bytes size, StreamId stream) {
+            return engine.by_address.malloc(size, stream);
+          },
+          "size"_a, "stream"_a)
+      .def(
+          "free", [](Engine& engine, Address address) { engine.by_address.free(address); },
+          "address"_a)
+      .def(
+          "record_stream",
+          [](Engine& engine, Address address, StreamId stream) {
+            engine.allocator->record_stream(engine.by_address.block(address), stream);
+          },
+          "address"_a, "stream"_a)
+      .def(
+          "block_size",
+          [](const Engine& engine, Address address) {
+            return engine.by_address.block(address)->size;
+          },
+          "address"_a)
+      .def(
+          "empty_cache",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
+            engine.allocator->empty_cache({first, second});
+          },
+          "first"_a = 0, "second"_a = 0)
+      .def("poll", [](Engine& engine) { engine.allocator->poll(); })
+      .def(
+          "begin_allocate_to_pool",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second,
+             std::optional<StreamId> stream) {
+            engine.allocator->begin_allocate_to_pool({first, second}, stream);
+          },
+          "first"_a, "second"_a, "stream"_a.none())
+      .def(
+          "end_allocate_to_pool",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
+            engine.allocator->end_allocate_to_pool({first, second});
+          },
+          "first"_a, "second"_a)
+      .def(
+          "release_pool",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
+            engine.allocator->release_pool({first, second});
+          },
+          "first"_a, "second"_a)
+      .def(
+          "set_use_on_oom",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second, bool use) {
+            engine.rules().set_use_on_oom({first, second}, use);
+          },
+          "first"_a, "second"_a, "use"_a)
+      .def(
+          "set_no_split",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
+            engine.rules().set_no_split({first, second});
+          },
+          "first"_a, "second"_a)
+      .def_prop_rw(
+          "limit", [](const Engine& engine) { return engine.allocator->limit(); },
+          [](Engine& engine, std::optional<Bytes> limit) { engine.allocator->set_limit(limit); },
+          nb::for_setter(nb::arg("limit").none()))
+      .def("statistics",
+           [](const Engine& engine) {
+             nb::dict result;
+             for (const auto& [name, value] : engine.allocator->statistics().flatten()) {
+               result[name.c_str()] = value;
+             }
+             return result;
+           },
+           nb::sig("def statistics(self) -> dict[str, int]"))
+      .def("reset_peak_statistics",
+           [](Engine& engine) { engine.allocator->reset_peak_statistics(); })
+      .def("reset_accumulated_statistics",
+           [](Engine& engine) { engine.allocator->reset_accumulated_statistics(); })
+      .def("segments", [](const Engine& engine) { return engine.allocator->segments(); })
+      .def("check_invariants",
+           [](const Engine& engine) { engine.allocator->check_invariants(); })
+      .def(
+          "record_history",
+          [](Engine& engine, std::size_t max_entries) {
+            engine.allocator->history().record_up_to(max_entries);
+          },
+          "max_entries"_a)
+      .def("history",
+           [](const Engine& engine) {
+             nb::list events;
+             const History& history = engine.allocator->history();
+             for (std::size_t i = 0; i < history.size(); ++i) {
+               events.append(event_tuple(history[i]));
+             }
+             return events;
+           },
+           nb::sig("def history(self) -> "
+                   "list[tuple[str, int, int, int, int, int, int, int]]"))
+      .def_prop_ro("history_dropped",
+                   [](const Engine& engine) { return engine.allocator->history().dropped(); })
+      .def(
+          "set_context",
+          [](Engine& engine, std::uint32_t context) { engine.allocator->set_context(context); },
+          "context"_a)
+      .def("note_snapshot", [](Engine& engine) { engine.allocator->note_snapshot(); });
+}
+
+}  // namespace plimsoll::python

@@ -1,0 +1,9 @@
+#include "module.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The engine of plimsoll: drivers, allocators, traces and replay, in C++.";
+  plimsoll::python::bind_driver(module);
+  plimsoll::python::bind_trace(module);
+  plimsoll::python::bind_allocator(module);
+  plimsoll::python::bind_replay(module);
+}

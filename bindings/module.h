@@ -1,0 +1,13 @@
+// The Python module's parts. Bindings convert types and nothing else.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace plimsoll::python {
+
+void bind_driver(nanobind::module_& module);
+void bind_trace(nanobind::module_& module);
+void bind_allocator(nanobind::module_& module);
+void bind_replay(nanobind::module_& module);
+
+}  // namespace plimsoll::python

@@ -1,0 +1,206 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "arrays.h"
+#include "module.h"
+#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/uncached.h"
+#include "plimsoll/replay/limit.h"
+#include "plimsoll/replay/replayer.h"
+#include "plimsoll/replay/start_state.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace plimsoll::python {
+namespace {
+
+// Host memory only matters to the wddm model, which a replay does not use.
+constexpr Bytes kHostMemory = Bytes{1} << 46;
+
+struct Columns {
+  Column<std::uint8_t> action;
+  Column<Address> address;
+  Column<Bytes> size;
+  Column<StreamId> stream;
+  Column<std::uint64_t> pool_first;
+  Column<std::uint64_t> pool_second;
+
+  [[nodiscard]] EventSpan span() const {
+    const EventSpan events{as_span(action), as_span(address),    as_span(size),
+                           as_span(stream), as_span(pool_first), as_span(pool_second)};
+    for (const std::size_t count :
+         {events.address.size(), events.size.size(), events.stream.size(),
+          events.pool_first.size(), events.pool_second.size()}) {
+      if (count != events.count()) throw nb::value_error("the columns differ in length");
+    }
+    for (const std::uint8_t code : events.action) {
+      if (code >= kActionCount) throw nb::value_error("a column holds an unknown action");
+    }
+    return events;
+  }
+};
+
+// One replay: a simulated GPU, an allocator on it, and the events fed so far.
+class Replay {
+ public:
+  Replay(const std::string& allocator, const std::string& conf, const std::string& version,
+         std::optional<Bytes> limit, Bytes gpu_memory, bool compare, const std::string& completion,
+         std::optional<std::vector<std::uint64_t>> emptied, std::size_t device)
+      : host_(kHostMemory), driver_(host_, gpu_memory), emptied_(std::move(emptied)) {
+    NativeAllocator* native = nullptr;
+    if (allocator == "uncached") {
+      allocator_ = std::make_unique<UncachedAllocator>(driver_, static_cast<int>(device));
+    } else {
+      const TorchVersion parsed = TorchVersion::parse(version);
+      auto made = std::make_unique<NativeAllocator>(
+          driver_, AllocatorConfig::parse(conf, parsed), parsed, static_cast<int>(device));
+      native = made.get();
+      allocator_ = std::move(made);
+    }
+    if (limit) allocator_->set_limit(limit);
+    ReplayOptions options;
+    options.compare = compare;
+    options.completion = completion == "late"      ? Completion::late
+                         : completion == "at_once" ? Completion::at_once
+                                                   : Completion::recorded;
+    if (emptied_) options.emptied = &*emptied_;
+    replayer_ = std::make_unique<Replayer>(*allocator_, driver_, native, options);
+  }
+
+  void restore(const std::vector<SegmentInfo>& segments) { replayer_->restore(segments); }
+
+  void feed(const Columns& columns) {
+    const EventSpan events = columns.span();
+    const nb::gil_scoped_release released;
+    timed([&] { replayer_->feed(events); });
+  }
+  void finish() {
+    timed([&] { replayer_->finish(); });
+  }
+
+  [[nodiscard]] const Replayer& replayer() const { return *replayer_; }
+  [[nodiscard]] const Allocator& allocator() const { return *allocator_; }
+  [[nodiscard]] double engine_seconds() const { return engine_seconds_; }
+  [[nodiscard]] double driver_seconds() const { return driver_.driver_seconds(); }
+
+ private:
+  template <typename Function>
+  void timed(Function function) {
+    const auto start = std::chrono::steady_clock::now();
+    function();
+    engine_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  SimulatedHost host_;
+  SimulatedDriver driver_;
+  std::optional<std::vector<std::uint64_t>> emptied_;
+  std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<Replayer> replayer_;
+  double engine_seconds_ = 0;
+};
+
+nb::object event_or_none(const std::optional<TraceEvent>& event) {
+  if (!event) return nb::none();
+  return nb::make_tuple(std::string(to_string(event->action)), event->address, event->size);
+}
+
+nb::object difference(const Replay& replay) {
+  const auto& difference = replay.replayer().first_difference();
+  if (!difference) return nb::none();
+  return nb::make_tuple(difference->event, event_or_none(difference->recorded),
+                        event_or_none(difference->replayed));
+}
+
+AllocatorConfig config_of(const std::string& conf, const std::string& version) {
+  return AllocatorConfig::parse(conf, TorchVersion::parse(version));
+}
+
+}  // namespace
+
+void bind_replay(nb::module_& module) {
+  nb::exception<ReplayError>(module, "ReplayError", PyExc_ValueError);
+
+  nb::class_<Columns>(module, "Columns")
+      .def(nb::init<Column<std::uint8_t>, Column<Address>, Column<Bytes>, Column<StreamId>,
+                    Column<std::uint64_t>, Column<std::uint64_t>>(),
+           "action"_a, "address"_a, "size"_a, "stream"_a, "pool_first"_a, "pool_second"_a,
+           nb::sig("def __init__(self, action: numpy.ndarray, address: numpy.ndarray, "
+                   "size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, "
+                   "pool_second: numpy.ndarray) -> None"));
+
+  nb::class_<Replay>(module, "Replay")
+      .def(nb::init<const std::string&, const std::string&, const std::string&,
+                    std::optional<Bytes>, Bytes, bool, const std::string&,
+                    std::optional<std::vector<std::uint64_t>>, std::size_t>(),
+           "allocator"_a, "conf"_a, "version"_a, "limit"_a.none(), "gpu_memory"_a, "compare"_a,
+           "completion"_a, "emptied"_a.none(), "device"_a)
+      .def("restore", &Replay::restore, "segments"_a)
+      .def("feed", &Replay::feed, "columns"_a)
+      .def("finish", &Replay::finish)
+      .def_prop_ro("events", [](const Replay& replay) { return replay.replayer().events(); })
+      .def_prop_ro("stopped", [](const Replay& replay) { return replay.replayer().stopped(); })
+      .def_prop_ro("first_oom", [](const Replay& replay) { return replay.replayer().first_oom(); })
+      .def_prop_ro("oom_message",
+                   [](const Replay& replay) { return replay.replayer().oom_message(); })
+      .def_prop_ro("avoided_ooms",
+                   [](const Replay& replay) { return replay.replayer().avoided_ooms(); })
+      .def_prop_ro("had_pending_frees",
+                   [](const Replay& replay) { return replay.replayer().had_pending_frees(); })
+      .def_prop_ro("emptied", [](const Replay& replay) { return replay.replayer().emptied(); })
+      .def_prop_ro("first_difference", &difference,
+                   nb::sig("def first_difference(self) -> tuple[int, tuple[str, int, int] | None, "
+                           "tuple[str, int, int] | None] | None"))
+      .def_prop_ro("engine_seconds", &Replay::engine_seconds)
+      .def_prop_ro("driver_seconds", &Replay::driver_seconds)
+      .def("statistics",
+           [](const Replay& replay) {
+             nb::dict result;
+             for (const auto& [name, value] : replay.allocator().statistics().flatten()) {
+               result[name.c_str()] = value;
+             }
+             return result;
+           },
+           nb::sig("def statistics(self) -> dict[str, int]"))
+      .def("segments", [](const Replay& replay) { return replay.allocator().segments(); });
+
+  nb::class_<LimitEvidence>(module, "LimitEvidence")
+      .def(
+          "__init__",
+          [](LimitEvidence* self, const std::string& conf, const std::string& version,
+             Bytes reserved_at_start) {
+            new (self) LimitEvidence(config_of(conf, version), reserved_at_start);
+          },
+          "conf"_a, "version"_a, "reserved_at_start"_a)
+      .def(
+          "feed",
+          [](LimitEvidence& evidence, const Columns& columns) { evidence.feed(columns.span()); },
+          "columns"_a)
+      .def_prop_ro("limit", &LimitEvidence::limit);
+
+  module.def(
+      "starts_from_nothing",
+      [](const Columns& columns, const std::vector<SegmentInfo>& segments) {
+        return starts_from_nothing(columns.span(), segments);
+      },
+      "columns"_a, "segments"_a);
+  module.def(
+      "reconstruct_start",
+      [](const Columns& columns, const std::vector<SegmentInfo>& segments, const std::string& conf,
+         const std::string& version) {
+        return reconstruct_start(columns.span(), segments, config_of(conf, version));
+      },
+      "columns"_a, "segments"_a, "conf"_a, "version"_a);
+}
+
+}  // namespace plimsoll::python

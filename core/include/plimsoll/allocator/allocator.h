@@ -1,0 +1,120 @@
+// The contract of an allocator on one device, whatever its policy.
+//
+// Blocks that are alive never overlap. A block belongs to the stream it was asked for on: after
+// `free` it may serve that stream at once, and any other only when the work queued on it before
+// `free`, on every stream that `record_stream` named, is complete. A request that fails throws
+// OutOfMemory and leaves the allocator as it was, but for cached memory returned to the driver,
+// counters and history. An allocator is not thread-safe; its owner serializes calls.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plimsoll/allocator/block.h"
+#include "plimsoll/driver/driver.h"
+#include "plimsoll/trace/history.h"
+#include "plimsoll/trace/snapshot.h"
+#include "plimsoll/trace/statistics.h"
+
+namespace plimsoll {
+
+// What was asked, what was free and who holds the rest, at the moment a request failed.
+struct OutOfMemoryReport {
+  int device = 0;
+  Bytes requested = 0;           // as the program asked
+  Bytes tried = 0;               // what the driver was asked for, or would have been
+  Bytes device_total = 0;
+  Bytes device_free = 0;
+  std::optional<Bytes> limit;    // the most this process may reserve
+  Bytes allocated = 0;
+  Bytes reserved = 0;
+  Bytes free_in_private_pools = 0;
+};
+
+class OutOfMemory : public std::runtime_error {
+ public:
+  explicit OutOfMemory(const OutOfMemoryReport& report);
+  [[nodiscard]] const OutOfMemoryReport& report() const { return report_; }
+
+ private:
+  OutOfMemoryReport report_;
+};
+
+// A driver call that may not fail did: the message names the call and its status.
+class DriverError : public std::runtime_error {
+ public:
+  DriverError(const char* call, Status status);
+};
+
+class Allocator {
+ public:
+  explicit Allocator(Driver& driver, int device = 0) : driver_(driver), device_(device) {}
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+  virtual ~Allocator() = default;
+
+  // `size` > 0 bytes for work on `stream`. Throws OutOfMemory.
+  virtual Block* malloc(Bytes size, StreamId stream) = 0;
+  virtual void free(Block* block) = 0;
+  // The block is used on `stream` as well, from now until it is freed.
+  virtual void record_stream(Block* block, StreamId stream) = 0;
+  // Waits for pending frees and returns to the driver what is free of one pool; {0, 0} stands for
+  // the default pool and all released pools.
+  virtual void empty_cache(PoolId pool = {}) = 0;
+
+  // Completes the frees whose waiting is over; `malloc` does so by itself.
+  virtual void poll() = 0;
+
+  // Requests go to a private pool between begin and end, if they are on `stream` (any, if none).
+  // As inside a graph capture, no event is queried meanwhile. The pool is created when it is new;
+  // each begin counts one use, which `release_pool` takes back; at 0 the pool may be emptied.
+  virtual void begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) = 0;
+  virtual void end_allocate_to_pool(PoolId pool) = 0;
+  virtual void release_pool(PoolId pool) = 0;
+
+  // The most that may be reserved; nothing means no limit but the device.
+  virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
+  [[nodiscard]] std::optional<Bytes> limit() const { return limit_; }
+
+  [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
+  // Throws std::logic_error that names the first invariant that does not hold. O(blocks).
+  virtual void check_invariants() const = 0;
+
+  [[nodiscard]] const Statistics& statistics() const { return statistics_; }
+  void reset_peak_statistics() { statistics_.reset_peak(); }
+  void reset_accumulated_statistics() { statistics_.reset_accumulated(); }
+
+  [[nodiscard]] History& history() { return history_; }
+  [[nodiscard]] const History& history() const { return history_; }
+  // The caller's number for the call stack of what follows; stored with blocks and events.
+  void set_context(std::uint32_t context) { context_ = context; }
+  // Notes in the history that the program took a snapshot.
+  void note_snapshot();
+
+  [[nodiscard]] Driver& driver() const { return driver_; }
+  [[nodiscard]] int device() const { return device_; }
+
+ protected:
+  // `context` is used where the caller gave none for this call.
+  void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
+            std::uint32_t context = 0) {
+    if (history_.is_recording()) {
+      history_.add({action, address, size, stream, pool, driver_.now_us(),
+                    context_ != 0 ? context_ : context});
+    }
+  }
+  [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
+                         Bytes free_in_private_pools);
+
+  Driver& driver_;
+  int device_;
+  std::optional<Bytes> limit_;
+  Statistics statistics_;
+  History history_;
+  std::uint32_t context_ = 0;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,77 @@
+// The free blocks of one stream, ordered by (size, address), with best fit in near constant time.
+//
+// Sizes fall into bins, sixteen to a power of two, so that a bitmap finds the next filled bin. Each
+// bin is a treap threaded through the blocks themselves: nothing is allocated, and the order
+// within a bin is exact. The treap's priorities are a hash of the address, which makes its shape,
+// and so its speed, independent of the order of insertion.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "plimsoll/allocator/block.h"
+
+namespace plimsoll {
+
+class BestFitIndex {
+ public:
+  void insert(Block* block);
+  void erase(Block* block);
+
+  // The first block of at least `size` bytes; null if there is none.
+  [[nodiscard]] Block* lower_bound(Bytes size) const;
+  [[nodiscard]] Block* next(const Block* block) const;
+  [[nodiscard]] Block* previous(const Block* block) const;
+  [[nodiscard]] Block* last() const;
+  [[nodiscard]] std::size_t count() const { return count_; }
+
+  // Calls function(Block*) in ascending order. The function must not change the index.
+  template <typename Function>
+  void for_each(Function function) const {
+    for (std::size_t bin = next_filled(0); bin < kBins; bin = next_filled(bin + 1)) {
+      visit(bins_[bin], function);
+    }
+  }
+
+ private:
+  static constexpr int kSubBits = 4;
+  static constexpr std::size_t kBins = std::size_t{64 - kSubBits} << kSubBits;
+  static constexpr std::size_t kWords = kBins / 64;
+
+  [[nodiscard]] static std::size_t bin_of(Bytes size) {
+    if (size < (Bytes{1} << kSubBits)) return 0;
+    const int exponent = static_cast<int>(std::bit_width(size)) - 1;
+    const auto mantissa = static_cast<std::size_t>(size >> (exponent - kSubBits)) &
+                          ((std::size_t{1} << kSubBits) - 1);
+    return (static_cast<std::size_t>(exponent - kSubBits) << kSubBits) + mantissa;
+  }
+
+  // The first filled bin at or after `bin`; kBins if there is none.
+  [[nodiscard]] std::size_t next_filled(std::size_t bin) const {
+    std::size_t word = bin / 64;
+    if (word >= kWords) return kBins;
+    std::uint64_t bits = filled_[word] & (~std::uint64_t{0} << (bin % 64));
+    while (bits == 0) {
+      if (++word == kWords) return kBins;
+      bits = filled_[word];
+    }
+    return word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+  }
+  [[nodiscard]] std::size_t previous_filled(std::size_t bin) const;  // strictly before `bin`
+
+  template <typename Function>
+  static void visit(Block* root, Function& function) {
+    if (root == nullptr) return;
+    visit(root->left, function);
+    function(root);
+    visit(root->right, function);
+  }
+
+  std::array<Block*, kBins> bins_{};
+  std::array<std::uint64_t, kWords> filled_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace plimsoll

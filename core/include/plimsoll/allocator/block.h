@@ -1,0 +1,42 @@
+// A block: a piece of a segment that is either lent to the program or free.
+//
+// The blocks of a segment form a list in address order without gaps:
+// next->address == address + size, and two free neighbours of the same kind are always merged.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plimsoll/units.h"
+
+namespace plimsoll {
+
+struct Pool;
+class ExpandableSegment;
+
+struct Block {
+  Address address = 0;
+  Bytes size = 0;
+  Bytes requested = 0;  // what the program asked for, the last time it got this block
+  StreamId stream = 0;  // on which it may be reused without waiting
+  Pool* pool = nullptr;
+  Block* previous = nullptr;  // neighbours in the segment
+  Block* next = nullptr;
+  Block* left = nullptr;  // subtrees in the BestFitIndex that holds the block while it is free
+  Block* right = nullptr;
+  ExpandableSegment* expandable = nullptr;  // the segment it lies in, if that one can grow
+  std::vector<StreamId> stream_uses;        // other streams that used it since it was allocated
+  std::uint64_t age_base = 0;               // the pool's search count when the block became free
+  std::uint32_t pending_events = 0;         // of other streams, between free and reuse
+  std::uint32_t context = 0;                // history's number for the stack of the last request
+  std::uint32_t segment_context = 0;        // likewise, for the stack that made the segment
+  bool allocated = false;
+  bool mapped = true;  // false: address space of an expandable segment without memory
+
+  [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }
+  [[nodiscard]] bool is_active() const {
+    return allocated || pending_events > 0 || !stream_uses.empty();
+  }
+};
+
+}  // namespace plimsoll

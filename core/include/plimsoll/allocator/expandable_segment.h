@@ -1,0 +1,44 @@
+// A segment that grows in place: address space for more than the whole device, of which pages are
+// given memory when they are needed and lose it when they are free.
+#pragma once
+
+#include <vector>
+
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+class ExpandableSegment {
+ public:
+  // Reserves 9/8 of `device_memory`, in pages of `page_size`. Throws DriverError.
+  ExpandableSegment(Driver& driver, StreamId stream, Bytes device_memory, Bytes page_size);
+  ExpandableSegment(const ExpandableSegment&) = delete;
+  ExpandableSegment& operator=(const ExpandableSegment&) = delete;
+  ~ExpandableSegment();
+
+  // Maps the pages from `address`, a page's start, that cover `size` bytes; returns the bytes
+  // mapped, or 0 if the device has no memory for all of them (then none are).
+  [[nodiscard]] Bytes map(Address address, Bytes size);
+
+  struct Range {
+    Address address = 0;
+    Bytes size = 0;
+  };
+  // Unmaps the pages that lie wholly in the range, after the segment's stream is idle.
+  Range unmap(Address address, Bytes size);
+
+  [[nodiscard]] Address address() const { return address_; }
+  [[nodiscard]] Bytes size() const { return page_size_ * pages_; }
+
+ private:
+  void unmap_pages(std::size_t begin, std::size_t end);
+
+  Driver& driver_;
+  StreamId stream_;
+  Bytes page_size_;
+  std::size_t pages_;
+  Address address_ = 0;
+  std::vector<Handle> handles_;  // a page each; 0 where nothing is mapped
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,144 @@
+// PyTorch's caching allocator, rule by rule: the same requests get the same blocks, segments,
+// statistics and history as from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.9 to 2.13.
+//
+// A request is rounded up, sought by best fit among the free blocks of its pool and stream, and
+// split off what it finds. When nothing fits, memory comes from the driver, by the segment; when
+// the driver or the limit refuses, cached memory goes back to the driver, first a little, then all
+// of it, before the request fails.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/expandable_segment.h"
+#include "plimsoll/allocator/object_pool.h"
+#include "plimsoll/allocator/pool.h"
+#include "plimsoll/driver/simulated.h"
+
+namespace plimsoll {
+
+class NativeAllocator final : public Allocator {
+ public:
+  NativeAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
+                  int device = 0);
+  ~NativeAllocator() override;
+
+  Block* malloc(Bytes size, StreamId stream) override;
+  void free(Block* block) override;
+  void record_stream(Block* block, StreamId stream) override;
+  void empty_cache(PoolId pool = {}) override;
+  void poll() override;
+
+  void begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) override;
+  void end_allocate_to_pool(PoolId pool) override;
+  void release_pool(PoolId pool) override;
+  // Requests outside the pool may take its free blocks when the driver refuses.
+  void set_use_on_oom(PoolId pool, bool use);
+  // Blocks of the pool are never split.
+  void set_no_split(PoolId pool);
+
+  [[nodiscard]] std::vector<SegmentInfo> segments() const override;
+  void check_invariants() const override;
+
+  // A configuration for what follows, as torch.cuda.memory._set_allocator_settings.
+  void configure(const AllocatorConfig& config);
+  [[nodiscard]] const AllocatorConfig& config() const { return config_; }
+  [[nodiscard]] TorchVersion version() const { return version_; }
+
+  // What a malloc of this size would come to now; nothing is changed.
+  enum class Outlook : std::uint8_t {
+    cached,    // a free block serves it
+    grows,     // the driver is asked, and has the memory
+    collects,  // likewise, but garbage goes back to the driver first
+    refused,   // the driver or the limit refuses at first, so cached memory goes back
+  };
+  [[nodiscard]] Outlook outlook(Bytes size, StreamId stream);
+
+  // Puts segments, ascending by address, and their blocks in place without asking for any decision,
+  // to begin from a recorded state; the allocator must be empty. The blocks of a segment must tile
+  // it. The driver is fed the addresses. Returns the active blocks, in address order. Throws
+  // std::invalid_argument if the state is not possible.
+  std::vector<Block*> restore(SimulatedDriver& driver, const std::vector<SegmentInfo>& segments);
+
+ private:
+  struct Request {
+    Bytes size = 0;     // rounded
+    Bytes segment = 0;  // what the driver would be asked for
+    StreamId stream = 0;
+    Pool* pool = nullptr;
+    bool expandable = false;
+  };
+  struct Capture {
+    PoolId pool;
+    std::optional<StreamId> stream;
+  };
+
+  [[nodiscard]] Request request_for(Bytes size, StreamId stream);
+  [[nodiscard]] Pool& pool_for(Bytes size, StreamId stream);
+  [[nodiscard]] bool collects_garbage() const {
+    return limit_.has_value() && config_.garbage_collection_threshold > 0;
+  }
+  [[nodiscard]] bool should_split(const Block* block, const Request& request) const;
+
+  [[nodiscard]] Block* best_fit(const Request& request) const;
+  Block* take_free_block(const Request& request);
+  Block* take_from_oom_pools(Request& request);
+  Block* take_new_segment(const Request& request, bool is_retry);
+  Block* take_expandable(const Request& request);
+  [[nodiscard]] Block* expandable_candidate(const Request& request);
+  bool map_block(Block* block, Bytes size);
+  Block* lend(Block* block, const Request& request, Bytes requested);
+
+  void complete_free(Block* block);
+  [[nodiscard]] Bytes merge(Block* block, Block* neighbour);
+  void record_events(Block* block);
+  void record_deferred_events();
+  void process_events();
+  void synchronize_events(const PrivatePool* pool);
+
+  [[nodiscard]] Bytes garbage_threshold() const;
+  void collect_garbage();
+  bool release_oversize_blocks(const Request& request);
+  void release_cached_blocks(PoolId pool);
+  void release_free_segments(Pool& pool);
+  void release_segment(Block* block);
+  void unmap_block(Block* block);
+  void release_expandable(Block* block);
+
+  void add_reserved(const Pool& pool, Bytes size);
+  void remove_reserved(const Pool& pool, Bytes size);
+  PrivatePool& add_or_use_pool(PoolId pool);
+  [[nodiscard]] PrivatePool& private_pool(PoolId pool);
+  [[nodiscard]] Bytes free_in_private_pools() const;
+  [[nodiscard]] static PoolId id_of(const Pool& pool) {
+    return pool.owner != nullptr ? pool.owner->id : PoolId{};
+  }
+  Block* make_block(Address address, Bytes size, StreamId stream, Pool* pool);
+  void discard_block(Block* block);
+  // The first block of each segment, or of each mapped range of one that can grow, by address.
+  [[nodiscard]] std::vector<const Block*> segment_heads() const;
+  [[nodiscard]] SegmentInfo describe(const Block* head) const;
+
+  AllocatorConfig config_;
+  TorchVersion version_;
+  ObjectPool<Block> objects_;
+  Pool small_{true};
+  Pool large_{false};
+  std::map<PoolId, std::unique_ptr<PrivatePool>> private_pools_;
+  std::vector<Capture> captures_;
+  std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments_;
+  Bytes reserved_ = 0;
+
+  std::map<StreamId, std::deque<std::pair<Event, Block*>>> pending_;  // frees of other streams
+  std::vector<Block*> deferred_;                                      // frees inside a capture
+  std::unordered_map<Block*, std::unordered_set<StreamId>> capture_uses_;
+};
+
+}  // namespace plimsoll

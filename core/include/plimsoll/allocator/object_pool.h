@@ -1,0 +1,43 @@
+// Objects of one type from slabs: no heap allocation once warm, stable addresses.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace plimsoll {
+
+template <typename T>
+class ObjectPool {
+ public:
+  T* make() {
+    if (free_.empty()) grow();
+    T* const object = free_.back();
+    free_.pop_back();
+    *object = T{};
+    return object;
+  }
+  void recycle(T* object) { free_.push_back(object); }
+
+  // Visits every object of every slab, those that were recycled included.
+  template <typename Function>
+  void for_each_slot(Function function) const {
+    for (const auto& slab : slabs_) {
+      for (std::size_t i = 0; i < kSlab; ++i) function(&slab[i]);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kSlab = 256;
+
+  void grow() {
+    slabs_.push_back(std::make_unique<T[]>(kSlab));
+    free_.reserve(slabs_.size() * kSlab);
+    for (std::size_t i = kSlab; i-- > 0;) free_.push_back(&slabs_.back()[i]);
+  }
+
+  std::vector<std::unique_ptr<T[]>> slabs_;
+  std::vector<T*> free_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,73 @@
+// Pools of free blocks: which blocks may serve a request, before best fit chooses among them.
+//
+// Small requests (up to 1 MiB) and large ones never share a pool, nor do the default pool and the
+// private ones; within a pool, blocks of different streams are kept apart.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "plimsoll/allocator/best_fit_index.h"
+#include "plimsoll/allocator/block.h"
+
+namespace plimsoll {
+
+struct PrivatePool;
+
+// The free blocks of one stream in one pool.
+struct StreamBlocks {
+  explicit StreamBlocks(StreamId id) : stream(id) {}
+
+  struct ByAddress {
+    bool operator()(const Block* a, const Block* b) const { return a->address < b->address; }
+  };
+
+  StreamId stream;
+  BestFitIndex free;
+  std::set<Block*, ByAddress> unmapped;  // address space of expandable segments
+};
+
+struct Pool {
+  explicit Pool(bool holds_small, PrivatePool* of = nullptr) : small(holds_small), owner(of) {}
+
+  bool small;
+  PrivatePool* owner;           // null for the default pool
+  std::uint64_t searches = 0;   // counted only while garbage collection is on; a block's age
+
+  StreamBlocks& on(StreamId stream) {
+    if (last_ != nullptr && last_->stream == stream) return *last_;
+    return find_or_add(stream);
+  }
+
+  void insert(Block* block) {
+    block->age_base = searches;
+    on(block->stream).free.insert(block);
+  }
+  void erase(Block* block) { on(block->stream).free.erase(block); }
+
+  // All free blocks, by (stream, size, address).
+  [[nodiscard]] std::vector<Block*> free_blocks() const;
+  [[nodiscard]] Bytes free_bytes() const;
+
+ private:
+  StreamBlocks& find_or_add(StreamId stream);
+
+  std::vector<std::unique_ptr<StreamBlocks>> streams_;  // ascending
+  StreamBlocks* last_ = nullptr;                        // the one asked for last
+};
+
+struct PrivatePool {
+  explicit PrivatePool(PoolId name) : id(name) {}
+
+  PoolId id;
+  int uses = 1;         // graphs and MemPools that hold it; at 0 it may be emptied
+  int segments = 0;     // driver allocations not yet returned; at 0 as well it may be forgotten
+  bool use_on_oom = false;
+  bool no_split = false;
+  Pool small{true, this};
+  Pool large{false, this};
+};
+
+}  // namespace plimsoll

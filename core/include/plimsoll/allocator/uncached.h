@@ -1,0 +1,42 @@
+// No cache at all: a driver call for each request and each free, as PyTorch does with
+// PYTORCH_NO_CUDA_MEMORY_CACHING=1. It shows what caching saves.
+//
+// Each block is a segment of its own. Freeing waits for the device, so no free is ever pending.
+// Private pools exist only by name.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/object_pool.h"
+#include "plimsoll/allocator/pool.h"
+
+namespace plimsoll {
+
+class UncachedAllocator final : public Allocator {
+ public:
+  using Allocator::Allocator;
+
+  Block* malloc(Bytes size, StreamId stream) override;
+  void free(Block* block) override;
+  void record_stream(Block* block, StreamId stream) override;
+  void empty_cache(PoolId pool = {}) override;
+  void poll() override {}
+  void begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) override;
+  void end_allocate_to_pool(PoolId pool) override;
+  void release_pool(PoolId pool) override;
+  [[nodiscard]] std::vector<SegmentInfo> segments() const override;
+  void check_invariants() const override;
+
+ private:
+  static constexpr Bytes kAlignment = 512;
+
+  ObjectPool<Block> objects_;
+  Pool small_{true};
+  Pool large_{false};
+  std::map<Address, Block*> live_;
+  std::set<PoolId> pools_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,76 @@
+// The driver seam: what a GPU driver offers to an allocator on one device.
+//
+// Calls mirror CUDA's: whole allocations (cudaMalloc, cudaFree), virtual memory management
+// (cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease) and the
+// events that say how far a stream has come. No call throws; each reports a Status, and a call
+// that fails has changed nothing. A driver knows nothing of blocks, pools or policy.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "plimsoll/units.h"
+
+namespace plimsoll {
+
+enum class Status : std::uint8_t {
+  success,
+  out_of_memory,
+  invalid_value,
+  not_ready,
+  not_supported,
+};
+
+[[nodiscard]] std::string_view to_string(Status status);
+
+// Windows' words: dedicated memory is the card's own, shared memory is host memory that the GPU
+// can address.
+enum class Tier : std::uint8_t { dedicated, shared };
+
+using Handle = std::uint64_t;  // physical memory that `create` made
+using Event = std::uint64_t;   // a point in a stream's work
+
+struct MemoryInfo {
+  Bytes free = 0;
+  Bytes total = 0;
+};
+
+class Driver {
+ public:
+  Driver() = default;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+  virtual ~Driver() = default;
+
+  // Physical memory with an address of its own. The address is aligned to 512 bytes, and to the
+  // granule when `size` is at least one granule.
+  virtual Status allocate(Bytes size, Address& address) = 0;
+  // Waits, like cudaFree, until the device has finished the work queued so far.
+  virtual Status deallocate(Address address) = 0;
+
+  // Address space without memory; `size` is a multiple of the granule.
+  virtual Status reserve(Bytes size, Address& address) = 0;
+  virtual Status unreserve(Address address, Bytes size) = 0;
+  // Memory without an address; `size` is a multiple of the granule.
+  virtual Status create(Bytes size, Tier tier, Handle& handle) = 0;
+  // The memory returns to the device when its last mapping is gone as well.
+  virtual Status release(Handle handle) = 0;
+  // Maps the whole handle. A handle may be mapped at several addresses at a time.
+  virtual Status map(Address address, Bytes size, Handle handle) = 0;
+  virtual Status set_access(Address address, Bytes size) = 0;
+  // Removes every mapping that lies wholly in the range; cutting one in two is invalid.
+  virtual Status unmap(Address address, Bytes size) = 0;
+
+  // An event is complete when the work queued on its stream before it is complete.
+  virtual Status record(StreamId stream, Event& event) = 0;
+  virtual Status query(Event event) = 0;  // success or not_ready
+  virtual Status synchronize(Event event) = 0;
+  virtual Status destroy(Event event) = 0;
+  virtual Status synchronize_stream(StreamId stream) = 0;
+
+  [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
+  // Microseconds on the driver's clock; the zero point is the driver's own.
+  [[nodiscard]] virtual std::int64_t now_us() const = 0;
+};
+
+}  // namespace plimsoll

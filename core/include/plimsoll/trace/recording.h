@@ -1,0 +1,55 @@
+// A recorded memory snapshot as columns: for each device its events, in order, and the segments it
+// ended with. Equal call stacks are stored once and named by number.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plimsoll/trace/event.h"
+#include "plimsoll/trace/pickle.h"
+#include "plimsoll/trace/snapshot.h"
+
+namespace plimsoll {
+
+// The file is a pickle, but not of a memory history that can be used; the message says why.
+class RecordingError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Frame {
+  std::string filename;
+  std::string name;
+  std::int64_t line = 0;
+};
+using Stack = std::vector<Frame>;
+
+struct EventColumns {
+  std::vector<std::uint8_t> action;
+  std::vector<Address> address;
+  std::vector<Bytes> size;
+  std::vector<StreamId> stream;
+  std::vector<std::int64_t> time_us;
+  std::vector<std::uint32_t> stack;          // 0: none
+  std::vector<std::uint64_t> pool_first;     // of the pool's id; 0, 0 where it was not recorded
+  std::vector<std::uint64_t> pool_second;
+
+  [[nodiscard]] std::size_t count() const { return action.size(); }
+};
+
+struct DeviceRecording {
+  EventColumns events;
+  std::vector<SegmentInfo> segments;  // by address; contexts are stack numbers
+};
+
+struct Recording {
+  std::vector<DeviceRecording> devices;
+  std::vector<Stack> stacks;  // [0] is the empty stack
+
+  // The snapshot must be a dict as torch.cuda.memory._snapshot() returns it. Throws RecordingError.
+  [[nodiscard]] static Recording read(const PickleDocument& document);
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,43 @@
+// Bytes, addresses and the granule: the vocabulary that every layer shares.
+//
+// Sizes are bytes and addresses are device addresses, both unsigned 64-bit. A stream is named by
+// the value of its handle (`cudaStream_t`); 0 is the default stream.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace plimsoll {
+
+using Address = std::uint64_t;
+using Bytes = std::uint64_t;
+using StreamId = std::uint64_t;
+
+inline constexpr Bytes kKiB = 1024;
+inline constexpr Bytes kMiB = 1024 * kKiB;
+inline constexpr Bytes kGiB = 1024 * kMiB;
+
+// The smallest piece of physical memory that a driver maps.
+inline constexpr Bytes kGranule = 2 * kMiB;
+
+// A private memory pool (CUDA graphs, torch.cuda.MemPool); {0, 0} is the default pool.
+struct PoolId {
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+  auto operator<=>(const PoolId&) const = default;
+  [[nodiscard]] bool is_default() const { return first == 0 && second == 0; }
+};
+
+[[nodiscard]] constexpr Bytes round_up(Bytes size, Bytes multiple) {
+  return (size + multiple - 1) / multiple * multiple;
+}
+
+[[nodiscard]] constexpr Bytes round_down(Bytes size, Bytes multiple) {
+  return size / multiple * multiple;
+}
+
+// "20.00 MiB": two decimals and binary units, as PyTorch's messages write sizes.
+[[nodiscard]] std::string format_bytes(Bytes size);
+
+}  // namespace plimsoll

@@ -1,0 +1,67 @@
+#include "plimsoll/allocator/allocator.h"
+
+#include <cstdio>
+
+#include "plimsoll/allocator/by_address.h"
+
+namespace plimsoll {
+namespace {
+
+// PyTorch's sentence, so that tools which read it go on working.
+std::string describe(const OutOfMemoryReport& report) {
+  const Bytes in_use = report.device_total - report.device_free;
+  std::string text = "CUDA out of memory. Tried to allocate " + format_bytes(report.tried) +
+                     ". GPU " + std::to_string(report.device) + " has a total capacity of " +
+                     format_bytes(report.device_total) + " of which " +
+                     format_bytes(report.device_free) +
+                     " is free. Including non-PyTorch memory, this process has " +
+                     format_bytes(in_use) + " memory in use. ";
+  if (report.limit) text += format_bytes(*report.limit) + " allowed; ";
+  const Bytes held = report.allocated + report.free_in_private_pools;
+  text += "Of the allocated memory " + format_bytes(held) + " is allocated by PyTorch, ";
+  if (report.free_in_private_pools > 0) {
+    text += "with " + format_bytes(report.free_in_private_pools) +
+            " allocated in private pools (e.g., CUDA Graphs), ";
+  }
+  text += "and " + format_bytes(report.reserved > held ? report.reserved - held : 0) +
+          " is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
+          "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
+          "See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
+          "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+  return text;
+}
+
+std::string unknown(Address address) {
+  char text[64];
+  std::snprintf(text, sizeof text, "0x%llx is not allocated",
+                static_cast<unsigned long long>(address));
+  return text;
+}
+
+}  // namespace
+
+UnknownAddress::UnknownAddress(Address address) : std::invalid_argument(unknown(address)) {}
+
+OutOfMemory::OutOfMemory(const OutOfMemoryReport& report)
+    : std::runtime_error(describe(report)), report_(report) {}
+
+DriverError::DriverError(const char* call, Status status)
+    : std::runtime_error(std::string("the driver failed to ") + call + ": " +
+                         std::string(to_string(status))) {}
+
+void Allocator::note_snapshot() {
+  note(Action::snapshot, 0, static_cast<Bytes>(statistics_.active_bytes.all.current), 0);
+}
+
+void Allocator::fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
+                     Bytes free_in_private_pools) {
+  const MemoryInfo memory = driver_.memory_info();
+  note(Action::oom, memory.free, rounded, stream, pool);
+  ++statistics_.num_ooms;
+  throw OutOfMemory({device_, requested, tried, memory.total, memory.free, limit_,
+                     static_cast<Bytes>(statistics_.allocated_bytes.all.current),
+                     static_cast<Bytes>(statistics_.reserved_bytes.all.current),
+                     free_in_private_pools});
+}
+
+}  // namespace plimsoll

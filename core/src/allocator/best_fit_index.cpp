@@ -1,0 +1,152 @@
+#include "plimsoll/allocator/best_fit_index.h"
+
+namespace plimsoll {
+namespace {
+
+std::uint64_t priority(const Block* block) {
+  std::uint64_t hash = block->address * 0x9E3779B97F4A7C15u;
+  hash ^= hash >> 32;
+  return hash * 0xD6E8FEB86659FD93u;
+}
+
+bool before(const Block* a, Bytes size, Address address) {
+  return a->size != size ? a->size < size : a->address < address;
+}
+
+// Splits the tree into those before the key and the rest.
+void split(Block* root, Bytes size, Address address, Block*& low, Block*& high) {
+  Block** low_end = &low;
+  Block** high_end = &high;
+  while (root != nullptr) {
+    if (before(root, size, address)) {
+      *low_end = root;
+      low_end = &root->right;
+      root = root->right;
+    } else {
+      *high_end = root;
+      high_end = &root->left;
+      root = root->left;
+    }
+  }
+  *low_end = nullptr;
+  *high_end = nullptr;
+}
+
+// Joins two trees, all of `low` before all of `high`.
+Block* join(Block* low, Block* high) {
+  Block* root = nullptr;
+  Block** end = &root;
+  while (low != nullptr && high != nullptr) {
+    if (priority(low) > priority(high)) {
+      *end = low;
+      end = &low->right;
+      low = low->right;
+    } else {
+      *end = high;
+      end = &high->left;
+      high = high->left;
+    }
+  }
+  *end = low != nullptr ? low : high;
+  return root;
+}
+
+Block* first_of(Block* root) {
+  while (root != nullptr && root->left != nullptr) root = root->left;
+  return root;
+}
+
+Block* last_of(Block* root) {
+  while (root != nullptr && root->right != nullptr) root = root->right;
+  return root;
+}
+
+// The first block at or after the key.
+Block* first_from(Block* root, Bytes size, Address address) {
+  Block* found = nullptr;
+  while (root != nullptr) {
+    if (before(root, size, address)) {
+      root = root->right;
+    } else {
+      found = root;
+      root = root->left;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+void BestFitIndex::insert(Block* block) {
+  const std::size_t bin = bin_of(block->size);
+  filled_[bin / 64] |= std::uint64_t{1} << (bin % 64);
+  ++count_;
+  Block** link = &bins_[bin];
+  if (*link != nullptr) {
+    const std::uint64_t own = priority(block);
+    while (*link != nullptr && priority(*link) >= own) {
+      link = before(*link, block->size, block->address) ? &(*link)->right : &(*link)->left;
+    }
+  }
+  Block* const rest = *link;
+  split(rest, block->size, block->address, block->left, block->right);
+  *link = block;
+}
+
+void BestFitIndex::erase(Block* block) {
+  const std::size_t bin = bin_of(block->size);
+  Block** link = &bins_[bin];
+  while (*link != block) {
+    link = before(*link, block->size, block->address) ? &(*link)->right : &(*link)->left;
+  }
+  *link = join(block->left, block->right);
+  block->left = block->right = nullptr;
+  --count_;
+  if (bins_[bin] == nullptr) filled_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
+}
+
+Block* BestFitIndex::lower_bound(Bytes size) const {
+  const std::size_t bin = bin_of(size);
+  if (bins_[bin] != nullptr) {
+    if (Block* const found = first_from(bins_[bin], size, 0)) return found;
+  }
+  const std::size_t filled = next_filled(bin + 1);
+  return filled < kBins ? first_of(bins_[filled]) : nullptr;
+}
+
+Block* BestFitIndex::next(const Block* block) const {
+  const std::size_t bin = bin_of(block->size);
+  if (Block* const found = first_from(bins_[bin], block->size, block->address + 1)) return found;
+  const std::size_t filled = next_filled(bin + 1);
+  return filled < kBins ? first_of(bins_[filled]) : nullptr;
+}
+
+std::size_t BestFitIndex::previous_filled(std::size_t bin) const {
+  while (bin-- > 0) {
+    if (bins_[bin] != nullptr) return bin;
+  }
+  return kBins;
+}
+
+Block* BestFitIndex::previous(const Block* block) const {
+  const std::size_t bin = bin_of(block->size);
+  Block* found = nullptr;
+  for (Block* root = bins_[bin]; root != nullptr;) {
+    if (before(root, block->size, block->address)) {
+      found = root;
+      root = root->right;
+    } else {
+      root = root->left;
+    }
+  }
+  if (found != nullptr) return found;
+  const std::size_t filled = previous_filled(bin);
+  return filled < kBins ? last_of(bins_[filled]) : nullptr;
+}
+
+Block* BestFitIndex::last() const {
+  const std::size_t filled = previous_filled(kBins);
+  return filled < kBins ? last_of(bins_[filled]) : nullptr;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,298 @@
+#include "plimsoll/allocator/config.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kOnlyPinned = "it concerns pinned host memory";
+
+// Accepted keys that do not change what device memory is held.
+const std::map<std::string_view, std::string_view> kWithoutEffect{
+    {"release_lock_on_cudamalloc", "it changes locking, not memory"},
+    {"release_lock_on_hipmalloc", "it changes locking, not memory"},
+    {"pinned_use_cuda_host_register", kOnlyPinned},
+    {"pinned_use_hip_host_register", kOnlyPinned},
+    {"pinned_num_register_threads", kOnlyPinned},
+    {"pinned_use_background_threads", kOnlyPinned},
+    {"pinned_reserve_segment_size_mb", kOnlyPinned},
+    {"pinned_free_catch_all", kOnlyPinned},
+    {"pinned_max_round_threshold_mb", kOnlyPinned},
+    {"pinned_max_cached_size_mb", kOnlyPinned},
+    {"graph_capture_record_stream_reuse",
+     "reuse inside a graph capture follows the graph's shape, which is not modelled"},
+};
+
+const std::map<std::string_view, TorchVersion> kFirstVersion{
+    {"large_segment_size_mb", {2, 11}},
+    {"pinned_free_catch_all", {2, 11}},
+    {"pinned_max_round_threshold_mb", {2, 11}},
+    {"pinned_max_cached_size_mb", {2, 11}},
+    {"throw_on_cudamalloc_oom", {2, 12}},
+};
+
+constexpr std::array<std::string_view, 9> kEffective{
+    "backend",
+    "expandable_segments",
+    "garbage_collection_threshold",
+    "large_segment_size_mb",
+    "max_non_split_rounding_mb",
+    "max_split_size_mb",
+    "per_process_memory_fraction",
+    "roundup_power2_divisions",
+    "throw_on_cudamalloc_oom",
+};
+
+struct Setting {
+  std::string key;
+  std::vector<std::string> values;  // one, or the parts of a list
+  bool is_list = false;
+};
+
+[[noreturn]] void fail(const std::string& message) { throw ConfigError(message); }
+
+// key:value[,key:value]…, where a value is a word or a [list,of,words].
+class Reader {
+ public:
+  explicit Reader(std::string_view text) {
+    for (const char character : text) {
+      if (character != ' ' && character != '\t') text_ += character;
+    }
+  }
+
+  std::vector<Setting> settings() {
+    std::vector<Setting> result;
+    while (position_ < text_.size()) {
+      result.push_back(setting());
+      if (position_ < text_.size() && text_[position_++] != ',') {
+        fail("expected a comma after the value of '" + result.back().key + "' in '" + text_ + "'");
+      }
+    }
+    return result;
+  }
+
+ private:
+  Setting setting() {
+    Setting setting;
+    setting.key = until(":,[]");
+    if (setting.key.empty()) fail("expected a key in '" + text_ + "'");
+    if (position_ == text_.size() || text_[position_] != ':') {
+      fail("'" + setting.key + "' needs a value, as in '" + setting.key + ":VALUE'");
+    }
+    ++position_;
+    if (position_ < text_.size() && text_[position_] == '[') {
+      setting.is_list = true;
+      const std::size_t end = text_.find(']', position_);
+      if (end == std::string::npos) fail("the list of '" + setting.key + "' has no closing ']'");
+      ++position_;
+      while (position_ < end) {
+        setting.values.push_back(until(",]"));
+        if (text_[position_] == ',') ++position_;
+      }
+      position_ = end + 1;
+    } else {
+      setting.values.push_back(until(",[]"));
+    }
+    if (setting.values.empty() || setting.values.front().empty()) {
+      fail("'" + setting.key + "' needs a value, as in '" + setting.key + ":VALUE'");
+    }
+    return setting;
+  }
+
+  std::string until(std::string_view stops) {
+    const std::size_t end = std::min(text_.find_first_of(stops, position_), text_.size());
+    std::string word = text_.substr(position_, end - position_);
+    position_ = end;
+    return word;
+  }
+
+  std::string text_;
+  std::size_t position_ = 0;
+};
+
+const std::string& single(const Setting& setting) {
+  if (setting.is_list) fail("'" + setting.key + "' takes one value, not a list");
+  return setting.values.front();
+}
+
+template <typename Number>
+Number number(const std::string& key, const std::string& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    fail("'" + key + "' takes a number, not '" + text + "'");
+  }
+  return value;
+}
+
+bool boolean(const Setting& setting) {
+  const std::string& value = single(setting);
+  if (value != "True" && value != "False") {
+    fail("'" + setting.key + "' takes True or False, not '" + value + "'");
+  }
+  return value == "True";
+}
+
+Bytes mebibytes(const Setting& setting, Bytes least) {
+  const auto value = number<Bytes>(setting.key, single(setting));
+  if (value < least) {
+    fail("'" + setting.key + "' must be at least " + std::to_string(least) + ", not " +
+         std::to_string(value));
+  }
+  return std::min(value, AllocatorConfig::kUnlimited / kMiB) * kMiB;
+}
+
+Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_zero) {
+  const auto value = number<Bytes>(setting.key, text);
+  if (!std::has_single_bit(value) && !(may_be_zero && value == 0)) {
+    fail("'" + setting.key + "' divides by powers of two, not by " + text);
+  }
+  return value;
+}
+
+// Each key of the list is a size in MiB; the first one also fills all smaller sizes, '>' all that
+// are larger than the key before it.
+void read_divisions(const Setting& setting, AllocatorConfig& config) {
+  auto& slots = config.roundup_power2_divisions;
+  if (!setting.is_list) {
+    slots.fill(power_of_two(setting, setting.values.front(), false));
+    return;
+  }
+  std::size_t last = 0;
+  bool first = true;
+  for (const std::string& entry : setting.values) {
+    const std::size_t colon = entry.find(':');
+    if (colon == std::string::npos) {
+      fail("'" + setting.key + "' takes entries like 256:4, not '" + entry + "'");
+    }
+    const std::string size = entry.substr(0, colon);
+    const Bytes value = power_of_two(setting, entry.substr(colon + 1), true);
+    if (size == ">") {
+      std::fill(slots.begin() + static_cast<std::ptrdiff_t>(last) + 1, slots.end(), value);
+      continue;
+    }
+    const auto interval = number<Bytes>(setting.key, size);
+    if (!std::has_single_bit(interval)) {
+      fail("'" + setting.key + "' takes sizes that are powers of two in MiB, not " + size);
+    }
+    const auto slot = std::min(static_cast<std::size_t>(std::bit_width(interval) - 1),
+                               slots.size() - 1);
+    if (first) std::fill(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(slot), value);
+    slots[slot] = value;
+    last = slot;
+    first = false;
+  }
+}
+
+[[noreturn]] void fail_unknown(const std::string& key, TorchVersion version) {
+  if (const auto first = kFirstVersion.find(key); first != kFirstVersion.end()) {
+    fail("'" + key + "' exists from PyTorch " + first->second.to_string() + " on, not in " +
+         version.to_string());
+  }
+  std::string known;
+  for (const std::string_view name : kEffective) {
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  fail("unknown key '" + key + "'; those that change device memory are " + known);
+}
+
+bool exists(std::string_view key, TorchVersion version) {
+  const auto first = kFirstVersion.find(key);
+  return first == kFirstVersion.end() || version >= first->second;
+}
+
+}  // namespace
+
+TorchVersion TorchVersion::parse(std::string_view text) {
+  TorchVersion version;
+  const char* const end = text.data() + text.size();
+  auto [dot, error] = std::from_chars(text.data(), end, version.major);
+  if (error == std::errc{} && dot != end && *dot == '.') {
+    const auto [rest, minor_error] = std::from_chars(dot + 1, end, version.minor);
+    if (minor_error == std::errc{} && (rest == end || *rest == '.' || *rest == '+') &&
+        version >= TorchVersion{2, 9} && version <= TorchVersion{2, 13}) {
+      return version;
+    }
+  }
+  fail("unknown PyTorch version '" + std::string(text) + "'; known are 2.9 to 2.13");
+}
+
+std::string TorchVersion::to_string() const {
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+AllocatorConfig AllocatorConfig::parse(std::string_view text, TorchVersion version) {
+  AllocatorConfig config;
+  config.text = text;
+  const std::vector<Setting> settings = Reader(text).settings();
+  for (const Setting& setting : settings) {  // other keys are judged by it, wherever it stands
+    if (setting.key == "large_segment_size_mb" && version.has_large_segment_size()) {
+      config.large_segment_size = mebibytes(setting, 11);
+    }
+  }
+  const Bytes least_split = config.large_segment_size / kMiB;
+  for (const Setting& setting : settings) {
+    const std::string& key = setting.key;
+    if (!exists(key, version)) fail_unknown(key, version);
+    if (key == "max_split_size_mb") {
+      config.max_split_size = mebibytes(setting, least_split);
+    } else if (key == "max_non_split_rounding_mb") {
+      config.max_non_split_rounding = mebibytes(setting, least_split);
+    } else if (key == "garbage_collection_threshold") {
+      config.garbage_collection_threshold = number<double>(key, single(setting));
+      if (!(config.garbage_collection_threshold > 0 && config.garbage_collection_threshold < 1)) {
+        fail("'" + key + "' must lie between 0 and 1, not " + single(setting));
+      }
+    } else if (key == "roundup_power2_divisions") {
+      read_divisions(setting, config);
+    } else if (key == "expandable_segments") {
+      config.expandable_segments = boolean(setting);
+    } else if (key == "per_process_memory_fraction") {
+      config.per_process_memory_fraction = number<double>(key, single(setting));
+      if (!(config.per_process_memory_fraction >= 0 && config.per_process_memory_fraction <= 1)) {
+        fail("'" + key + "' must lie between 0 and 1, not " + single(setting));
+      }
+    } else if (key == "throw_on_cudamalloc_oom") {
+      config.throw_on_cudamalloc_oom = boolean(setting);
+    } else if (key == "backend") {
+      if (single(setting) != "native") {
+        fail("'backend:" + single(setting) +
+             "' is another allocator, which is not modelled; only backend:native is");
+      }
+    } else if (key != "large_segment_size_mb") {
+      const auto known = kWithoutEffect.find(key);
+      if (known == kWithoutEffect.end()) fail_unknown(key, version);
+      config.without_effect.emplace_back(key, known->second);
+    }
+  }
+  return config;
+}
+
+Bytes AllocatorConfig::round_request(Bytes size) const {
+  if (size < kMinBlock) return kMinBlock;
+  const Bytes divisions = divisions_for(size);
+  if (divisions <= 1 || size <= kMinBlock * divisions) return round_up(size, kMinBlock);
+  if (std::has_single_bit(size)) return size;
+  const Bytes step = std::bit_floor(size) / divisions;
+  return step == 0 ? std::bit_ceil(size) : round_up(size, step);
+}
+
+Bytes AllocatorConfig::segment_size(Bytes rounded) const {
+  if (rounded <= kSmallRequest) return kSmallSegment;
+  if (rounded < kLargeRequest) return large_segment_size;
+  return round_up(rounded, kSegmentMultiple);
+}
+
+Bytes AllocatorConfig::divisions_for(Bytes size) const {
+  constexpr int first_interval = std::bit_width(kMiB) - 1;
+  const int interval = static_cast<int>(std::bit_width(size)) - 1 - first_interval;
+  const auto last = static_cast<int>(kRoundupIntervals) - 1;
+  return roundup_power2_divisions[static_cast<std::size_t>(std::clamp(interval, 0, last))];
+}
+
+}  // namespace plimsoll

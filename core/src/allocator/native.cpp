@@ -1,0 +1,853 @@
+#include "plimsoll/allocator/native.h"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+
+namespace plimsoll {
+
+NativeAllocator::NativeAllocator(Driver& driver, const AllocatorConfig& config,
+                                 TorchVersion version, int device)
+    : Allocator(driver, device), config_(config), version_(version) {
+  configure(config);
+  if (config.per_process_memory_fraction < 1.0) {
+    limit_ = static_cast<Bytes>(config.per_process_memory_fraction *
+                                static_cast<double>(driver.memory_info().total));
+  }
+}
+
+NativeAllocator::~NativeAllocator() = default;
+
+void NativeAllocator::configure(const AllocatorConfig& config) {
+  config_ = config;
+  statistics_.max_split_size = static_cast<std::int64_t>(config.max_split_size);
+}
+
+// --- sizes and pools ---------------------------------------------------------------------------
+
+Pool& NativeAllocator::pool_for(Bytes size, StreamId stream) {
+  const bool small = size <= AllocatorConfig::kSmallRequest;
+  for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
+    if (!capture->stream || *capture->stream == stream) {
+      PrivatePool& pool = private_pool(capture->pool);
+      return small ? pool.small : pool.large;
+    }
+  }
+  return small ? small_ : large_;
+}
+
+NativeAllocator::Request NativeAllocator::request_for(Bytes size, StreamId stream) {
+  const Bytes rounded = config_.round_request(size);
+  return {rounded, config_.segment_size(rounded), stream, &pool_for(rounded, stream),
+          config_.expandable_segments};
+}
+
+bool NativeAllocator::should_split(const Block* block, const Request& request) const {
+  if (block->pool->owner != nullptr && block->pool->owner->no_split) return false;
+  const Bytes rest = block->size - request.size;
+  if (block->pool->small || request.expandable) return rest >= AllocatorConfig::kMinBlock;
+  return request.size < config_.max_split_size && rest > AllocatorConfig::kSmallRequest;
+}
+
+// --- malloc ------------------------------------------------------------------------------------
+
+Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
+  poll();
+  Request request = request_for(size, stream);
+  Block* block = take_free_block(request);
+  if (block == nullptr) {
+    if (collects_garbage()) collect_garbage();
+    if (version_.has_oom_rejection() && config_.throw_on_cudamalloc_oom && limit_ &&
+        reserved_ + request.segment > *limit_) {
+      ++statistics_.num_oom_rejections;
+      fail(size, request.size, request.segment, stream, id_of(*request.pool),
+           free_in_private_pools());
+    }
+    block = take_new_segment(request, false);
+    if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+    if (block == nullptr && release_oversize_blocks(request)) {
+      block = take_new_segment(request, false);
+    }
+    if (block == nullptr && captures_.empty()) {
+      release_cached_blocks({});
+      block = take_new_segment(request, true);
+    }
+    if (block == nullptr && !version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+  }
+  if (block == nullptr) {
+    fail(size, request.size, request.segment, stream, id_of(*request.pool),
+         free_in_private_pools());
+  }
+  return lend(block, request, size);
+}
+
+// Inside a capture no event may be queried.
+void NativeAllocator::poll() {
+  if (captures_.empty()) process_events();
+}
+
+NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
+  const Request request = request_for(size, stream);
+  if (best_fit(request) != nullptr) return Outlook::cached;
+  const bool collects = collects_garbage() && reserved_ > garbage_threshold();
+  const bool refused = (limit_ && reserved_ + request.segment > *limit_) ||
+                       request.segment > driver_.memory_info().free;
+  if (refused) return Outlook::refused;
+  return collects ? Outlook::collects : Outlook::grows;
+}
+
+// Only the first candidate by (size, address) is judged; if it is unfit, there is none.
+Block* NativeAllocator::best_fit(const Request& request) const {
+  const BestFitIndex& free = request.pool->on(request.stream).free;
+  Block* block = free.lower_bound(request.size);
+  if (block == nullptr) return nullptr;
+  if (block->expandable != nullptr) {
+    if (request.expandable) {
+      // A block before unmapped space counts as large as it can grow.
+      const auto reach = [](const Block* b) {
+        return b->size + (b->next != nullptr && !b->next->mapped ? b->next->size : 0);
+      };
+      Block* next = free.next(block);
+      while (block->expandable != nullptr && next != nullptr && reach(next) < reach(block)) {
+        block = next;
+        next = free.next(block);
+      }
+    } else {
+      do {
+        block = free.next(block);
+      } while (block != nullptr && block->expandable != nullptr);
+      if (block == nullptr) return nullptr;
+    }
+  }
+  const Bytes oversize = config_.max_split_size;
+  if (request.size < oversize && block->size >= oversize) return nullptr;
+  if (request.size >= oversize &&
+      block->size >= request.size + config_.max_non_split_rounding) {
+    return nullptr;
+  }
+  return block;
+}
+
+Block* NativeAllocator::take_free_block(const Request& request) {
+  if (collects_garbage()) ++request.pool->searches;
+  Block* const block = best_fit(request);
+  if (block != nullptr) request.pool->erase(block);
+  return block;
+}
+
+Block* NativeAllocator::take_from_oom_pools(Request& request) {
+  if (request.pool->owner != nullptr) return nullptr;
+  for (const auto& [id, pool] : private_pools_) {
+    if (!pool->use_on_oom) continue;
+    Request inside = request;
+    inside.pool = request.pool->small ? &pool->small : &pool->large;
+    inside.expandable = false;
+    if (Block* const block = take_free_block(inside)) {
+      request = inside;
+      return block;
+    }
+  }
+  return nullptr;
+}
+
+Block* NativeAllocator::take_new_segment(const Request& request, bool is_retry) {
+  if (is_retry) ++statistics_.num_alloc_retries;
+  if (limit_ && reserved_ + request.segment > *limit_) return nullptr;
+  Pool& pool = *request.pool;
+  if (request.expandable) {
+    Block* const block = take_expandable(request);
+    if (block != nullptr && pool.owner != nullptr) ++pool.owner->segments;
+    return block;
+  }
+  Address address = 0;
+  const Status status = driver_.allocate(request.segment, address);
+  if (status == Status::out_of_memory) return nullptr;
+  if (status != Status::success) throw DriverError("allocate memory", status);
+  if (pool.owner != nullptr) ++pool.owner->segments;
+  Block* const block = make_block(address, request.segment, request.stream, &pool);
+  block->segment_context = context_;
+  statistics_.segment.increase(pool.small, 1);
+  add_reserved(pool, request.segment);
+  if (request.segment >= config_.max_split_size) statistics_.oversize_segments.increase(1);
+  ++statistics_.num_device_alloc;
+  note(Action::segment_alloc, address, request.segment, request.stream, id_of(pool));
+  return block;
+}
+
+Block* NativeAllocator::lend(Block* block, const Request& request, Bytes requested) {
+  Pool& pool = *request.pool;
+  const bool was_split = block->is_split();
+  if (should_split(block, request)) {
+    // The front is a new block; the rest keeps its identity, and its last owner's request.
+    Block* const rest = block;
+    block = make_block(rest->address, request.size, request.stream, &pool);
+    block->expandable = rest->expandable;
+    block->segment_context = rest->segment_context;
+    block->previous = rest->previous;
+    if (block->previous != nullptr) block->previous->next = block;
+    block->next = rest;
+    rest->previous = block;
+    rest->address += request.size;
+    rest->size -= request.size;
+    pool.insert(rest);
+    if (block->expandable == nullptr) {
+      if (was_split) {
+        statistics_.inactive_split_bytes.decrease(pool.small, block->size);
+      } else {
+        statistics_.inactive_split_bytes.increase(pool.small, rest->size);
+        statistics_.inactive_split.increase(pool.small, 1);
+      }
+    }
+  } else if (was_split && block->expandable == nullptr) {
+    statistics_.inactive_split_bytes.decrease(pool.small, block->size);
+    statistics_.inactive_split.decrease(pool.small, 1);
+  }
+  block->allocated = true;
+  block->requested = requested;
+  block->context = context_;
+  note(Action::alloc, block->address, requested, block->stream, id_of(*block->pool));
+  statistics_.allocation.increase(pool.small, 1);
+  statistics_.allocated_bytes.increase(pool.small, block->size);
+  statistics_.active.increase(pool.small, 1);
+  statistics_.active_bytes.increase(pool.small, block->size);
+  statistics_.requested_bytes.increase(pool.small, requested);
+  if (block->size >= config_.max_split_size) statistics_.oversize_allocations.increase(1);
+  return block;
+}
+
+// --- expandable segments -----------------------------------------------------------------------
+
+// The lowest place in the stream's expandable segments with enough free or unmapped space, in a
+// new segment if need be. It is either unmapped, or free with unmapped space right after it.
+Block* NativeAllocator::expandable_candidate(const Request& request) {
+  const auto available = [](const Block* b) { return b != nullptr && !b->is_active(); };
+  StreamBlocks& blocks = request.pool->on(request.stream);
+  for (Block* const unmapped : blocks.unmapped) {
+    Block* const first = available(unmapped->previous) ? unmapped->previous : unmapped;
+    Bytes bytes = 0;
+    for (const Block* b = first; bytes < request.size && available(b); b = b->next) {
+      bytes += b->size;
+    }
+    if (bytes >= request.size) return first;
+  }
+  auto segment = std::make_unique<ExpandableSegment>(
+      driver_, request.stream, driver_.memory_info().total,
+      request.pool->small ? AllocatorConfig::kSmallSegment : config_.large_segment_size);
+  Block* const all = make_block(segment->address(), segment->size(), request.stream, request.pool);
+  all->mapped = false;
+  all->expandable = segment.get();
+  expandable_segments_.push_back(std::move(segment));
+  blocks.unmapped.insert(all);
+  return all;
+}
+
+bool NativeAllocator::map_block(Block* block, Bytes size) {
+  const Bytes mapped = block->expandable->map(block->address, size);
+  if (mapped == 0) return false;
+  Pool& pool = *block->pool;
+  auto& unmapped = pool.on(block->stream).unmapped;
+  unmapped.erase(block);
+  block->mapped = true;
+  if (mapped < block->size) {
+    Block* const rest =
+        make_block(block->address + mapped, block->size - mapped, block->stream, &pool);
+    rest->mapped = false;
+    rest->expandable = block->expandable;
+    rest->previous = block;
+    rest->next = block->next;
+    if (rest->next != nullptr) rest->next->previous = rest;
+    block->next = rest;
+    block->size = mapped;
+    unmapped.insert(rest);
+  }
+  const Address start = block->address;
+  (void)merge(block, block->previous);
+  (void)merge(block, block->next);
+  pool.insert(block);
+  add_reserved(pool, mapped);
+  ++statistics_.num_device_alloc;
+  note(Action::segment_map, start, mapped, block->stream, id_of(pool));
+  if (block->previous == nullptr && block->segment_context == 0) block->segment_context = context_;
+  return true;
+}
+
+Block* NativeAllocator::take_expandable(const Request& request) {
+  Block* block = expandable_candidate(request);
+  if (!block->mapped && !map_block(block, std::min(block->size, request.size))) return nullptr;
+  while (block->size < request.size) {
+    Block* const unmapped = block->next;
+    if (!map_block(unmapped, std::min(request.size - block->size, unmapped->size))) return nullptr;
+    block = unmapped;  // which has absorbed the block before it
+  }
+  request.pool->erase(block);
+  return block;
+}
+
+void NativeAllocator::unmap_block(Block* block) {
+  const auto [address, size] = block->expandable->unmap(block->address, block->size);
+  if (size == 0) return;
+  Pool& pool = *block->pool;
+  pool.erase(block);
+  const Address end = block->address + block->size;
+  if (block->address < address) {
+    Block* const front =
+        make_block(block->address, address - block->address, block->stream, &pool);
+    front->expandable = block->expandable;
+    front->previous = block->previous;
+    front->next = block;
+    if (front->previous != nullptr) front->previous->next = front;
+    block->previous = front;
+    pool.insert(front);
+  }
+  if (address + size < end) {
+    Block* const back =
+        make_block(address + size, end - (address + size), block->stream, &pool);
+    back->expandable = block->expandable;
+    back->previous = block;
+    back->next = block->next;
+    if (back->next != nullptr) back->next->previous = back;
+    block->next = back;
+    pool.insert(back);
+  }
+  block->address = address;
+  block->size = size;
+  block->mapped = false;
+  (void)merge(block, block->previous);
+  (void)merge(block, block->next);
+  pool.on(block->stream).unmapped.insert(block);
+  remove_reserved(pool, size);
+  if (pool.owner != nullptr) --pool.owner->segments;
+  ++statistics_.num_device_free;
+  note(Action::segment_unmap, address, size, block->stream, id_of(pool), block->segment_context);
+}
+
+void NativeAllocator::release_expandable(Block* block) {
+  const auto segment = std::find_if(
+      expandable_segments_.begin(), expandable_segments_.end(),
+      [&](const auto& candidate) { return candidate.get() == block->expandable; });
+  block->pool->on(block->stream).unmapped.erase(block);
+  discard_block(block);
+  expandable_segments_.erase(segment);
+}
+
+// --- free --------------------------------------------------------------------------------------
+
+void NativeAllocator::free(Block* block) {
+  Pool& pool = *block->pool;
+  block->allocated = false;
+  statistics_.allocation.decrease(pool.small, 1);
+  statistics_.allocated_bytes.decrease(pool.small, block->size);
+  note(Action::free_requested, block->address, block->requested, block->stream, id_of(pool),
+       block->context);
+  if (block->size >= config_.max_split_size) statistics_.oversize_allocations.decrease(1);
+  if (block->stream_uses.empty()) {
+    complete_free(block);
+  } else if (!captures_.empty()) {
+    deferred_.push_back(block);
+  } else {
+    record_events(block);
+  }
+}
+
+void NativeAllocator::record_stream(Block* block, StreamId stream) {
+  if (stream == block->stream) return;
+  auto& uses = block->stream_uses;
+  if (std::find(uses.begin(), uses.end(), stream) == uses.end()) uses.push_back(stream);
+  if (!captures_.empty()) capture_uses_[block].insert(stream);
+}
+
+void NativeAllocator::complete_free(Block* block) {
+  Pool& pool = *block->pool;
+  note(Action::free_completed, block->address, block->requested, block->stream, id_of(pool),
+       block->context);
+  block->context = 0;
+  const Bytes size = block->size;
+  const Bytes requested = block->requested;
+  // Net change of free blocks in split segments, which cannot go back to the driver.
+  std::int64_t split_blocks = 0;
+  std::int64_t split_bytes = 0;
+  for (Block* const neighbour : {block->previous, block->next}) {
+    if (const Bytes merged = merge(block, neighbour); merged > 0) {
+      --split_blocks;
+      split_bytes -= static_cast<std::int64_t>(merged);
+    }
+  }
+  pool.insert(block);
+  if (block->is_split()) {
+    ++split_blocks;
+    split_bytes += static_cast<std::int64_t>(block->size);
+  }
+  const auto change = [&](PoolStat& stat, std::int64_t by) {
+    if (by > 0) stat.increase(pool.small, static_cast<std::uint64_t>(by));
+    if (by < 0) stat.decrease(pool.small, static_cast<std::uint64_t>(-by));
+  };
+  if (block->expandable == nullptr) {
+    change(statistics_.inactive_split, split_blocks);
+    change(statistics_.inactive_split_bytes, split_bytes);
+  }
+  statistics_.active.decrease(pool.small, 1);
+  statistics_.active_bytes.decrease(pool.small, size);
+  statistics_.requested_bytes.decrease(pool.small, requested);
+}
+
+// Lets `block` absorb a neighbour that is free, or unmapped as it is itself; returns the bytes
+// gained.
+Bytes NativeAllocator::merge(Block* block, Block* neighbour) {
+  if (neighbour == nullptr || neighbour->is_active() || neighbour->mapped != block->mapped) {
+    return 0;
+  }
+  Pool& pool = *block->pool;
+  if (neighbour->mapped) {
+    pool.erase(neighbour);
+  } else {
+    pool.on(neighbour->stream).unmapped.erase(neighbour);
+  }
+  if (neighbour == block->previous) {
+    block->address = neighbour->address;
+    block->previous = neighbour->previous;
+    if (block->previous != nullptr) block->previous->next = block;
+    block->segment_context = neighbour->segment_context;
+  } else {
+    block->next = neighbour->next;
+    if (block->next != nullptr) block->next->previous = block;
+  }
+  const Bytes gained = neighbour->size;
+  block->size += gained;
+  discard_block(neighbour);
+  return gained;
+}
+
+// --- frees that wait for other streams ---------------------------------------------------------
+
+void NativeAllocator::record_events(Block* block) {
+  const std::vector<StreamId> streams = std::move(block->stream_uses);
+  block->stream_uses.clear();
+  for (const StreamId stream : streams) {
+    Event event = 0;
+    if (const Status status = driver_.record(stream, event); status != Status::success) {
+      throw DriverError("record an event", status);
+    }
+    ++block->pending_events;
+    pending_[stream].emplace_back(event, block);
+  }
+}
+
+void NativeAllocator::record_deferred_events() {
+  for (Block* const block : std::exchange(deferred_, {})) {
+    if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
+      // A finished capture has ordered the uses inside it already.
+      std::erase_if(block->stream_uses,
+                    [&](StreamId stream) { return used->second.contains(stream); });
+      capture_uses_.erase(used);
+    }
+    record_events(block);
+    if (block->pending_events == 0) complete_free(block);
+  }
+}
+
+void NativeAllocator::process_events() {
+  if (!deferred_.empty()) record_deferred_events();
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& queue = stream->second;
+    while (!queue.empty()) {
+      const auto [event, block] = queue.front();
+      const Status status = driver_.query(event);
+      if (status == Status::not_ready) break;
+      if (status != Status::success) throw DriverError("query an event", status);
+      driver_.destroy(event);
+      queue.pop_front();
+      if (--block->pending_events == 0) complete_free(block);
+    }
+    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  }
+}
+
+void NativeAllocator::synchronize_events(const PrivatePool* pool) {
+  ++statistics_.num_sync_all_streams;
+  if (!deferred_.empty()) record_deferred_events();
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& queue = stream->second;
+    for (auto entry = queue.begin(); entry != queue.end();) {
+      const auto [event, block] = *entry;
+      if (pool != nullptr && block->pool->owner != pool) {
+        ++entry;
+        continue;
+      }
+      if (const Status status = driver_.synchronize(event); status != Status::success) {
+        throw DriverError("wait for an event", status);
+      }
+      driver_.destroy(event);
+      entry = queue.erase(entry);
+      if (--block->pending_events == 0) complete_free(block);
+    }
+    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  }
+}
+
+// --- giving memory back to the driver ----------------------------------------------------------
+
+Bytes NativeAllocator::garbage_threshold() const {
+  return static_cast<Bytes>(config_.garbage_collection_threshold * static_cast<double>(*limit_));
+}
+
+// Frees unsplit blocks of the large pool that are at least of average age, until enough is free or
+// nothing more can be freed.
+void NativeAllocator::collect_garbage() {
+  if (reserved_ <= garbage_threshold()) return;
+  const Bytes target = reserved_ - garbage_threshold();
+  const auto age = [&](const Block* block) { return large_.searches - block->age_base; };
+  std::uint64_t total_age = 0;
+  std::uint64_t candidates = 0;
+  for (const Block* block : large_.free_blocks()) {
+    if (block->is_split()) continue;
+    total_age += age(block);
+    ++candidates;
+  }
+  Bytes freed = 0;
+  bool any_freed = true;
+  while (freed < target && any_freed && candidates > 0) {
+    const double average = static_cast<double>(total_age) / static_cast<double>(candidates);
+    any_freed = false;
+    for (Block* const block : large_.free_blocks()) {
+      if (block->is_split() || block->expandable != nullptr) continue;
+      if (static_cast<double>(age(block)) < average) continue;
+      any_freed = true;
+      freed += block->size;
+      total_age -= age(block);
+      --candidates;
+      release_segment(block);
+    }
+  }
+}
+
+// Returns blocks of max_split_size or more until the request would fit; false if they do not
+// suffice.
+bool NativeAllocator::release_oversize_blocks(const Request& request) {
+  if (config_.max_split_size == AllocatorConfig::kUnlimited) return false;
+  const Bytes needed = std::max(request.size, config_.max_split_size);
+  const BestFitIndex& free = request.pool->on(request.stream).free;
+  Block* block = free.lower_bound(needed);
+  if (block != nullptr && block->expandable == nullptr) {
+    release_segment(block);
+    return true;
+  }
+  block = block != nullptr ? free.previous(block) : free.last();
+  Bytes released = 0;
+  while (block != nullptr && released < needed && block->size >= config_.max_split_size) {
+    Block* const smaller = free.previous(block);
+    if (block->expandable == nullptr) {
+      released += block->size;
+      release_segment(block);
+    }
+    block = smaller;
+  }
+  return released >= needed;
+}
+
+void NativeAllocator::empty_cache(PoolId pool) { release_cached_blocks(pool); }
+
+void NativeAllocator::release_cached_blocks(PoolId pool) {
+  if (pool.is_default() && captures_.empty()) {
+    synchronize_events(nullptr);
+    release_free_segments(large_);
+    release_free_segments(small_);
+  }
+  for (auto entry = private_pools_.begin(); entry != private_pools_.end();) {
+    PrivatePool& candidate = *entry->second;
+    if (candidate.uses > 0 || (!pool.is_default() && candidate.id != pool)) {
+      ++entry;
+      continue;
+    }
+    if (!pool.is_default()) synchronize_events(&candidate);
+    release_free_segments(candidate.small);
+    release_free_segments(candidate.large);
+    entry = candidate.segments == 0 ? private_pools_.erase(entry) : std::next(entry);
+  }
+}
+
+void NativeAllocator::release_free_segments(Pool& pool) {
+  std::vector<Block*> expandable;
+  for (Block* const block : pool.free_blocks()) {
+    if (block->expandable != nullptr) {
+      expandable.push_back(block);
+    } else if (!block->is_split()) {
+      release_segment(block);
+    }
+  }
+  for (Block* const block : expandable) {
+    unmap_block(block);
+    if (!block->is_split() && !block->mapped) release_expandable(block);
+  }
+}
+
+void NativeAllocator::release_segment(Block* block) {
+  Pool& pool = *block->pool;
+  if (const Status status = driver_.deallocate(block->address); status != Status::success) {
+    throw DriverError("free memory", status);
+  }
+  ++statistics_.num_device_free;
+  note(Action::segment_free, block->address, block->size, block->stream, id_of(pool),
+       block->segment_context);
+  if (pool.owner != nullptr) --pool.owner->segments;
+  statistics_.segment.decrease(pool.small, 1);
+  remove_reserved(pool, block->size);
+  if (block->size >= config_.max_split_size) statistics_.oversize_segments.decrease(1);
+  pool.erase(block);
+  discard_block(block);
+}
+
+void NativeAllocator::add_reserved(const Pool& pool, Bytes size) {
+  reserved_ += size;
+  statistics_.reserved_bytes.increase(pool.small, size);
+  if (pool.owner != nullptr && version_.counts_private_pools()) {
+    statistics_.reserved_bytes_by_private_pools[pool.owner->id].increase(pool.small, size);
+  }
+}
+
+void NativeAllocator::remove_reserved(const Pool& pool, Bytes size) {
+  reserved_ -= size;
+  statistics_.reserved_bytes.decrease(pool.small, size);
+  if (pool.owner != nullptr && version_.counts_private_pools()) {
+    statistics_.reserved_bytes_by_private_pools[pool.owner->id].decrease(pool.small, size);
+  }
+}
+
+// --- private pools -----------------------------------------------------------------------------
+
+PrivatePool& NativeAllocator::private_pool(PoolId pool) {
+  const auto entry = private_pools_.find(pool);
+  if (entry == private_pools_.end()) {
+    throw std::invalid_argument("there is no private pool (" + std::to_string(pool.first) + ", " +
+                                std::to_string(pool.second) + ")");
+  }
+  return *entry->second;
+}
+
+PrivatePool& NativeAllocator::add_or_use_pool(PoolId pool) {
+  if (pool.is_default()) throw std::invalid_argument("(0, 0) is the default pool");
+  auto& entry = private_pools_[pool];
+  if (entry == nullptr) {
+    entry = std::make_unique<PrivatePool>(pool);
+  } else {
+    ++entry->uses;
+  }
+  return *entry;
+}
+
+void NativeAllocator::begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) {
+  for (const Capture& capture : captures_) {
+    if (capture.pool == pool) {
+      throw std::invalid_argument("requests go to this private pool already");
+    }
+  }
+  add_or_use_pool(pool);
+  captures_.push_back({pool, stream});
+}
+
+void NativeAllocator::end_allocate_to_pool(PoolId pool) {
+  const auto capture = std::find_if(captures_.begin(), captures_.end(),
+                                    [&](const Capture& entry) { return entry.pool == pool; });
+  if (capture == captures_.end()) {
+    throw std::invalid_argument("no requests go to this private pool");
+  }
+  captures_.erase(capture);
+}
+
+void NativeAllocator::release_pool(PoolId pool) {
+  PrivatePool& entry = private_pool(pool);
+  if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
+  --entry.uses;
+}
+
+void NativeAllocator::set_use_on_oom(PoolId pool, bool use) {
+  private_pool(pool).use_on_oom = use;
+}
+
+void NativeAllocator::set_no_split(PoolId pool) { private_pool(pool).no_split = true; }
+
+Bytes NativeAllocator::free_in_private_pools() const {
+  Bytes bytes = 0;
+  for (const auto& [id, pool] : private_pools_) {
+    bytes += pool->small.free_bytes() + pool->large.free_bytes();
+  }
+  return bytes;
+}
+
+// --- state as a whole --------------------------------------------------------------------------
+
+Block* NativeAllocator::make_block(Address address, Bytes size, StreamId stream, Pool* pool) {
+  Block* const block = objects_.make();
+  block->address = address;
+  block->size = size;
+  block->stream = stream;
+  block->pool = pool;
+  return block;
+}
+
+void NativeAllocator::discard_block(Block* block) {
+  block->pool = nullptr;
+  objects_.recycle(block);
+}
+
+std::vector<const Block*> NativeAllocator::segment_heads() const {
+  std::vector<const Block*> heads;
+  objects_.for_each_slot([&](const Block* block) {
+    const bool exists = block->pool != nullptr && block->mapped;
+    if (exists && (block->previous == nullptr || !block->previous->mapped)) heads.push_back(block);
+  });
+  std::sort(heads.begin(), heads.end(),
+            [](const Block* a, const Block* b) { return a->address < b->address; });
+  return heads;
+}
+
+SegmentInfo NativeAllocator::describe(const Block* head) const {
+  SegmentInfo segment;
+  segment.address = head->address;
+  segment.stream = head->stream;
+  segment.pool = id_of(*head->pool);
+  segment.small = head->pool->small;
+  segment.expandable = head->expandable != nullptr;
+  segment.context = head->segment_context;
+  for (const Block* block = head; block != nullptr && block->mapped; block = block->next) {
+    const BlockState state = block->allocated     ? BlockState::active_allocated
+                             : block->is_active() ? BlockState::active_pending_free
+                                                  : BlockState::inactive;
+    segment.total_size += block->size;
+    segment.blocks.push_back(
+        {block->address, block->size, block->requested, state, block->context});
+  }
+  return segment;
+}
+
+std::vector<SegmentInfo> NativeAllocator::segments() const {
+  std::vector<SegmentInfo> result;
+  for (const Block* const head : segment_heads()) result.push_back(describe(head));
+  return result;
+}
+
+void NativeAllocator::check_invariants() const {
+  const auto require = [](bool holds, const char* invariant) {
+    if (!holds) throw std::logic_error(std::string("broken invariant: ") + invariant);
+  };
+  Bytes reserved = 0;
+  Bytes active = 0;
+  Bytes allocated = 0;
+  Bytes cached = 0;
+  Address end = 0;
+  for (const Block* const head : segment_heads()) {
+    require(head->address >= end, "segments do not overlap");
+    for (const Block* block = head; block != nullptr && block->mapped; block = block->next) {
+      const Block* const next = block->next;
+      end = block->address + block->size;
+      require(block->size > 0 && block->size % AllocatorConfig::kMinBlock == 0, "blocks are multiples of 512 bytes");
+      require(next == nullptr || next->address == end, "the blocks of a segment leave no gaps");
+      require(next == nullptr || next->previous == block, "neighbours know each other");
+      require(next == nullptr || block->is_active() || next->is_active() || !next->mapped,
+              "two free neighbours are merged");
+      reserved += block->size;
+      if (block->allocated) allocated += block->size;
+      (block->is_active() ? active : cached) += block->size;
+    }
+  }
+  Bytes indexed = small_.free_bytes() + large_.free_bytes() + free_in_private_pools();
+  const auto equal = [](Bytes bytes, const PoolStat& stat) {
+    return static_cast<std::int64_t>(bytes) == stat.all.current &&
+           stat.all.current == stat.small_pool.current + stat.large_pool.current;
+  };
+  require(indexed == cached, "the pools hold exactly the free blocks");
+  require(reserved == reserved_, "reserved is the sum of all blocks");
+  require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
+  require(equal(active, statistics_.active_bytes), "active_bytes is right");
+  require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");
+  require(reserved == active + cached, "reserved == active + cached");
+  require(!limit_ || statistics_.reserved_bytes.all.peak >= 0, "peaks are not negative");
+}
+
+std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
+                                             const std::vector<SegmentInfo>& segments) {
+  std::vector<Block*> active;
+  for (const SegmentInfo& segment : segments) {
+    if (!segment.pool.is_default() && !private_pools_.contains(segment.pool)) {
+      add_or_use_pool(segment.pool);
+    }
+    PrivatePool* const owner =
+        segment.pool.is_default() ? nullptr : private_pools_.at(segment.pool).get();
+    Pool& pool = owner == nullptr ? (segment.small ? small_ : large_)
+                                  : (segment.small ? owner->small : owner->large);
+    driver.feed_address(segment.address);
+    Request request{segment.total_size, segment.total_size, segment.stream, &pool,
+                    segment.expandable};
+    Block* rest = nullptr;
+    if (segment.expandable) {
+      auto& unmapped = pool.on(segment.stream).unmapped;
+      // Ranges of one expandable segment follow each other; the gap between them stays unmapped.
+      Block* space = unmapped.empty() ? expandable_candidate(request) : *unmapped.rbegin();
+      if (segment.address > space->address &&
+          segment.address + segment.total_size <= space->address + space->size) {
+        Block* const gap = space;
+        space = make_block(segment.address, gap->address + gap->size - segment.address,
+                           gap->stream, &pool);
+        space->mapped = false;
+        space->expandable = gap->expandable;
+        space->previous = gap;
+        space->next = gap->next;
+        gap->next = space;
+        gap->size = segment.address - gap->address;
+        unmapped.insert(space);
+      }
+      if (space->address != segment.address || !map_block(space, segment.total_size) ||
+          space->size != segment.total_size) {
+        throw std::invalid_argument("an expandable segment cannot be restored at its address");
+      }
+      if (owner != nullptr) ++owner->segments;
+      pool.erase(space);
+      rest = space;
+    } else {
+      rest = take_new_segment(request, false);
+      if (rest == nullptr || rest->address != segment.address) {
+        throw std::invalid_argument("a segment cannot be restored at its address");
+      }
+    }
+    driver.forget_fed_addresses();
+
+    Block* tail = rest->next;
+    std::vector<Block*> made;
+    Block* previous = rest->previous;
+    for (const BlockInfo& info : segment.blocks) {
+      Block* const block = info.address == rest->address
+                               ? rest
+                               : make_block(info.address, info.size, segment.stream, &pool);
+      block->size = info.size;
+      block->requested = info.requested;
+      block->expandable = rest->expandable;
+      block->previous = previous;
+      if (previous != nullptr) previous->next = block;
+      previous = block;
+      block->next = tail;
+      made.push_back(block);
+    }
+    if (tail != nullptr) tail->previous = previous;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      Block* const block = made[i];
+      if (segment.blocks[i].state == BlockState::inactive) {
+        pool.insert(block);
+        if (block->is_split() && block->expandable == nullptr) {
+          statistics_.inactive_split.increase(pool.small, 1);
+          statistics_.inactive_split_bytes.increase(pool.small, block->size);
+        }
+        continue;
+      }
+      block->allocated = true;
+      active.push_back(block);
+      statistics_.allocation.increase(pool.small, 1);
+      statistics_.allocated_bytes.increase(pool.small, block->size);
+      statistics_.active.increase(pool.small, 1);
+      statistics_.active_bytes.increase(pool.small, block->size);
+      statistics_.requested_bytes.increase(pool.small, block->requested);
+      if (block->size >= config_.max_split_size) statistics_.oversize_allocations.increase(1);
+    }
+  }
+  return active;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,399 @@
+#include "plimsoll/driver/simulated.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+// Each GPU owns 256 TiB of addresses that start well above anything a host program uses.
+constexpr Address kFirstAddress = Address{0x7} << 40;
+constexpr Bytes kAddressSpace = Bytes{256} << 40;
+constexpr Address kFirstHostAddress = Address{0x2} << 40;
+constexpr Bytes kSmallAlignment = 512;
+
+bool is_granular(Address address, Bytes size) {
+  return size > 0 && address % kGranule == 0 && size % kGranule == 0;
+}
+
+}  // namespace
+
+std::string_view to_string(Status status) {
+  switch (status) {
+    case Status::success: return "success";
+    case Status::out_of_memory: return "out of memory";
+    case Status::invalid_value: return "invalid value";
+    case Status::not_ready: return "not ready";
+    case Status::not_supported: return "not supported";
+  }
+  return "unknown";
+}
+
+double Price::of(Bytes size) const {
+  constexpr auto span = static_cast<double>(512 * kMiB - kGranule);
+  const double beyond = std::max(0.0, static_cast<double>(size) - static_cast<double>(kGranule));
+  return at_granule + (at_512_mib - at_granule) * beyond / span;
+}
+
+SimulatedDriver::SimulatedDriver(SimulatedHost& host, Bytes dedicated_capacity, DriverModel model,
+                                 std::uint32_t ordinal)
+    : host_(host),
+      dedicated_capacity_(dedicated_capacity),
+      model_(model),
+      addresses_(kFirstAddress + kAddressSpace * ordinal, kAddressSpace) {}
+
+Status SimulatedDriver::begin(Call call) {
+  ++calls_[static_cast<std::size_t>(call)];
+  Status status = Status::success;
+  for (auto& [fault, seen] : faults_) {
+    if (fault.call != call) continue;
+    ++seen;
+    if (seen > fault.after && seen - fault.after <= fault.times) status = fault.status;
+  }
+  return status;
+}
+
+void SimulatedDriver::charge(double duration_ns) {
+  driver_ns_ += duration_ns;
+  host_.advance(duration_ns);
+}
+
+std::optional<SimulatedDriver::Physical> SimulatedDriver::take(Bytes size, Tier tier) {
+  const Bytes dedicated_free = dedicated_capacity_ - dedicated_used_;
+  const Bytes shared_free = host_.shared_capacity_ - host_.shared_used_;
+  Physical physical{size, 0, 0};
+  if (tier == Tier::shared) {
+    physical.shared = size;
+  } else if (model_ == DriverModel::wddm) {
+    physical.dedicated = std::min(size, round_down(dedicated_free, kGranule));
+    physical.shared = size - physical.dedicated;
+  } else {
+    physical.dedicated = size;
+  }
+  if (physical.dedicated > dedicated_free || physical.shared > shared_free) return std::nullopt;
+  dedicated_used_ += physical.dedicated;
+  shared_used_ += physical.shared;
+  host_.shared_used_ += physical.shared;
+  return physical;
+}
+
+void SimulatedDriver::give_back(const Physical& physical) {
+  dedicated_used_ -= physical.dedicated;
+  shared_used_ -= physical.shared;
+  host_.shared_used_ -= physical.shared;
+}
+
+std::optional<Address> SimulatedDriver::fed_address(Bytes size, bool needs_free_range) {
+  if (fed_.empty()) return std::nullopt;
+  const Address address = fed_.front();
+  fed_.pop_front();
+  if (needs_free_range) {
+    const auto next = allocations_.lower_bound(address);
+    if (next != allocations_.end() && next->first < address + size) return std::nullopt;
+    if (next != allocations_.begin()) {
+      const auto& [begin, physical] = *std::prev(next);
+      if (begin + physical.size > address) return std::nullopt;
+    }
+  }
+  if (!addresses_.take_at(address, size)) outside_.insert(address);
+  return address;
+}
+
+void SimulatedDriver::give_address(Address address, Bytes size) {
+  if (outside_.erase(address) == 0) addresses_.give(address, size);
+}
+
+Status SimulatedDriver::allocate(Bytes size, Address& address) {
+  if (const Status status = begin(Call::allocate); status != Status::success) return status;
+  if (size == 0 || size > kAddressSpace) return Status::invalid_value;
+  charge(costs_.allocate.of(size));
+  if (size < kGranule && fed_.empty()) return allocate_small(size, address);
+  const auto physical = take(round_up(size, kGranule), Tier::dedicated);
+  if (!physical) return Status::out_of_memory;
+  auto place = fed_address(physical->size, true);
+  if (!place) place = addresses_.take(physical->size, kGranule);
+  if (!place) {
+    give_back(*physical);
+    return Status::out_of_memory;
+  }
+  address = *place;
+  allocations_.emplace(address, *physical);
+  return Status::success;
+}
+
+// Allocations below a granule share granules, as cudaMalloc's do.
+Status SimulatedDriver::allocate_small(Bytes size, Address& address) {
+  size = round_up(size, kSmallAlignment);
+  auto place = small_addresses_.take(size, kSmallAlignment);
+  if (!place) {
+    const auto physical = take(kGranule, Tier::dedicated);
+    if (!physical) return Status::out_of_memory;
+    const auto granule = addresses_.take(kGranule, kGranule);
+    if (!granule) {
+      give_back(*physical);
+      return Status::out_of_memory;
+    }
+    small_granules_.emplace(*granule, *physical);
+    small_addresses_.give(*granule, kGranule);
+    place = small_addresses_.take(size, kSmallAlignment);
+  }
+  address = *place;
+  small_allocations_.emplace(address, size);
+  return Status::success;
+}
+
+void SimulatedDriver::deallocate_small(Address address, Bytes size) {
+  small_addresses_.give(address, size);
+  const Address granule = round_down(address, kGranule);
+  if (!small_addresses_.take_at(granule, kGranule)) return;
+  give_back(small_granules_.at(granule));
+  small_granules_.erase(granule);
+  addresses_.give(granule, kGranule);
+}
+
+Status SimulatedDriver::deallocate(Address address) {
+  if (const Status status = begin(Call::deallocate); status != Status::success) return status;
+  if (const auto small = small_allocations_.find(address); small != small_allocations_.end()) {
+    synchronize_device();
+    charge(costs_.deallocate.of(small->second));
+    deallocate_small(address, small->second);
+    small_allocations_.erase(small);
+    return Status::success;
+  }
+  const auto allocation = allocations_.find(address);
+  if (allocation == allocations_.end()) return Status::invalid_value;
+  synchronize_device();
+  charge(costs_.deallocate.of(allocation->second.size));
+  give_back(allocation->second);
+  give_address(address, allocation->second.size);
+  allocations_.erase(allocation);
+  return Status::success;
+}
+
+Status SimulatedDriver::reserve(Bytes size, Address& address) {
+  if (const Status status = begin(Call::reserve); status != Status::success) return status;
+  if (size == 0 || size % kGranule != 0) return Status::invalid_value;
+  charge(costs_.reserve);
+  auto place = fed_address(size, false);
+  if (!place) place = addresses_.take(size, kGranule);
+  if (!place) return Status::out_of_memory;
+  address = *place;
+  reservations_[address] = size;
+  return Status::success;
+}
+
+Status SimulatedDriver::unreserve(Address address, Bytes size) {
+  if (const Status status = begin(Call::unreserve); status != Status::success) return status;
+  const auto reservation = reservations_.find(address);
+  if (reservation == reservations_.end() || reservation->second != size) {
+    return Status::invalid_value;
+  }
+  const auto mapping = mappings_.lower_bound(address);
+  if (mapping != mappings_.end() && mapping->first < address + size) return Status::invalid_value;
+  charge(costs_.reserve);
+  reservations_.erase(reservation);
+  give_address(address, size);
+  return Status::success;
+}
+
+Status SimulatedDriver::create(Bytes size, Tier tier, Handle& handle) {
+  if (const Status status = begin(Call::create); status != Status::success) return status;
+  if (size == 0 || size % kGranule != 0) return Status::invalid_value;
+  charge(tier == Tier::shared ? static_cast<double>(size) / costs_.host_bytes_per_ns
+                              : costs_.create.of(size));
+  const auto physical = take(size, tier);
+  if (!physical) return Status::out_of_memory;
+  handle = next_handle_++;
+  handles_.emplace(handle, Memory{*physical, 0, false});
+  return Status::success;
+}
+
+Status SimulatedDriver::release(Handle handle) {
+  if (const Status status = begin(Call::release); status != Status::success) return status;
+  const auto memory = handles_.find(handle);
+  if (memory == handles_.end() || memory->second.released) return Status::invalid_value;
+  charge(costs_.release.of(memory->second.physical.size));
+  memory->second.released = true;
+  if (memory->second.mappings == 0) {
+    give_back(memory->second.physical);
+    handles_.erase(memory);
+  }
+  return Status::success;
+}
+
+Status SimulatedDriver::map(Address address, Bytes size, Handle handle) {
+  if (const Status status = begin(Call::map); status != Status::success) return status;
+  const auto memory = handles_.find(handle);
+  if (!is_granular(address, size) || memory == handles_.end() || memory->second.released ||
+      memory->second.physical.size != size) {
+    return Status::invalid_value;
+  }
+  auto reservation = reservations_.upper_bound(address);
+  if (reservation == reservations_.begin()) return Status::invalid_value;
+  --reservation;
+  if (address + size > reservation->first + reservation->second) return Status::invalid_value;
+  const auto next = mappings_.lower_bound(address);
+  if (next != mappings_.end() && next->first < address + size) return Status::invalid_value;
+  if (next != mappings_.begin()) {
+    const auto& [begin, mapping] = *std::prev(next);
+    if (begin + mapping.size > address) return Status::invalid_value;
+  }
+  charge(costs_.map_per_handle);
+  mappings_.emplace(address, Mapping{size, handle});
+  ++memory->second.mappings;
+  return Status::success;
+}
+
+std::size_t SimulatedDriver::handles_in(Address address, Bytes size) const {
+  std::size_t count = 0;
+  for (auto it = mappings_.lower_bound(address);
+       it != mappings_.end() && it->first < address + size; ++it) {
+    ++count;
+  }
+  return count;
+}
+
+Status SimulatedDriver::set_access(Address address, Bytes size) {
+  if (const Status status = begin(Call::set_access); status != Status::success) return status;
+  const std::size_t count = handles_in(address, size);
+  if (!is_granular(address, size) || count == 0) return Status::invalid_value;
+  charge(costs_.set_access_per_handle * static_cast<double>(count));
+  return Status::success;
+}
+
+void SimulatedDriver::forget_mapping_of(Handle handle) {
+  const auto memory = handles_.find(handle);
+  if (--memory->second.mappings == 0 && memory->second.released) {
+    give_back(memory->second.physical);
+    handles_.erase(memory);
+  }
+}
+
+Status SimulatedDriver::unmap(Address address, Bytes size) {
+  if (const Status status = begin(Call::unmap); status != Status::success) return status;
+  if (!is_granular(address, size)) return Status::invalid_value;
+  const auto first = mappings_.lower_bound(address);
+  if (first != mappings_.begin()) {
+    const auto& [begin, mapping] = *std::prev(first);
+    if (begin + mapping.size > address) return Status::invalid_value;
+  }
+  const auto last = mappings_.lower_bound(address + size);
+  if (first == last) return Status::invalid_value;
+  if (const auto& [begin, mapping] = *std::prev(last); begin + mapping.size > address + size) {
+    return Status::invalid_value;
+  }
+  charge(costs_.unmap_per_handle * static_cast<double>(handles_in(address, size)));
+  for (auto it = first; it != last; ++it) forget_mapping_of(it->second.handle);
+  mappings_.erase(first, last);
+  return Status::success;
+}
+
+bool SimulatedDriver::is_complete(const Recorded& recorded) const {
+  if (recorded.held) {
+    const auto stream = streams_.find(recorded.stream);
+    return stream == streams_.end() || stream->second.finishes > recorded.finishes;
+  }
+  return host_.now_ns() >= recorded.completes_at_ns;
+}
+
+Status SimulatedDriver::record(StreamId stream, Event& event) {
+  if (const Status status = begin(Call::record); status != Status::success) return status;
+  charge(costs_.event);
+  const Stream& state = streams_[stream];
+  event = next_event_++;
+  events_.emplace(event, Recorded{stream, state.busy_until_ns, state.held, state.finishes});
+  return Status::success;
+}
+
+Status SimulatedDriver::query(Event event) {
+  if (const Status status = begin(Call::query); status != Status::success) return status;
+  const auto recorded = events_.find(event);
+  if (recorded == events_.end()) return Status::invalid_value;
+  return is_complete(recorded->second) ? Status::success : Status::not_ready;
+}
+
+Status SimulatedDriver::synchronize(Event event) {
+  if (const Status status = begin(Call::synchronize); status != Status::success) return status;
+  const auto recorded = events_.find(event);
+  if (recorded == events_.end()) return Status::invalid_value;
+  if (recorded->second.held && !is_complete(recorded->second)) finish(recorded->second.stream);
+  host_.advance_to(recorded->second.completes_at_ns);
+  return Status::success;
+}
+
+Status SimulatedDriver::destroy(Event event) {
+  return events_.erase(event) > 0 ? Status::success : Status::invalid_value;
+}
+
+Status SimulatedDriver::synchronize_stream(StreamId stream) {
+  if (const Status status = begin(Call::synchronize); status != Status::success) return status;
+  const auto state = streams_.find(stream);
+  if (state == streams_.end()) return Status::success;
+  host_.advance_to(state->second.busy_until_ns);
+  if (state->second.held) finish(stream);
+  return Status::success;
+}
+
+MemoryInfo SimulatedDriver::memory_info() const {
+  return {dedicated_capacity_ - dedicated_used_, dedicated_capacity_};
+}
+
+std::int64_t SimulatedDriver::now_us() const {
+  return static_cast<std::int64_t>(host_.now_ns() / 1000);
+}
+
+Status SimulatedDriver::allocate_host(Bytes size, Address& address) {
+  if (const Status status = begin(Call::allocate_host); status != Status::success) return status;
+  if (size == 0 || size > host_.shared_capacity_) return Status::out_of_memory;
+  const Bytes rounded = round_up(size, 4 * kKiB);
+  if (!take(rounded, Tier::shared)) return Status::out_of_memory;
+  charge(static_cast<double>(rounded) / costs_.host_bytes_per_ns);
+  address = host_allocations_.empty()
+                ? kFirstHostAddress
+                : host_allocations_.rbegin()->first + host_allocations_.rbegin()->second;
+  host_allocations_.emplace(address, rounded);
+  return Status::success;
+}
+
+Status SimulatedDriver::deallocate_host(Address address) {
+  if (const Status status = begin(Call::deallocate_host); status != Status::success) return status;
+  const auto allocation = host_allocations_.find(address);
+  if (allocation == host_allocations_.end()) return Status::invalid_value;
+  give_back({allocation->second, 0, allocation->second});
+  host_allocations_.erase(allocation);
+  return Status::success;
+}
+
+void SimulatedDriver::launch(StreamId stream, double duration_ns) {
+  Stream& state = streams_[stream];
+  state.busy_until_ns = std::max(state.busy_until_ns, host_.now_ns()) + duration_ns;
+}
+
+void SimulatedDriver::copy(StreamId stream, Bytes size) {
+  launch(stream, static_cast<double>(size) / costs_.copy_bytes_per_ns);
+}
+
+void SimulatedDriver::wait(StreamId stream, Event event) {
+  const auto recorded = events_.find(event);
+  if (recorded == events_.end() || is_complete(recorded->second)) return;
+  Stream& state = streams_[stream];
+  if (recorded->second.held) state.held = true;
+  state.busy_until_ns = std::max(state.busy_until_ns, recorded->second.completes_at_ns);
+}
+
+void SimulatedDriver::synchronize_device() {
+  for (const auto& [id, stream] : streams_) {
+    if (!stream.held) host_.advance_to(stream.busy_until_ns);
+  }
+}
+
+void SimulatedDriver::hold(StreamId stream) { streams_[stream].held = true; }
+
+void SimulatedDriver::finish(StreamId stream) {
+  Stream& state = streams_[stream];
+  state.held = false;
+  ++state.finishes;
+}
+
+}  // namespace plimsoll

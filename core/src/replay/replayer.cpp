@@ -1,0 +1,311 @@
+#include "plimsoll/replay/replayer.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+// Real stream handles are pointers; made-up ones lie above all of them.
+constexpr StreamId kFirstMadeUpStream = StreamId{1} << 63;
+
+std::string hex(Address address) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
+bool is_release(Action action) {
+  return action == Action::segment_free || action == Action::segment_unmap;
+}
+
+}  // namespace
+
+Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
+                   const ReplayOptions& options)
+    : allocator_(allocator),
+      driver_(driver),
+      native_(native),
+      options_(options),
+      next_stream_(kFirstMadeUpStream) {
+  allocator_.history().record_up_to(options.compare ? std::numeric_limits<std::size_t>::max() : 0);
+}
+
+void Replayer::restore(const std::vector<SegmentInfo>& segments) {
+  try {
+    for (Block* const block : native_->restore(driver_, segments)) {
+      live_.insert(block->address, block);
+    }
+  } catch (const std::invalid_argument& error) {
+    throw ReplayError(std::string("the state at the start is impossible: ") + error.what());
+  }
+  for (const SegmentInfo& segment : segments) {
+    for (const BlockInfo& block : segment.blocks) {
+      if (block.state == BlockState::active_pending_free) {
+        wait_for_recording(take(block.address), block.address);
+      }
+    }
+    if (!segment.pool.is_default()) pool_uses_.emplace(segment.pool, 1);
+  }
+  allocator_.history().clear();
+}
+
+void Replayer::feed(const EventSpan& events) {
+  for (std::size_t i = 0; i < events.count() && !stopped_; ++i) {
+    step(events[i]);
+    if (!stopped_) ++index_;
+  }
+}
+
+void Replayer::finish() {
+  if (stopped_) return;
+  if (free_) free_later(*std::exchange(free_, std::nullopt));
+  end_run();
+  use_pool({});
+}
+
+void Replayer::step(const TraceEvent& event) {
+  if (free_) {
+    const TraceEvent freed = *std::exchange(free_, std::nullopt);
+    if (event.action == Action::free_completed && event.address == freed.address) {
+      return free_now(freed);
+    }
+    free_later(freed);
+  }
+  switch (event.action) {
+    case Action::alloc:
+    case Action::oom: return request(event);
+    case Action::free_requested:
+      end_run();
+      free_ = event;
+      return;
+    case Action::snapshot: return end_run();
+    case Action::free_completed:
+      if (!options_.compare) return complete(event);
+      [[fallthrough]];
+    case Action::segment_alloc:
+    case Action::segment_free:
+    case Action::segment_map:
+    case Action::segment_unmap:
+      if (run_.empty()) run_start_ = index_;
+      run_.push_back(event);
+      return;
+  }
+}
+
+void Replayer::request(const TraceEvent& event) {
+  if (event.size == 0) {
+    throw ReplayError("event " + std::to_string(index_) + " asks for 0 bytes");
+  }
+  if (event.action == Action::alloc && live_.find(event.address) != nullptr) {
+    throw ReplayError("event " + std::to_string(index_) + " allocates " + hex(event.address) +
+                      ", which is allocated already");
+  }
+  use_pool(event.pool);
+  if (!run_.empty()) prepare_request(event);
+  Block* block = nullptr;
+  try {
+    block = allocator_.malloc(event.size, event.stream);
+  } catch (const OutOfMemory& error) {
+    if (!first_oom_) {
+      first_oom_ = index_;
+      oom_message_ = error.what();
+    }
+  }
+  if (options_.compare) {
+    complete_run();
+    check(&event);
+  }
+  run_.clear();
+  driver_.forget_fed_addresses();
+  if (event.action == Action::oom) {
+    if (block == nullptr) return;
+    ++avoided_ooms_;  // what the program would have done with it is not known
+    allocator_.free(block);
+    allocator_.history().clear();
+  } else if (block == nullptr) {
+    stopped_ = true;
+  } else {
+    live_.insert(event.address, block);
+  }
+}
+
+Block* Replayer::take(Address address) {
+  Block* const* const block = live_.find(address);
+  if (block == nullptr) {
+    throw ReplayError("event " + std::to_string(index_) + " frees " + hex(address) +
+                      ", which is not allocated");
+  }
+  Block* const found = *block;
+  live_.erase(address);
+  return found;
+}
+
+void Replayer::free_now(const TraceEvent& event) {
+  allocator_.free(take(event.address));
+  allocator_.history().clear();
+}
+
+// Another stream still used the block: it has work of unknown length, until the recording says that
+// the free is done.
+void Replayer::free_later(const TraceEvent& event) {
+  had_pending_frees_ = true;
+  Block* const block = take(event.address);
+  if (options_.completion == Completion::at_once) {
+    allocator_.free(block);
+  } else {
+    wait_for_recording(block, event.address);
+  }
+  allocator_.history().clear();
+}
+
+void Replayer::wait_for_recording(Block* block, Address address) {
+  StreamId stream = next_stream_;
+  if (idle_streams_.empty()) {
+    ++next_stream_;
+  } else {
+    stream = idle_streams_.back();
+    idle_streams_.pop_back();
+  }
+  driver_.hold(stream);
+  allocator_.record_stream(block, stream);
+  allocator_.free(block);
+  waiting_.emplace(address, stream);
+}
+
+void Replayer::complete(const TraceEvent& event) {
+  const auto waiting = waiting_.find(event.address);
+  if (waiting == waiting_.end()) {
+    if (options_.completion == Completion::at_once) return;
+    throw ReplayError("event " + std::to_string(index_) + " completes a free of " +
+                      hex(event.address) + " that was never requested");
+  }
+  if (options_.completion == Completion::recorded) {
+    driver_.finish(waiting->second);
+    idle_streams_.push_back(waiting->second);
+  }
+  waiting_.erase(waiting);
+}
+
+void Replayer::use_pool(PoolId pool) {
+  if (pool == pool_) return;
+  if (!pool_.is_default()) allocator_.end_allocate_to_pool(pool_);
+  pool_ = pool;
+  if (pool.is_default()) return;
+  allocator_.begin_allocate_to_pool(pool, std::nullopt);
+  ++pool_uses_[pool];
+}
+
+// Cached memory went back to the driver before this request: by the allocator, as part of serving
+// it, or because the program emptied the cache first?
+Replayer::Release Replayer::release_before(const TraceEvent& event) {
+  if (std::none_of(run_.begin(), run_.end(),
+                   [](const TraceEvent& entry) { return is_release(entry.action); })) {
+    return Release::none;
+  }
+  if (options_.emptied != nullptr) {
+    const auto& emptied = *options_.emptied;
+    while (next_emptied_ < emptied.size() && emptied[next_emptied_] < run_start_) ++next_emptied_;
+    const bool asked = next_emptied_ < emptied.size() && emptied[next_emptied_] == run_start_;
+    return asked ? Release::emptied : Release::refused;
+  }
+  if (native_ == nullptr) return Release::refused;
+  switch (native_->outlook(event.size, event.stream)) {
+    case NativeAllocator::Outlook::refused: return Release::refused;
+    case NativeAllocator::Outlook::collects: return Release::collected;
+    case NativeAllocator::Outlook::grows:
+    case NativeAllocator::Outlook::cached: break;
+  }
+  return Release::emptied;
+}
+
+void Replayer::prepare_request(const TraceEvent& event) {
+  const Release release = release_before(event);
+  if (release == Release::emptied) empty_cache();
+  if (!options_.compare) return;
+  // A refused request waits for all streams by itself.
+  if (release != Release::refused) complete_run();
+  for (const TraceEvent& entry : run_) {
+    if (entry.action == Action::segment_alloc || entry.action == Action::segment_map) {
+      driver_.feed_address(entry.address);
+    }
+  }
+}
+
+// Completes the frees of the run in the recorded order, but for those that are complete already.
+void Replayer::complete_run() {
+  for (const TraceEvent& entry : run_) {
+    if (entry.action != Action::free_completed || !waiting_.contains(entry.address)) continue;
+    complete(entry);
+    allocator_.poll();
+  }
+}
+
+void Replayer::empty_cache() {
+  emptied_.push_back(run_start_);
+  std::optional<PoolId> only;  // the one pool that was emptied
+  bool several = false;
+  for (const TraceEvent& entry : run_) {
+    if (!is_release(entry.action)) continue;
+    several = several || (only && *only != entry.pool);
+    only = entry.pool;
+    if (const auto uses = pool_uses_.find(entry.pool); uses != pool_uses_.end()) {
+      // A pool in use is never emptied, so its graphs and MemPools must be gone.
+      if (pool_ == entry.pool) use_pool({});
+      for (int& left = uses->second; left > 0; --left) allocator_.release_pool(entry.pool);
+    }
+  }
+  const PoolId current = pool_;
+  use_pool({});
+  allocator_.empty_cache(several || !only ? PoolId{} : *only);
+  use_pool(current);
+}
+
+// The program did something else than ask for memory: what the allocator did, it was told to do.
+void Replayer::end_run() {
+  if (run_.empty()) return;
+  empty_cache();
+  if (options_.compare) {
+    complete_run();
+    check(nullptr);
+  }
+  run_.clear();
+}
+
+// Compares what the allocator did with the recorded run and the request that ended it. The order in
+// which frees of several streams complete is left open, as PyTorch leaves it.
+void Replayer::check(const TraceEvent* request) {
+  History& history = allocator_.history();
+  std::size_t done = 0;
+  const auto next_replayed = [&]() -> const TraceEvent* {
+    while (done < history.size() && history[done].action == Action::free_completed) ++done;
+    return done < history.size() ? &history[done++] : nullptr;
+  };
+  const auto compare = [&](const TraceEvent& recorded, std::uint64_t event) {
+    const TraceEvent* const replayed = next_replayed();
+    const bool same = replayed != nullptr && replayed->action == recorded.action &&
+                      replayed->size == recorded.size &&
+                      (replayed->address == recorded.address || recorded.action == Action::oom);
+    if (!same) {
+      differ(event, recorded, replayed ? std::optional(*replayed) : std::nullopt);
+    }
+  };
+  std::uint64_t event = run_start_;
+  for (const TraceEvent& recorded : run_) {
+    if (recorded.action != Action::free_completed) compare(recorded, event);
+    ++event;
+  }
+  if (request != nullptr) compare(*request, index_);
+  if (const TraceEvent* const more = next_replayed()) differ(index_, std::nullopt, *more);
+  history.clear();
+}
+
+void Replayer::differ(std::uint64_t event, std::optional<TraceEvent> recorded,
+                      std::optional<TraceEvent> replayed) {
+  if (!difference_) difference_ = Difference{event, std::move(recorded), std::move(replayed)};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,351 @@
+#include "plimsoll/trace/recording.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+std::string of_kind(PickleValue value) { return std::string(kind_name(value.kind())); }
+
+// Names an entry for messages: "event 17 of device 0".
+struct Place {
+  const char* what;
+  std::size_t index;
+  std::size_t device;
+  [[nodiscard]] std::string text() const {
+    return std::string(what) + " " + std::to_string(index) + " of device " +
+           std::to_string(device);
+  }
+};
+
+[[noreturn]] void fail(const Place& place, const std::string& problem) {
+  throw RecordingError(place.text() + " " + problem);
+}
+
+std::uint64_t unsigned_of(PickleValue value, std::string_view key, const Place& place) {
+  if (value.kind() == Kind::unsigned_integer) return value.as_unsigned();
+  if (value.kind() != Kind::integer) {
+    fail(place, "has " + of_kind(value) + " as '" + std::string(key) + "', not an integer");
+  }
+  const std::int64_t integer = value.as_int();
+  if (integer < 0 && key != "stream") {
+    fail(place, "has a negative " + std::string(key) + " (" + std::to_string(integer) + ")");
+  }
+  return static_cast<std::uint64_t>(integer);
+}
+
+// Call stacks by number; the same frames get the same number.
+class StackTable {
+ public:
+  StackTable(const PickleDocument& document, std::vector<Stack>& stacks)
+      : document_(document), stacks_(stacks) {
+    stacks_.emplace_back();
+  }
+
+  std::uint32_t number(PickleValue frames) {
+    if (frames.kind() != Kind::list && frames.kind() != Kind::tuple) return 0;
+    const auto items = document_.items(frames);
+    if (items.empty()) return 0;
+    const auto known = by_list_.find(items.data());
+    if (known != by_list_.end()) return known->second;
+    Stack stack;
+    std::string key;
+    for (const PickleValue item : items) {
+      Frame frame;
+      if (item.kind() == Kind::dict) {
+        if (const auto file = document_.find(item, "filename")) frame.filename = text(*file);
+        if (const auto name = document_.find(item, "name")) frame.name = text(*name);
+        if (const auto line = document_.find(item, "line");
+            line && line->kind() == Kind::integer) {
+          frame.line = line->as_int();
+        }
+      }
+      key += frame.filename + '\n' + std::to_string(frame.line) + '\n' + frame.name + '\n';
+      stack.push_back(std::move(frame));
+    }
+    const auto [entry, is_new] =
+        by_content_.try_emplace(std::move(key), static_cast<std::uint32_t>(stacks_.size()));
+    if (is_new) stacks_.push_back(std::move(stack));
+    by_list_.emplace(items.data(), entry->second);
+    return entry->second;
+  }
+
+ private:
+  [[nodiscard]] std::string text(PickleValue value) const {
+    return value.kind() == Kind::string ? std::string(document_.text(value)) : std::string();
+  }
+
+  const PickleDocument& document_;
+  std::vector<Stack>& stacks_;
+  std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
+  std::unordered_map<std::string, std::uint32_t> by_content_;
+};
+
+enum class Field : std::uint8_t {
+  action,
+  address,
+  device_free,
+  size,
+  stream,
+  time_us,
+  frames,
+  pool,
+  other,
+};
+
+Field field_of(std::string_view key) {
+  static constexpr std::array<std::pair<std::string_view, Field>, 8> kFields{{
+      {"action", Field::action},
+      {"addr", Field::address},
+      {"device_free", Field::device_free},
+      {"size", Field::size},
+      {"stream", Field::stream},
+      {"time_us", Field::time_us},
+      {"frames", Field::frames},
+      {"pool_id", Field::pool},
+  }};
+  for (const auto& [name, field] : kFields) {
+    if (name == key) return field;
+  }
+  return Field::other;
+}
+
+class EventReader {
+ public:
+  EventReader(const PickleDocument& document, StackTable& stacks)
+      : document_(document), stacks_(stacks) {}
+
+  void read(PickleValue event, const Place& place, EventColumns& columns) {
+    if (event.kind() != Kind::dict) fail(place, "is " + of_kind(event) + ", not a dict");
+    const auto items = document_.items(event);
+    std::optional<Action> action;
+    std::optional<std::uint64_t> address;
+    std::optional<std::uint64_t> size;
+    std::uint64_t stream = 0;
+    std::int64_t time_us = 0;
+    std::uint32_t stack = 0;
+    PoolId pool;
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      const PickleValue value = items[i + 1];
+      switch (field(items[i], i / 2)) {
+        case Field::action: action = action_of(value, place); break;
+        case Field::address: address = unsigned_of(value, "addr", place); break;
+        case Field::device_free: address = unsigned_of(value, "device_free", place); break;
+        case Field::size: size = unsigned_of(value, "size", place); break;
+        case Field::stream: stream = unsigned_of(value, "stream", place); break;
+        case Field::time_us:
+          time_us = static_cast<std::int64_t>(unsigned_of(value, "time_us", place));
+          break;
+        case Field::frames: stack = stacks_.number(value); break;
+        case Field::pool: pool = pool_of(value, place); break;
+        case Field::other: break;
+      }
+    }
+    if (!action) fail(place, "has no 'action'");
+    if (!size) fail(place, "has no 'size'");
+    if (!address && *action != Action::oom && *action != Action::snapshot) {
+      fail(place, "has no 'addr'");
+    }
+    columns.action.push_back(static_cast<std::uint8_t>(*action));
+    columns.address.push_back(address.value_or(0));
+    columns.size.push_back(*size);
+    columns.stream.push_back(stream);
+    columns.time_us.push_back(time_us);
+    columns.stack.push_back(stack);
+    columns.pool_first.push_back(pool.first);
+    columns.pool_second.push_back(pool.second);
+  }
+
+  PoolId pool_of(PickleValue value, const Place& place) const {
+    if (value.kind() != Kind::tuple && value.kind() != Kind::list) return {};
+    const auto items = document_.items(value);
+    if (items.size() != 2) fail(place, "has a pool id that is not a pair");
+    return {unsigned_of(items[0], "pool_id", place), unsigned_of(items[1], "pool_id", place)};
+  }
+
+ private:
+  // Pickles store each key once, so the same place mostly holds the very same string.
+  Field field(PickleValue key, std::size_t place) {
+    if (key.kind() != Kind::string) return Field::other;
+    const std::string_view text = document_.text(key);
+    if (place >= keys_.size()) keys_.resize(place + 1);
+    auto& [known, field] = keys_[place];
+    if (known != text.data()) {
+      known = text.data();
+      field = field_of(text);
+    }
+    return field;
+  }
+
+  Action action_of(PickleValue value, const Place& place) {
+    if (value.kind() != Kind::string) fail(place, "has no text as 'action'");
+    const std::string_view text = document_.text(value);
+    for (const auto& [known, action] : actions_) {
+      if (known == text.data()) return action;
+    }
+    const auto action = action_from(text);
+    if (!action) fail(place, "has an unknown action '" + std::string(text) + "'");
+    if (actions_.size() < kActionCount) actions_.emplace_back(text.data(), *action);
+    return *action;
+  }
+
+  const PickleDocument& document_;
+  StackTable& stacks_;
+  std::vector<std::pair<const char*, Field>> keys_;
+  std::vector<std::pair<const char*, Action>> actions_;
+};
+
+class SegmentReader {
+ public:
+  SegmentReader(const PickleDocument& document, StackTable& stacks, const EventReader& events)
+      : document_(document), stacks_(stacks), events_(events) {}
+
+  [[nodiscard]] SegmentInfo read(PickleValue value, const Place& place) const {
+    SegmentInfo segment;
+    segment.address = required(value, "address", place);
+    segment.total_size = required(value, "total_size", place);
+    segment.stream = optional(value, "stream", place);
+    segment.small = text(value, "segment_type") == "small";
+    if (const auto expandable = document_.find(value, "is_expandable")) {
+      segment.expandable = expandable->kind() == Kind::boolean && expandable->as_bool();
+    }
+    if (const auto pool = document_.find(value, "segment_pool_id")) {
+      segment.pool = events_.pool_of(*pool, place);
+    }
+    if (const auto frames = document_.find(value, "frames")) {
+      segment.context = stacks_.number(*frames);
+    }
+    const auto blocks = document_.find(value, "blocks");
+    if (!blocks || blocks->kind() != Kind::list) fail(place, "has no 'blocks'");
+    Address address = segment.address;
+    for (const PickleValue item : document_.items(*blocks)) {
+      BlockInfo block;
+      block.address = address;
+      block.size = required(item, "size", place);
+      block.requested = optional(item, "requested_size", place);
+      const std::string_view state = text(item, "state");
+      block.state = state == "active_allocated" ? BlockState::active_allocated
+                    : state == "inactive"       ? BlockState::inactive
+                                                : BlockState::active_pending_free;
+      if (const auto frames = document_.find(item, "frames")) {
+        block.context = stacks_.number(*frames);
+      }
+      address += block.size;
+      segment.blocks.push_back(block);
+    }
+    if (address != segment.address + segment.total_size) {
+      fail(place, "has blocks that do not add up to its size");
+    }
+    return segment;
+  }
+
+ private:
+  std::uint64_t required(PickleValue dict, std::string_view key, const Place& place) const {
+    const auto value = dict.kind() == Kind::dict ? document_.find(dict, key) : std::nullopt;
+    if (!value) fail(place, "has no '" + std::string(key) + "'");
+    return unsigned_of(*value, key, place);
+  }
+  std::uint64_t optional(PickleValue dict, std::string_view key, const Place& place) const {
+    const auto value = document_.find(dict, key);
+    return value ? unsigned_of(*value, key, place) : 0;
+  }
+  std::string_view text(PickleValue dict, std::string_view key) const {
+    const auto value = document_.find(dict, key);
+    return value && value->kind() == Kind::string ? document_.text(*value) : std::string_view();
+  }
+
+  const PickleDocument& document_;
+  StackTable& stacks_;
+  const EventReader& events_;
+};
+
+// PyTorch before 2.12 does not say to which pool an event belongs, but the segments that are left at
+// the end know theirs. Going back in time, whatever lies in one of them belongs to its pool, until
+// the event that made the segment.
+void name_pools(DeviceRecording& device) {
+  EventColumns& events = device.events;
+  std::map<Address, const SegmentInfo*> private_segments;
+  for (const SegmentInfo& segment : device.segments) {
+    if (!segment.pool.is_default()) private_segments.emplace(segment.address, &segment);
+  }
+  for (std::size_t i = events.count(); i-- > 0 && !private_segments.empty();) {
+    auto entry = private_segments.upper_bound(events.address[i]);
+    const auto action = static_cast<Action>(events.action[i]);
+    if (entry == private_segments.begin() || action == Action::oom) continue;
+    --entry;
+    const SegmentInfo& segment = *entry->second;
+    if (events.address[i] >= segment.address + segment.total_size) continue;
+    events.pool_first[i] = segment.pool.first;
+    events.pool_second[i] = segment.pool.second;
+    if (action == Action::segment_alloc) private_segments.erase(entry);
+  }
+}
+
+// More devices than any machine has would only make an allocation of nonsense.
+constexpr std::size_t kMostDevices = 1024;
+
+}  // namespace
+
+Recording Recording::read(const PickleDocument& document) {
+  const PickleValue root = document.root();
+  if (root.kind() != Kind::dict) {
+    throw RecordingError("not a memory snapshot: it holds " + of_kind(root) + ", not a dict");
+  }
+  const auto traces = document.find(root, "device_traces");
+  if (!traces) {
+    throw RecordingError(
+        "the snapshot has no 'device_traces': call torch.cuda.memory._record_memory_history() "
+        "before the run that _dump_snapshot() is to show");
+  }
+  if (traces->kind() != Kind::list) {
+    throw RecordingError("'device_traces' is " + of_kind(*traces) + ", not a list");
+  }
+  Recording recording;
+  StackTable stacks(document, recording.stacks);
+  EventReader events(document, stacks);
+  const auto devices = document.items(*traces);
+  if (devices.size() > kMostDevices) throw RecordingError("'device_traces' has too many devices");
+  recording.devices.resize(devices.size());
+  for (std::size_t device = 0; device < devices.size(); ++device) {
+    if (devices[device].kind() != Kind::list) {
+      throw RecordingError("the trace of device " + std::to_string(device) + " is " +
+                           of_kind(devices[device]) + ", not a list");
+    }
+    const auto entries = document.items(devices[device]);
+    for (std::size_t index = 0; index < entries.size(); ++index) {
+      events.read(entries[index], {"event", index, device}, recording.devices[device].events);
+    }
+  }
+  if (const auto segments = document.find(root, "segments");
+      segments && segments->kind() == Kind::list) {
+    const SegmentReader reader(document, stacks, events);
+    std::size_t index = 0;
+    for (const PickleValue value : document.items(*segments)) {
+      const Place place{"segment", index++, 0};
+      if (value.kind() != Kind::dict) fail(place, "is " + of_kind(value) + ", not a dict");
+      std::size_t device = 0;
+      if (const auto number = document.find(value, "device")) {
+        device = unsigned_of(*number, "device", place);
+      }
+      if (device >= kMostDevices) fail(place, "has a device number that is too large");
+      if (device >= recording.devices.size()) recording.devices.resize(device + 1);
+      recording.devices[device].segments.push_back(reader.read(value, place));
+    }
+  }
+  for (DeviceRecording& device : recording.devices) {
+    std::sort(device.segments.begin(), device.segments.end(),
+              [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+    name_pools(device);
+  }
+  return recording;
+}
+
+}  // namespace plimsoll
