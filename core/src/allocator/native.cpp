@@ -774,11 +774,11 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
         segment.pool.is_default() ? nullptr : private_pools_.at(segment.pool).get();
     Pool& pool = owner == nullptr ? (segment.small ? small_ : large_)
                                   : (segment.small ? owner->small : owner->large);
-    driver.feed_address(segment.address);
     Request request{segment.total_size, segment.total_size, segment.stream, &pool,
                     segment.expandable};
     Block* rest = nullptr;
     if (segment.expandable) {
+      driver.feed_reservation(segment.address);
       auto& unmapped = pool.on(segment.stream).unmapped;
       // Ranges of one expandable segment follow each other; the gap between them stays unmapped.
       Block* space = unmapped.empty() ? expandable_candidate(request) : *unmapped.rbegin();
@@ -803,6 +803,7 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
       pool.erase(space);
       rest = space;
     } else {
+      driver.feed_allocation(segment.address, segment.total_size);
       rest = take_new_segment(request, false);
       if (rest == nullptr || rest->address != segment.address) {
         throw std::invalid_argument("a segment cannot be restored at its address");

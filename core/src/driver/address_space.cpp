@@ -15,6 +15,18 @@ std::optional<Address> AddressSpace::take(Bytes size, Bytes alignment) {
   return std::nullopt;
 }
 
+std::optional<Address> AddressSpace::take_highest(Bytes size, Bytes alignment) {
+  for (auto range = free_.rbegin(); range != free_.rend(); ++range) {
+    const auto& [begin, length] = *range;
+    if (length < size) continue;
+    const Address aligned = round_down(begin + length - size, alignment);
+    if (aligned < begin) continue;
+    take_at(aligned, size);
+    return aligned;
+  }
+  return std::nullopt;
+}
+
 bool AddressSpace::is_free(Address address, Bytes size) const {
   auto after = free_.upper_bound(address);
   if (after == free_.begin()) return false;

@@ -11,6 +11,7 @@ namespace {
 constexpr Address kFirstAddress = Address{0x7} << 40;
 constexpr Bytes kAddressSpace = Bytes{256} << 40;
 constexpr Address kFirstHostAddress = Address{0x2} << 40;
+constexpr Bytes kChunk = 32 * kMiB;
 constexpr Bytes kSmallAlignment = 512;
 
 bool is_granular(Address address, Bytes size) {
@@ -84,24 +85,53 @@ void SimulatedDriver::give_back(const Physical& physical) {
   host_.shared_used_ -= physical.shared;
 }
 
-std::optional<Address> SimulatedDriver::fed_address(Bytes size, bool needs_free_range) {
-  if (fed_.empty()) return std::nullopt;
-  const Address address = fed_.front();
+std::optional<Address> SimulatedDriver::fed_address(Bytes size) {
+  if (fed_.empty() || fed_.front().size != size) return std::nullopt;
+  const Address address = fed_.front().address;
   fed_.pop_front();
-  if (needs_free_range) {
-    const auto next = allocations_.lower_bound(address);
-    if (next != allocations_.end() && next->first < address + size) return std::nullopt;
-    if (next != allocations_.begin()) {
-      const auto& [begin, physical] = *std::prev(next);
-      if (begin + physical.size > address) return std::nullopt;
-    }
+  const auto next = allocations_.lower_bound(address);
+  if (next != allocations_.end() && next->first < address + size) return std::nullopt;
+  if (next != allocations_.begin()) {
+    const auto& [begin, physical] = *std::prev(next);
+    if (begin + physical.size > address) return std::nullopt;
   }
+  if (!chunk_addresses_.take_at(address, size) && !addresses_.take_at(address, size)) {
+    outside_.insert(address);
+  }
+  return address;
+}
+
+std::optional<Address> SimulatedDriver::fed_reservation(Bytes size) {
+  if (fed_reservations_.empty()) return std::nullopt;
+  const Address address = fed_reservations_.front();
+  fed_reservations_.pop_front();
   if (!addresses_.take_at(address, size)) outside_.insert(address);
   return address;
 }
 
+// As the CUDA driver was seen to do on Linux: address space comes in chunks of 32 MiB and more, the
+// highest free ones first, and what is left of a chunk is used from its lowest address up.
+std::optional<Address> SimulatedDriver::take_address(Bytes size) {
+  if (const auto place = chunk_addresses_.take(size, kGranule)) return place;
+  const Bytes chunk_size = round_up(size, kChunk);
+  const auto chunk = addresses_.take_highest(chunk_size, kChunk);
+  if (!chunk) return std::nullopt;
+  chunks_.emplace(*chunk, chunk_size);
+  chunk_addresses_.give(*chunk, chunk_size);
+  return chunk_addresses_.take(size, kGranule);
+}
+
 void SimulatedDriver::give_address(Address address, Bytes size) {
-  if (outside_.erase(address) == 0) addresses_.give(address, size);
+  if (outside_.erase(address) > 0) return;
+  auto chunk = chunks_.upper_bound(address);
+  if (chunk == chunks_.begin() || (--chunk)->first + chunk->second <= address) {
+    return addresses_.give(address, size);
+  }
+  chunk_addresses_.give(address, size);
+  const auto [begin, length] = *chunk;
+  if (!chunk_addresses_.take_at(begin, length)) return;
+  addresses_.give(begin, length);
+  chunks_.erase(chunk);
 }
 
 Status SimulatedDriver::allocate(Bytes size, Address& address) {
@@ -111,8 +141,8 @@ Status SimulatedDriver::allocate(Bytes size, Address& address) {
   if (size < kGranule && fed_.empty()) return allocate_small(size, address);
   const auto physical = take(round_up(size, kGranule), Tier::dedicated);
   if (!physical) return Status::out_of_memory;
-  auto place = fed_address(physical->size, true);
-  if (!place) place = addresses_.take(physical->size, kGranule);
+  auto place = fed_address(physical->size);
+  if (!place) place = take_address(physical->size);
   if (!place) {
     give_back(*physical);
     return Status::out_of_memory;
@@ -129,7 +159,7 @@ Status SimulatedDriver::allocate_small(Bytes size, Address& address) {
   if (!place) {
     const auto physical = take(kGranule, Tier::dedicated);
     if (!physical) return Status::out_of_memory;
-    const auto granule = addresses_.take(kGranule, kGranule);
+    const auto granule = take_address(kGranule);
     if (!granule) {
       give_back(*physical);
       return Status::out_of_memory;
@@ -149,7 +179,7 @@ void SimulatedDriver::deallocate_small(Address address, Bytes size) {
   if (!small_addresses_.take_at(granule, kGranule)) return;
   give_back(small_granules_.at(granule));
   small_granules_.erase(granule);
-  addresses_.give(granule, kGranule);
+  give_address(granule, kGranule);
 }
 
 Status SimulatedDriver::deallocate(Address address) {
@@ -175,7 +205,7 @@ Status SimulatedDriver::reserve(Bytes size, Address& address) {
   if (const Status status = begin(Call::reserve); status != Status::success) return status;
   if (size == 0 || size % kGranule != 0) return Status::invalid_value;
   charge(costs_.reserve);
-  auto place = fed_address(size, false);
+  auto place = fed_reservation(size);
   if (!place) place = addresses_.take(size, kGranule);
   if (!place) return Status::out_of_memory;
   address = *place;

@@ -225,13 +225,11 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
 void Replayer::prepare_request(const TraceEvent& event) {
   const Release release = release_before(event);
   if (release == Release::emptied) empty_cache();
-  if (!options_.compare) return;
   // A refused request waits for all streams by itself.
-  if (release != Release::refused) complete_run();
+  if (options_.compare && release != Release::refused) complete_run();
   for (const TraceEvent& entry : run_) {
-    if (entry.action == Action::segment_alloc || entry.action == Action::segment_map) {
-      driver_.feed_address(entry.address);
-    }
+    if (entry.action == Action::segment_alloc) driver_.feed_allocation(entry.address, entry.size);
+    if (entry.action == Action::segment_map) driver_.feed_reservation(entry.address);
   }
 }
 

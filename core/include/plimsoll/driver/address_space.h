@@ -1,4 +1,4 @@
-// A range of addresses, handed out lowest fitting first and merged when given back.
+// Free addresses, handed out from either end and merged when given back.
 #pragma once
 
 #include <map>
@@ -15,6 +15,8 @@ class AddressSpace {
 
   // The lowest free range of `size` bytes that starts at a multiple of `alignment`.
   [[nodiscard]] std::optional<Address> take(Bytes size, Bytes alignment);
+  // The highest one, at a multiple of `alignment`.
+  [[nodiscard]] std::optional<Address> take_highest(Bytes size, Bytes alignment);
   // Takes exactly this range; false if any part of it is not free.
   bool take_at(Address address, Bytes size);
   void give(Address address, Bytes size);

@@ -136,9 +136,14 @@ class SimulatedDriver final : public Driver {
   void hold(StreamId stream);
   void finish(StreamId stream);
 
-  // The next allocation or reservation gets this address, if it is free; later ones follow in order.
-  void feed_address(Address address) { fed_.push_back(address); }
-  void forget_fed_addresses() { fed_.clear(); }
+  // The next allocation, if it is of this size, gets this address, if it is free; later ones follow
+  // in order. Reservations have a queue of their own.
+  void feed_allocation(Address address, Bytes size) { fed_.push_back({address, size}); }
+  void feed_reservation(Address address) { fed_reservations_.push_back(address); }
+  void forget_fed_addresses() {
+    fed_.clear();
+    fed_reservations_.clear();
+  }
 
   void inject(const Fault& fault) { faults_.push_back({fault, 0}); }
   void clear_faults() { faults_.clear(); }
@@ -179,6 +184,10 @@ class SimulatedDriver final : public Driver {
     bool held = false;
     std::uint64_t finishes = 0;
   };
+  struct Fed {
+    Address address = 0;
+    Bytes size = 0;
+  };
   struct ArmedFault {
     Fault fault;
     std::uint64_t seen = 0;
@@ -188,7 +197,9 @@ class SimulatedDriver final : public Driver {
   void charge(double duration_ns);
   [[nodiscard]] std::optional<Physical> take(Bytes size, Tier tier);
   void give_back(const Physical& physical);
-  [[nodiscard]] std::optional<Address> fed_address(Bytes size, bool needs_free_range);
+  [[nodiscard]] std::optional<Address> fed_address(Bytes size);
+  [[nodiscard]] std::optional<Address> fed_reservation(Bytes size);
+  [[nodiscard]] std::optional<Address> take_address(Bytes size);
   void give_address(Address address, Bytes size);
   Status allocate_small(Bytes size, Address& address);
   void deallocate_small(Address address, Bytes size);
@@ -206,6 +217,8 @@ class SimulatedDriver final : public Driver {
   std::array<std::uint64_t, kCallCount> calls_{};
 
   AddressSpace addresses_;
+  std::map<Address, Bytes> chunks_;        // address space taken for allocations
+  AddressSpace chunk_addresses_;           // its free parts
   AddressSpace small_addresses_;           // free parts of granules shared by small allocations
   std::map<Address, Physical> small_granules_;
   std::map<Address, Physical> allocations_;
@@ -220,7 +233,8 @@ class SimulatedDriver final : public Driver {
   std::unordered_map<Event, Recorded> events_;
   Event next_event_ = 1;
 
-  std::deque<Address> fed_;
+  std::deque<Fed> fed_;
+  std::deque<Address> fed_reservations_;
   std::set<Address> outside_;  // fed addresses that addresses_ could not hand out itself
   std::vector<ArmedFault> faults_;
 };

@@ -1,9 +1,9 @@
 // Runs a recorded history through an allocator, event by event, in constant memory.
 //
 // What the program did is replayed: requests, frees, and when a free that waited for another stream
-// was done. What the allocator did, segments and addresses, is left to the allocator under test;
-// with `compare` it is checked against the recording, and then the addresses of the recorded
-// segments, and nothing else, are handed to the simulated driver in their order.
+// was done. What the allocator did is left to the allocator under test, and checked against the
+// recording with `compare`. Only one thing of it is handed on, to the simulated driver: the
+// addresses of the recorded segments, in their order, for allocations that are of the same size.
 //
 // A history says that cached memory was released, but not that the program asked for it with
 // empty_cache. Replaying under the recorded configuration tells the two apart: a release that the
