@@ -64,6 +64,7 @@ void bind_allocator(nb::module_& module) {
   nb::exception<DriverError>(module, "DriverError", PyExc_RuntimeError);
   nb::exception<OutOfMemory>(module, "OutOfMemory", PyExc_RuntimeError);
 
+  module.attr("NEWEST_VERSION") = TorchVersion{}.to_string();
   nb::class_<AllocatorConfig>(module, "AllocatorConfig")
       .def_static(
           "parse",

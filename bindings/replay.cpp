@@ -158,6 +158,14 @@ void bind_replay(nb::module_& module) {
       .def_prop_ro("had_pending_frees",
                    [](const Replay& replay) { return replay.replayer().had_pending_frees(); })
       .def_prop_ro("emptied", [](const Replay& replay) { return replay.replayer().emptied(); })
+      .def_prop_ro(
+          "peak",
+          [](const Replay& replay) {
+            const PeakState& peak = replay.replayer().peak();
+            return nb::make_tuple(peak.event, peak.reserved, peak.active, peak.allocated,
+                                  peak.requested, peak.inactive_split);
+          },
+          nb::sig("def peak(self) -> tuple[int, int, int, int, int, int]"))
       .def_prop_ro("first_difference", &difference,
                    nb::sig("def first_difference(self) -> tuple[int, tuple[str, int, int] | None, "
                            "tuple[str, int, int] | None] | None"))

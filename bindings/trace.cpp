@@ -66,13 +66,18 @@ nb::object to_python(const PickleDocument& document, PickleValue value, int dept
   return nb::none();
 }
 
-// A snapshot file in memory: the bytes, what they hold, and the columns made from it.
+// What a snapshot file holds: columns, and the small parts as plain Python. The file's bytes and
+// the values read from them are gone once it is made.
 class SnapshotFile {
  public:
-  explicit SnapshotFile(const nb::bytes& bytes)
-      : bytes_(bytes),
-        document_(PickleDocument::parse({bytes.c_str(), bytes.size()})),
-        recording_(Recording::read(document_)) {}
+  explicit SnapshotFile(const nb::bytes& bytes) {
+    const PickleDocument document = PickleDocument::parse({bytes.c_str(), bytes.size()});
+    recording_ = Recording::read(document);
+    for (const char* const key : {"allocator_settings", "external_annotations"}) {
+      const auto value = document.find(document.root(), key);
+      parts_[key] = value ? to_python(document, *value) : nb::none();
+    }
+  }
 
   [[nodiscard]] std::size_t device_count() const { return recording_.devices.size(); }
   [[nodiscard]] const DeviceRecording& device(std::size_t index) const {
@@ -81,22 +86,21 @@ class SnapshotFile {
   }
   [[nodiscard]] const std::vector<Stack>& stacks() const { return recording_.stacks; }
 
-  // Another part of the snapshot's dict as plain Python, such as "allocator_settings"; None if it
-  // is missing.
+  // "allocator_settings" or "external_annotations" as plain Python; None if it is missing.
   [[nodiscard]] nb::object part(const std::string& key) const {
-    const auto value = document_.find(document_.root(), key);
-    return value ? to_python(document_, *value) : nb::none();
+    return nb::object(parts_[key.c_str()]);
   }
 
  private:
-  nb::bytes bytes_;
-  PickleDocument document_;
   Recording recording_;
+  nb::dict parts_;
 };
 
 }  // namespace
 
 void bind_trace(nb::module_& module) {
+  module.def("format_bytes", &format_bytes, "size"_a,
+             "Show bytes as PyTorch's messages do: 512 bytes, 20.00 MiB, 9.52 GiB.");
   nb::exception<PickleError>(module, "PickleError", PyExc_ValueError);
   nb::exception<RecordingError>(module, "RecordingError", PyExc_ValueError);
   nb::list actions;

@@ -131,6 +131,19 @@ void Replayer::request(const TraceEvent& event) {
   } else {
     live_.insert(event.address, block);
   }
+  note_peak();
+}
+
+void Replayer::note_peak() {
+  const Statistics& now = allocator_.statistics();
+  const auto reserved = static_cast<Bytes>(now.reserved_bytes.all.current);
+  if (reserved <= peak_.reserved) return;
+  peak_ = {index_,
+           reserved,
+           static_cast<Bytes>(now.active_bytes.all.current),
+           static_cast<Bytes>(now.allocated_bytes.all.current),
+           static_cast<Bytes>(now.requested_bytes.all.current),
+           static_cast<Bytes>(now.inactive_split_bytes.all.current)};
 }
 
 Block* Replayer::take(Address address) {

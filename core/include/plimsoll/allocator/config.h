@@ -21,10 +21,10 @@ namespace plimsoll {
 // The one place that knows which version of PyTorch has which rule.
 struct TorchVersion {
   int major = 2;
-  int minor = 11;
+  int minor = 13;
   auto operator<=>(const TorchVersion&) const = default;
 
-  // "2.11", "2.11.0+cu130". Throws ConfigError outside 2.9 … 2.13.
+  // "2.11", "2.11.0+cu130". Throws ConfigError outside 2.9 … 2.13; the default is the newest.
   [[nodiscard]] static TorchVersion parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;
 

@@ -36,6 +36,16 @@ struct Difference {
   std::optional<TraceEvent> replayed;
 };
 
+// Where the bytes were when the most was reserved, and after which event.
+struct PeakState {
+  std::uint64_t event = 0;
+  Bytes reserved = 0;
+  Bytes active = 0;
+  Bytes allocated = 0;
+  Bytes requested = 0;  // of the active blocks
+  Bytes inactive_split = 0;
+};
+
 struct ReplayOptions {
   bool compare = false;
   Completion completion = Completion::recorded;
@@ -64,6 +74,7 @@ class Replayer {
   // Requests that failed in the recording but not here.
   [[nodiscard]] std::uint64_t avoided_ooms() const { return avoided_ooms_; }
   [[nodiscard]] bool had_pending_frees() const { return had_pending_frees_; }
+  [[nodiscard]] const PeakState& peak() const { return peak_; }
   [[nodiscard]] const std::optional<Difference>& first_difference() const { return difference_; }
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_; }
 
@@ -81,6 +92,7 @@ class Replayer {
   void prepare_request(const TraceEvent& event);
   void empty_cache();
   void end_run();
+  void note_peak();
   void check(const TraceEvent* request);
   // Why cached memory went back to the driver before a request.
   enum class Release : std::uint8_t { none, emptied, collected, refused };
@@ -109,6 +121,7 @@ class Replayer {
   std::optional<std::uint64_t> first_oom_;
   std::optional<std::string> oom_message_;
   std::uint64_t avoided_ooms_ = 0;
+  PeakState peak_;
   std::optional<Difference> difference_;
   std::vector<std::uint64_t> emptied_;
   std::size_t next_emptied_ = 0;

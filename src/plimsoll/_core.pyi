@@ -1,0 +1,353 @@
+"""
+The engine of plimsoll: drivers, allocators, traces and replay, in C++.
+"""
+
+from collections.abc import Sequence
+import enum
+
+import numpy
+
+
+class DriverModel(enum.Enum):
+    linux = 0
+
+    wddm = 1
+
+class Status(enum.Enum):
+    success = 0
+
+    out_of_memory = 1
+
+    invalid_value = 2
+
+    not_ready = 3
+
+    not_supported = 4
+
+class Call(enum.Enum):
+    allocate = 0
+
+    deallocate = 1
+
+    reserve = 2
+
+    unreserve = 3
+
+    create = 4
+
+    release = 5
+
+    map = 6
+
+    set_access = 7
+
+    unmap = 8
+
+    record = 9
+
+    query = 10
+
+    synchronize = 11
+
+    allocate_host = 12
+
+    deallocate_host = 13
+
+class SimulatedHost:
+    def __init__(self, shared_capacity: int) -> None: ...
+
+    @property
+    def now_ns(self) -> float: ...
+
+    def advance(self, duration_ns: float) -> None: ...
+
+    @property
+    def shared_free(self) -> int: ...
+
+    @property
+    def shared_total(self) -> int: ...
+
+class SimulatedDriver:
+    def __init__(self, host: SimulatedHost, dedicated_capacity: int, model: DriverModel = DriverModel.linux, ordinal: int = 0) -> None: ...
+
+    def launch(self, stream: int, duration_ns: float) -> None: ...
+
+    def copy(self, stream: int, size: int) -> None: ...
+
+    def synchronize_device(self) -> None: ...
+
+    def allocate_host(self, size: int) -> int | None: ...
+
+    def deallocate_host(self, address: int) -> bool: ...
+
+    def inject(self, call: Call, after: int = 0, times: int | None = None, status: Status = Status.out_of_memory) -> None: ...
+
+    def clear_faults(self) -> None: ...
+
+    def calls(self, call: Call) -> int: ...
+
+    @property
+    def dedicated_free(self) -> int: ...
+
+    @property
+    def dedicated_total(self) -> int: ...
+
+    @property
+    def dedicated_used(self) -> int: ...
+
+    @property
+    def shared_used(self) -> int: ...
+
+    @property
+    def driver_seconds(self) -> float: ...
+
+def format_bytes(size: int) -> str:
+    """Show bytes as PyTorch's messages do: 512 bytes, 20.00 MiB, 9.52 GiB."""
+
+class PickleError(ValueError):
+    pass
+
+class RecordingError(ValueError):
+    pass
+
+ACTIONS: tuple = ...
+
+class PoolId:
+    def __init__(self, first: int = 0, second: int = 0) -> None: ...
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def second(self) -> int: ...
+
+class BlockInfo:
+    def __init__(self, address: int, size: int, requested: int, state: str, context: int = 0) -> None: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def requested(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def context(self) -> int: ...
+
+class SegmentInfo:
+    def __init__(self, address: int, total_size: int, stream: int, pool: PoolId, small: bool, expandable: bool, context: int, blocks: Sequence[BlockInfo]) -> None: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def total_size(self) -> int: ...
+
+    @property
+    def stream(self) -> int: ...
+
+    @property
+    def pool(self) -> PoolId: ...
+
+    @property
+    def small(self) -> bool: ...
+
+    @property
+    def expandable(self) -> bool: ...
+
+    @property
+    def context(self) -> int: ...
+
+    @property
+    def blocks(self) -> list[BlockInfo]: ...
+
+class SnapshotFile:
+    def __init__(self, bytes: bytes) -> None: ...
+
+    @property
+    def device_count(self) -> int: ...
+
+    def column(self, device: int, name: str) -> numpy.ndarray: ...
+
+    def segments(self, device: int) -> list[SegmentInfo]: ...
+
+    @property
+    def stack_count(self) -> int: ...
+
+    def stack(self, number: int) -> list[tuple[str, int, str]]: ...
+
+    def part(self, key: str) -> object: ...
+
+class ConfigError(ValueError):
+    pass
+
+class UnknownAddress(ValueError):
+    pass
+
+class DriverError(RuntimeError):
+    pass
+
+class OutOfMemory(RuntimeError):
+    pass
+
+NEWEST_VERSION: str = '2.13'
+
+class AllocatorConfig:
+    @staticmethod
+    def parse(text: str, version: str) -> AllocatorConfig: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def max_split_size(self) -> int | None: ...
+
+    @property
+    def max_non_split_rounding(self) -> int: ...
+
+    @property
+    def large_segment_size(self) -> int: ...
+
+    @property
+    def garbage_collection_threshold(self) -> float: ...
+
+    @property
+    def per_process_memory_fraction(self) -> float: ...
+
+    @property
+    def expandable_segments(self) -> bool: ...
+
+    @property
+    def roundup_power2_divisions(self) -> list[int]: ...
+
+    @property
+    def without_effect(self) -> list[tuple[str, str]]: ...
+
+    def round_request(self, size: int) -> int: ...
+
+    def segment_size(self, rounded: int) -> int: ...
+
+class Engine:
+    @staticmethod
+    def native(driver: SimulatedDriver, conf: str, version: str, device: int) -> "std::unique_ptr<plimsoll::python::(anonymous namespace)::Engine, std::default_delete<plimsoll::python::(anonymous namespace)::Engine> >": ...
+
+    @staticmethod
+    def uncached(driver: SimulatedDriver, device: int) -> "std::unique_ptr<plimsoll::python::(anonymous namespace)::Engine, std::default_delete<plimsoll::python::(anonymous namespace)::Engine> >": ...
+
+    def malloc(self, size: int, stream: int) -> int: ...
+
+    def free(self, address: int) -> None: ...
+
+    def record_stream(self, address: int, stream: int) -> None: ...
+
+    def block_size(self, address: int) -> int: ...
+
+    def empty_cache(self, first: int = 0, second: int = 0) -> None: ...
+
+    def poll(self) -> None: ...
+
+    def begin_allocate_to_pool(self, first: int, second: int, stream: int | None) -> None: ...
+
+    def end_allocate_to_pool(self, first: int, second: int) -> None: ...
+
+    def release_pool(self, first: int, second: int) -> None: ...
+
+    def set_use_on_oom(self, first: int, second: int, use: bool) -> None: ...
+
+    def set_no_split(self, first: int, second: int) -> None: ...
+
+    @property
+    def limit(self) -> int | None: ...
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None: ...
+
+    def statistics(self) -> dict[str, int]: ...
+
+    def reset_peak_statistics(self) -> None: ...
+
+    def reset_accumulated_statistics(self) -> None: ...
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+    def check_invariants(self) -> None: ...
+
+    def record_history(self, max_entries: int) -> None: ...
+
+    def history(self) -> list[tuple[str, int, int, int, int, int, int, int]]: ...
+
+    @property
+    def history_dropped(self) -> int: ...
+
+    def set_context(self, context: int) -> None: ...
+
+    def note_snapshot(self) -> None: ...
+
+class ReplayError(ValueError):
+    pass
+
+class Columns:
+    def __init__(self, action: numpy.ndarray, address: numpy.ndarray, size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, pool_second: numpy.ndarray) -> None: ...
+
+class Replay:
+    def __init__(self, allocator: str, conf: str, version: str, limit: int | None, gpu_memory: int, compare: bool, completion: str, emptied: Sequence[int] | None, device: int) -> None: ...
+
+    def restore(self, segments: Sequence[SegmentInfo]) -> None: ...
+
+    def feed(self, columns: Columns) -> None: ...
+
+    def finish(self) -> None: ...
+
+    @property
+    def events(self) -> int: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+    @property
+    def first_oom(self) -> int | None: ...
+
+    @property
+    def oom_message(self) -> str | None: ...
+
+    @property
+    def avoided_ooms(self) -> int: ...
+
+    @property
+    def had_pending_frees(self) -> bool: ...
+
+    @property
+    def emptied(self) -> list[int]: ...
+
+    @property
+    def peak(self) -> tuple[int, int, int, int, int, int]: ...
+
+    @property
+    def first_difference(self) -> tuple[int, tuple[str, int, int] | None, tuple[str, int, int] | None] | None: ...
+
+    @property
+    def engine_seconds(self) -> float: ...
+
+    @property
+    def driver_seconds(self) -> float: ...
+
+    def statistics(self) -> dict[str, int]: ...
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+class LimitEvidence:
+    def __init__(self, conf: str, version: str, reserved_at_start: int) -> None: ...
+
+    def feed(self, columns: Columns) -> None: ...
+
+    @property
+    def limit(self) -> int | None: ...
+
+def starts_from_nothing(columns: Columns, segments: Sequence[SegmentInfo]) -> bool: ...
+
+def reconstruct_start(columns: Columns, segments: Sequence[SegmentInfo], conf: str, version: str) -> list[SegmentInfo]: ...

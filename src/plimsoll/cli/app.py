@@ -1,0 +1,55 @@
+"""The command `plimsoll`: its verbs, and how it ends.
+
+Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from plimsoll.cli.replay import replay
+from plimsoll.errors import InputError
+
+app = typer.Typer(
+    name="plimsoll",
+    help="GPU memory for PyTorch that people can predict, see and stretch.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(replay)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from plimsoll import __version__
+
+        typer.echo(f"plimsoll {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app()
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,191 @@
+"""`plimsoll replay`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.replay import ReplayResult
+
+# Below this a progress bar would only flicker.
+_LONG = 3_000_000
+
+
+def replay(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Snapshots (.pickle, .pickle.gz) or .parquet."),
+    ],
+    allocator: Annotated[
+        str, typer.Option(help="native (PyTorch's rules) or uncached.", metavar="NAME")
+    ] = "native",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A configuration as PYTORCH_CUDA_ALLOC_CONF; give several to compare them. "
+            "By default the recorded one.",
+            metavar="STRING",
+        ),
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option(help="The most that may be reserved.", metavar="SIZE")
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option(help="The memory of the simulated card.", metavar="SIZE")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Of PyTorch, 2.9 to 2.13 (the default).", metavar="VERSION")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a replay, one a line.")
+    ] = False,
+) -> None:
+    """Replay memory histories that PyTorch recorded, under any configuration and GPU size.
+
+    A history is what torch.cuda.memory._dump_snapshot() writes after
+    torch.cuda.memory._record_memory_history(). Under the recorded configuration every address is
+    checked against the recording.
+    """
+    from plimsoll.replay import replay as run
+    from plimsoll.trace import read_recording
+
+    fits = True
+    differs = False
+    for path in files:
+        recording = read_recording(path)
+        results: list[ReplayResult] = []
+        for one in conf or [None]:
+            with _progress(sum(device.event_count for device in recording.devices)) as progress:
+                results += run(
+                    recording,
+                    allocator=allocator,  # type: ignore[arg-type]
+                    conf=one,
+                    limit=limit,
+                    gpu_memory=gpu_memory,
+                    version=version,
+                    progress=progress,
+                )
+        for key, reason in {entry for result in results for entry in result.conf_without_effect}:
+            print(f"note: {key} has no effect here: {reason}", file=sys.stderr)
+        if as_json:
+            for result in results:
+                print(json.dumps(result.to_dict()))
+        else:
+            _show(results)
+        fits = fits and any(result.fits for result in results)
+        differs = differs or any(result.matches_recording is False for result in results)
+    if not as_json and sys.stderr.isatty():
+        _hint(files[0], compared=bool(conf and len(conf) > 1))
+    if not fits or differs:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(events: int) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr, for histories that take a while and only where somebody watches."""
+    if events < _LONG or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replaying", total=events)
+        yield lambda done, _: bar.update(task, completed=done)
+
+
+def _show(results: list[ReplayResult]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    for device in sorted({result.device for result in results}):
+        mine = [result for result in results if result.device == device]
+        ranked = sorted(mine, key=lambda r: (not r.fits, r.peak_reserved_bytes))
+        console.print(
+            Text(f"{mine[0].file}, device {device}: {_count(mine[0])} events replayed"), end="\n\n"
+        )
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("configuration", overflow="fold")
+        for name in ("allocated", "reserved", "utilization", "retries", "OOM", "driver time"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for result in ranked:
+            table.add_row(*(Text(cell) for cell in _row(result)))
+        console.print(table)
+        console.print()
+        for line in _explain(ranked[0]):
+            console.print(Text(line))
+        console.print()
+
+
+def _count(result: ReplayResult) -> str:
+    return f"{result.events:,}"
+
+
+def _row(result: ReplayResult) -> list[str]:
+    return [
+        result.conf or ("default" if result.allocator == "native" else result.allocator),
+        format_size(result.peak_allocated_bytes),
+        format_size(result.peak_reserved_bytes),
+        "-" if result.utilization is None else f"{result.utilization:.1%}",
+        str(result.num_alloc_retries),
+        "no" if result.first_oom_event is None else f"at event {result.first_oom_event}",
+        f"{result.driver_seconds * 1e3:.1f} ms",
+    ]
+
+
+def _explain(result: ReplayResult) -> Iterator[str]:
+    """Why more was reserved than allocated, and what else there is to say of one replay."""
+    peak = result.peak
+    yield f"At the peak of reserved memory, event {peak.event:,}, {format_size(peak.reserved_bytes)}:"
+    for size, what in (
+        (peak.requested_bytes, "asked for by the program"),
+        (peak.rounding_bytes, "added by rounding requests up"),
+        (peak.split_bytes, "free, in segments that are partly in use: it cannot be returned"),
+        (peak.cached_bytes, "free, and kept for later requests: empty_cache would return it"),
+    ):
+        yield f"  {format_size(size):>12}  {size / max(peak.reserved_bytes, 1):6.1%}  {what}"
+    if peak.pending_free_bytes:
+        size = format_size(peak.pending_free_bytes)
+        yield f"  of the first two, {size} was freed, but another stream might still use it"
+    if result.limit_bytes is not None:
+        yield f"Limit: {format_size(result.limit_bytes)} ({result.limit_source})."
+    if result.peak_reserved_range_bytes is not None:
+        least, most = map(format_size, result.peak_reserved_range_bytes)
+        yield (
+            f"Frees that wait for other streams depend on timing: with another, between {least} "
+            f"and {most} would be reserved."
+        )
+    if result.reconstructed_start:
+        yield "The history starts late; what was allocated before was taken from the final segments."
+    if result.first_oom_message is not None:
+        where = f" at {result.first_oom_at}" if result.first_oom_at else ""
+        yield f"Event {result.first_oom_event}{where}: {result.first_oom_message}"
+    if result.matches_recording is True:
+        yield "Every address and segment is as recorded."
+    elif result.matches_recording is False and result.first_difference is not None:
+        difference = result.first_difference
+        yield (
+            f"Differs from the recording at event {difference.event}: recorded "
+            f"{_entry(difference.recorded)}, replayed {_entry(difference.replayed)}."
+        )
+
+
+def _entry(entry: tuple[str, int, int] | None) -> str:
+    return "nothing" if entry is None else f"{entry[0]} {entry[1]:#x} {format_size(entry[2])}"
+
+
+def _hint(path: Path, *, compared: bool) -> None:
+    follow = "--limit 24GiB" if compared else "--conf '' --conf expandable_segments:True"
+    print(f"next: plimsoll replay {path} {follow}", file=sys.stderr)

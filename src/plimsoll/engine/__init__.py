@@ -1,0 +1,6 @@
+"""The engine by itself: a simulated GPU of any size, and an allocator on it."""
+
+from plimsoll.engine.allocator import Allocator, MemoryPool
+from plimsoll.engine.machine import SimulatedGpu, SimulatedMachine
+
+__all__ = ["Allocator", "MemoryPool", "SimulatedGpu", "SimulatedMachine"]

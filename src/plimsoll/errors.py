@@ -1,0 +1,42 @@
+"""The exceptions that plimsoll raises on purpose."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """Something that was given cannot be used; the message is one line that says what and why.
+
+    The command line prints it and ends with exit status 2.
+    """
+
+
+class OutOfMemoryError(RuntimeError):
+    """A request that the device, or the limit, has no memory for, with PyTorch's message.
+
+    Attributes:
+        requested_bytes: What was asked for.
+        free_bytes: What the device still had.
+        total_bytes: The device's memory.
+        limit_bytes: The most that may be reserved, or None.
+        allocated_bytes: In live blocks.
+        reserved_bytes: Taken from the driver.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        requested_bytes: int,
+        free_bytes: int,
+        total_bytes: int,
+        limit_bytes: int | None,
+        allocated_bytes: int,
+        reserved_bytes: int,
+    ) -> None:
+        super().__init__(message)
+        self.requested_bytes = requested_bytes
+        self.free_bytes = free_bytes
+        self.total_bytes = total_bytes
+        self.limit_bytes = limit_bytes
+        self.allocated_bytes = allocated_bytes
+        self.reserved_bytes = reserved_bytes

@@ -1,0 +1,6 @@
+"""Replay a recorded history under any allocator, configuration, limit and GPU size."""
+
+from plimsoll.replay.replay import replay
+from plimsoll.replay.result import Difference, PeakBreakdown, ReplayResult
+
+__all__ = ["Difference", "PeakBreakdown", "ReplayResult", "replay"]

@@ -1,0 +1,259 @@
+"""The replay of a recording: what to hold against it, and what to take from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.replay.result import Difference, PeakBreakdown, ReplayResult
+from plimsoll.trace import DeviceTrace, Recording, read_recording
+from plimsoll.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    Progress = Callable[[int, int], None]
+
+AllocatorName = Literal["native", "uncached"]
+Completion = Literal["recorded", "at_once", "late"]
+
+_AMPLE_MEMORY = 1 << 40
+
+
+def replay(
+    source: str | PathLike[str] | Recording,
+    *,
+    allocator: AllocatorName = "native",
+    conf: str | None = None,
+    limit: int | str | None = None,
+    gpu_memory: int | str | None = None,
+    version: str | None = None,
+    progress: Progress | None = None,
+) -> list[ReplayResult]:
+    """Replay every device's history in a recording.
+
+    Under the recorded configuration the replay is checked against the recording, to the address.
+    Under any other it says what that other would have come to.
+
+    Args:
+        source: A file, or a recording read from one.
+        allocator: "native" follows PyTorch's rules; "uncached" makes a driver call for each request.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; by default the recorded one.
+        limit: The most that may be reserved, as a fraction or a smaller card would make it, such as
+            "24GiB". By default what the recording shows of the limit it ran under.
+        gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
+            enough.
+        version: Of PyTorch, "2.9" to "2.13"; by default the newest.
+        progress: Called with the number of events done and to do, now and then.
+
+    Returns:
+        One result for each device that has events.
+
+    Raises:
+        InputError: If the recording, the configuration or a size cannot be used.
+    """
+    if allocator not in ("native", "uncached"):
+        raise InputError(f"unknown allocator {allocator!r}; there are native and uncached")
+    recording = source if isinstance(source, Recording) else read_recording(source)
+    version = version or _core.NEWEST_VERSION
+    recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
+    given_conf = None if conf is None else _checked(conf, version, "the given")
+    results = []
+    for trace in recording.devices:
+        request = _Request(
+            name=recording.name,
+            allocator=allocator,
+            conf=recorded_conf if given_conf is None else given_conf,
+            version=version,
+            limit=None if limit is None else parse_size(limit),
+            gpu_memory=None if gpu_memory is None else parse_size(gpu_memory),
+        )
+        try:
+            results.append(_replay_device(trace, request, recorded_conf, progress))
+        except (_core.ReplayError, _core.DriverError) as error:
+            raise InputError(f"{recording.name}: device {trace.device}: {error}") from None
+    return results
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What to replay a history under."""
+
+    name: str
+    allocator: AllocatorName
+    conf: str
+    version: str
+    limit: int | None
+    gpu_memory: int | None
+
+
+def _checked(conf: str, version: str, which: str) -> str:
+    try:
+        _core.AllocatorConfig.parse(conf, version)
+    except _core.ConfigError as error:
+        raise InputError(f"{which} configuration: {error}") from None
+    return conf
+
+
+def _replay_device(
+    trace: DeviceTrace, request: _Request, recorded_conf: str, progress: Progress | None
+) -> ReplayResult:
+    start = trace.start(recorded_conf, request.version)
+    recorded = replace(
+        request, allocator="native", conf=recorded_conf, gpu_memory=None,
+        limit=_inferred_limit(trace, start, recorded_conf, request.version),
+    )  # fmt: skip
+    limit, limit_source = request.limit, "given"
+    if limit is None and request.gpu_memory is None:
+        limit, limit_source = recorded.limit, "inferred"
+    request = replace(request, limit=limit)
+
+    run = None
+    matches: bool | None = None
+    if _same_policy(request, recorded):
+        run = _run(trace, start, request, compare=True, progress=progress)
+        matches = run.first_difference is None
+        if not matches and (limit_source == "given" or request.gpu_memory is not None):
+            run, matches = None, None  # so it is another limit than the recording's
+    if run is None:
+        emptied = _emptied_caches(trace, start, recorded)
+        run = _run(trace, start, request, emptied=emptied, progress=progress)
+        bounds = _bounds(trace, start, request, emptied) if run.had_pending_frees else None
+    else:
+        bounds = None
+    return _result(trace, request, limit_source, run, matches, bounds, reconstructed=bool(start))
+
+
+def _same_policy(request: _Request, recorded: _Request) -> bool:
+    def settings(conf: str) -> list[str]:
+        return sorted(conf.replace(" ", "").split(","))
+
+    return request.allocator == "native" and settings(request.conf) == settings(recorded.conf)
+
+
+def _inferred_limit(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], conf: str, version: str
+) -> int | None:
+    evidence = _core.LimitEvidence(conf, version, sum(segment.total_size for segment in start))
+    for batch in trace.batches():
+        evidence.feed(batch.to_core())
+    return evidence.limit
+
+
+def _run(
+    trace: DeviceTrace,
+    start: list[_core.SegmentInfo],
+    request: _Request,
+    *,
+    compare: bool = False,
+    completion: Completion = "recorded",
+    emptied: list[int] | None = None,
+    progress: Progress | None = None,
+) -> _core.Replay:
+    run = _core.Replay(
+        request.allocator,
+        request.conf,
+        request.version,
+        request.limit,
+        request.gpu_memory or _AMPLE_MEMORY,
+        compare,
+        completion,
+        emptied,
+        trace.device,
+    )
+    if start:
+        run.restore(start)
+    for batch in trace.batches():
+        run.feed(batch.to_core())
+        if progress is not None:
+            progress(run.events, trace.event_count)
+        if run.stopped:
+            break
+    run.finish()
+    return run
+
+
+def _emptied_caches(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], recorded: _Request
+) -> list[int]:
+    """Where the program emptied the cache, told from where the allocator had to."""
+    return _run(trace, start, recorded, compare=True).emptied
+
+
+def _bounds(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
+) -> tuple[int, int]:
+    """Peak reserved if frees that wait for other streams were done at once, and as late as can be."""
+    peaks = [
+        _run(trace, start, request, completion=completion, emptied=emptied).peak[1]
+        for completion in ("at_once", "late")
+    ]
+    return min(peaks), max(peaks)
+
+
+def _result(
+    trace: DeviceTrace,
+    request: _Request,
+    limit_source: str,
+    run: _core.Replay,
+    matches: bool | None,
+    bounds: tuple[int, int] | None,
+    *,
+    reconstructed: bool,
+) -> ReplayResult:
+    stats = run.statistics()
+    peak_allocated = stats["allocated_bytes.all.peak"]
+    peak_reserved = stats["reserved_bytes.all.peak"]
+    event, reserved, active, allocated, requested, split = run.peak
+    difference = run.first_difference if matches is False else None
+    config = _core.AllocatorConfig.parse(request.conf, request.version)
+    return ReplayResult(
+        file=request.name,
+        device=trace.device,
+        allocator=request.allocator,
+        conf=request.conf if request.allocator == "native" else "",
+        version=request.version,
+        limit_bytes=request.limit,
+        limit_source=limit_source if request.limit is not None else None,
+        gpu_memory_bytes=request.gpu_memory,
+        peak_allocated_bytes=peak_allocated,
+        peak_active_bytes=stats["active_bytes.all.peak"],
+        peak_reserved_bytes=peak_reserved,
+        peak_reserved_range_bytes=bounds,
+        utilization=peak_allocated / peak_reserved if peak_reserved else None,
+        num_alloc_retries=stats["num_alloc_retries"],
+        num_ooms=stats["num_ooms"],
+        first_oom_event=run.first_oom,
+        first_oom_message=run.oom_message,
+        first_oom_at=None if run.first_oom is None else _program_line(trace, run.first_oom),
+        avoided_ooms=run.avoided_ooms,
+        events=run.events,
+        engine_seconds=run.engine_seconds,
+        driver_seconds=run.driver_seconds,
+        matches_recording=matches,
+        first_difference=difference and Difference(*difference),
+        reconstructed_start=reconstructed,
+        conf_without_effect=tuple(config.without_effect),
+        peak=PeakBreakdown(
+            event=event,
+            reserved_bytes=reserved,
+            requested_bytes=requested,
+            rounding_bytes=active - requested,
+            split_bytes=split,
+            cached_bytes=reserved - active - split,
+            pending_free_bytes=active - allocated,
+        ),
+        memory_stats=stats,
+    )
+
+
+def _program_line(trace: DeviceTrace, event: int) -> str | None:
+    """The innermost line on an event's stack that is not inside a library."""
+    frames = trace.stack(event)
+    for filename, line, _ in frames:
+        if "site-packages" not in filename and "dist-packages" not in filename and line > 0:
+            return f"{filename}:{line}"
+    return None

@@ -1,0 +1,140 @@
+"""What a replay found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where the replay and the recording part.
+
+    Attributes:
+        event: The event's number.
+        recorded: Action, address and size as recorded; None if the replay did something more.
+        replayed: Action, address and size as replayed; None if the replay did something less.
+    """
+
+    event: int
+    recorded: tuple[str, int, int] | None
+    replayed: tuple[str, int, int] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+
+        def entry(value: tuple[str, int, int] | None) -> dict[str, Any] | None:
+            return value and {"action": value[0], "address": value[1], "size": value[2]}
+
+        return {
+            "event": self.event,
+            "recorded": entry(self.recorded),
+            "replayed": entry(self.replayed),
+        }
+
+
+@dataclass(frozen=True)
+class PeakBreakdown:
+    """Where the reserved bytes were when they were the most.
+
+    `reserved_bytes == requested_bytes + rounding_bytes + split_bytes + cached_bytes`.
+
+    Attributes:
+        event: The event that reached the peak.
+        reserved_bytes: The whole.
+        requested_bytes: What the program had asked for, of all blocks not yet reusable.
+        rounding_bytes: Added to the requests: rounding up, and block ends too small to split off.
+        split_bytes: Free, in segments that are in use elsewhere; they cannot go back to the driver.
+        cached_bytes: Free as a whole segment, or in a segment that can shrink.
+        pending_free_bytes: Of the first two, what the program had freed already, but another stream
+            might still use.
+    """
+
+    event: int
+    reserved_bytes: int
+    requested_bytes: int
+    rounding_bytes: int
+    split_bytes: int
+    cached_bytes: int
+    pending_free_bytes: int
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """The outcome of one replay of one device's history. Unknown figures are None.
+
+    Attributes:
+        file: What was replayed.
+        device: The device's number in it.
+        allocator: "native" or "uncached".
+        conf: The configuration, as PYTORCH_CUDA_ALLOC_CONF writes it.
+        version: The version of PyTorch whose rules were followed.
+        limit_bytes: The most that could be reserved; None for no limit.
+        limit_source: "given", or "inferred" from the recording, or None.
+        gpu_memory_bytes: The simulated card's memory; None for more than enough.
+        peak_allocated_bytes: The most in live blocks.
+        peak_active_bytes: The most in blocks not yet reusable.
+        peak_reserved_bytes: The most taken from the driver.
+        peak_reserved_range_bytes: What another timing of the streams could have made of it, least
+            and most; None where no free waited for another stream.
+        utilization: Peak allocated over peak reserved.
+        num_alloc_retries: Requests that were tried again after releasing cached memory.
+        num_ooms: Requests that failed.
+        first_oom_event: The first one's event number. Where the recorded program did not run out
+            of memory, the replay ends there.
+        first_oom_message: PyTorch's message for it.
+        first_oom_at: The innermost line of the program on its call stack, if stacks were recorded.
+        avoided_ooms: Requests that failed in the recording, but not here.
+        events: Events replayed.
+        engine_seconds: Time in the engine.
+        driver_seconds: Time that the driver calls would take on a GPU, by the cost model.
+        matches_recording: Whether every address, every segment and every failure was as recorded;
+            None where the run differs from the recording on purpose.
+        first_difference: Where it does not match.
+        reconstructed_start: The history does not begin at the first allocation; what was allocated
+            before was taken from the final segments, and counters count from the first event.
+        conf_without_effect: Keys of `conf` that change no device memory, each with why.
+        peak: Where the bytes were at the peak of reserved memory.
+        memory_stats: All counters at the end, by the keys of torch.cuda.memory_stats().
+    """
+
+    file: str
+    device: int
+    allocator: str
+    conf: str
+    version: str
+    limit_bytes: int | None
+    limit_source: str | None
+    gpu_memory_bytes: int | None
+    peak_allocated_bytes: int
+    peak_active_bytes: int
+    peak_reserved_bytes: int
+    peak_reserved_range_bytes: tuple[int, int] | None
+    utilization: float | None
+    num_alloc_retries: int
+    num_ooms: int
+    first_oom_event: int | None
+    first_oom_message: str | None
+    first_oom_at: str | None
+    avoided_ooms: int
+    events: int
+    engine_seconds: float
+    driver_seconds: float
+    matches_recording: bool | None
+    first_difference: Difference | None
+    reconstructed_start: bool
+    conf_without_effect: tuple[tuple[str, str], ...]
+    peak: PeakBreakdown
+    memory_stats: dict[str, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program got all the memory that it got in the recording."""
+        return self.first_oom_event is None or self.matches_recording is True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result for JSON: base units, stable keys, None for unknown."""
+        result = asdict(self)
+        result["first_difference"] = self.first_difference and self.first_difference.to_dict()
+        result["conf_without_effect"] = dict(self.conf_without_effect)
+        return result

@@ -1,0 +1,89 @@
+"""Events as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plimsoll import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ACTIONS: tuple[str, ...] = _core.ACTIONS
+"""The names of the actions in PyTorch's snapshots, by code."""
+
+
+class Action(IntEnum):
+    """What an event says; the value is the code in the `action` column."""
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    FREE_COMPLETED = 2
+    SEGMENT_ALLOC = 3
+    SEGMENT_FREE = 4
+    SEGMENT_MAP = 5
+    SEGMENT_UNMAP = 6
+    SNAPSHOT = 7
+    OOM = 8
+
+
+COLUMNS: dict[str, type[np.generic]] = {
+    "action": np.uint8,
+    "address": np.uint64,
+    "size": np.uint64,
+    "stream": np.uint64,
+    "time_us": np.int64,
+    "pool_first": np.uint64,
+    "pool_second": np.uint64,
+}
+"""The columns of a batch and their types."""
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Events in order, a column each, all of length n.
+
+    Attributes:
+        action: Codes of `Action`, uint8.
+        address: Device addresses; of an `oom`, the bytes the device still had free. uint64.
+        size: Bytes: as requested for `alloc` and the frees, rounded for an `oom`. uint64.
+        stream: Stream handles; 0 is the default stream. uint64.
+        time_us: Microseconds since the epoch. int64.
+        pool_first: First half of the private pool's id; both halves are 0 for the default pool.
+        pool_second: Second half.
+    """
+
+    action: NDArray[np.uint8]
+    address: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+    stream: NDArray[np.uint64]
+    time_us: NDArray[np.int64]
+    pool_first: NDArray[np.uint64]
+    pool_second: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, NDArray[Any]]) -> EventBatch:
+        """Make a batch of columns by name, converted to their types where need be."""
+        return cls(
+            **{
+                name: np.ascontiguousarray(columns[name], dtype=dtype)
+                for name, dtype in COLUMNS.items()
+            }
+        )
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __getitem__(self, part: slice) -> EventBatch:
+        return EventBatch(**{name: getattr(self, name)[part] for name in COLUMNS})
+
+    def to_core(self) -> _core.Columns:
+        """The same columns as the engine takes them, without a copy."""
+        return _core.Columns(
+            self.action, self.address, self.size, self.stream, self.pool_first, self.pool_second
+        )

@@ -1,0 +1,112 @@
+"""A recorded history: the events of each device and the state they ended in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.trace.events import EventBatch
+
+Frame = tuple[str, int, str]
+"""File name, line and function of one level of a call stack, innermost first."""
+
+
+class DeviceTrace(ABC):
+    """The history of one device.
+
+    Attributes:
+        device: Its number.
+        event_count: How many events there are.
+        segments: The segments at the end, by address; their contexts are stack numbers.
+    """
+
+    device: int
+    event_count: int
+    segments: list[_core.SegmentInfo]
+
+    @abstractmethod
+    def batches(self) -> Iterator[EventBatch]:
+        """Go through the events, in order, some 100,000 at a time."""
+
+    def stack(self, event: int) -> list[Frame]:  # noqa: ARG002
+        """The call stack of an event, innermost frame first; empty where none was recorded."""
+        return []
+
+    @abstractmethod
+    def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
+        """The segments that existed before the first event; empty for a complete history.
+
+        A ring buffer that overflowed, or a recording that was switched on late, is taken back to
+        its start from the final segments, by the rules of configuration `conf`.
+
+        Raises:
+            InputError: If that is not possible, with the reason.
+        """
+
+
+class LoadedTrace(DeviceTrace):
+    """A history that is in memory as a whole."""
+
+    BATCH = 1 << 18
+
+    def __init__(
+        self,
+        device: int,
+        events: EventBatch,
+        segments: list[_core.SegmentInfo],
+        file: _core.SnapshotFile | None = None,
+    ) -> None:
+        self.device = device
+        self.events = events
+        self.event_count = len(events)
+        self.segments = segments
+        self._file = file
+
+    def batches(self) -> Iterator[EventBatch]:
+        for begin in range(0, self.event_count, self.BATCH):
+            yield self.events[begin : begin + self.BATCH]
+
+    def stack(self, event: int) -> list[Frame]:
+        if self._file is None:
+            return []
+        return self._file.stack(int(self._file.column(self.device, "stack")[event]))
+
+    def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
+        columns = self.events.to_core()
+        if _core.starts_from_nothing(columns, self.segments):
+            return []
+        try:
+            return _core.reconstruct_start(columns, self.segments, conf, version)
+        except _core.ReplayError as error:
+            raise InputError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All that one file holds.
+
+    Attributes:
+        name: The file, or what stands for it in messages.
+        devices: The history of each device that has events, by device number.
+        settings: `allocator_settings` of the snapshot, empty where there were none.
+        annotations: `external_annotations` of the snapshot.
+    """
+
+    name: str
+    devices: list[DeviceTrace]
+    settings: dict[str, Any] = field(default_factory=dict)
+    annotations: list[Any] = field(default_factory=list)
+
+    @property
+    def conf(self) -> str:
+        """The PYTORCH_CUDA_ALLOC_CONF that the recorded program ran with."""
+        settings = self.settings
+        conf = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("last_allocator_settings", ""))
+        return str(conf or "")
