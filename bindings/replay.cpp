@@ -151,8 +151,14 @@ void bind_replay(nb::module_& module) {
       .def_prop_ro("events", [](const Replay& replay) { return replay.replayer().events(); })
       .def_prop_ro("stopped", [](const Replay& replay) { return replay.replayer().stopped(); })
       .def_prop_ro("first_oom", [](const Replay& replay) { return replay.replayer().first_oom(); })
-      .def_prop_ro("oom_message",
-                   [](const Replay& replay) { return replay.replayer().oom_message(); })
+      .def_prop_ro(
+          "first_oom_report",
+          [](const Replay& replay) -> nb::object {
+            const auto& report = replay.replayer().first_oom_report();
+            if (!report) return nb::none();
+            return nb::make_tuple(report->tried, report->allocated, report->reserved);
+          },
+          nb::sig("def first_oom_report(self) -> tuple[int, int, int] | None"))
       .def_prop_ro("avoided_ooms",
                    [](const Replay& replay) { return replay.replayer().avoided_ooms(); })
       .def_prop_ro("had_pending_frees",
@@ -194,6 +200,7 @@ void bind_replay(nb::module_& module) {
           "feed",
           [](LimitEvidence& evidence, const Columns& columns) { evidence.feed(columns.span()); },
           "columns"_a)
+      .def_prop_ro("has_segments", &LimitEvidence::has_segments)
       .def_prop_ro("limit", &LimitEvidence::limit);
 
   module.def(

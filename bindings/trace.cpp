@@ -103,11 +103,16 @@ void bind_trace(nb::module_& module) {
              "Show bytes as PyTorch's messages do: 512 bytes, 20.00 MiB, 9.52 GiB.");
   nb::exception<PickleError>(module, "PickleError", PyExc_ValueError);
   nb::exception<RecordingError>(module, "RecordingError", PyExc_ValueError);
-  nb::list actions;
-  for (std::size_t code = 0; code < kActionCount; ++code) {
-    actions.append(nb::str(std::string(to_string(static_cast<Action>(code))).c_str()));
-  }
-  module.attr("ACTIONS") = nb::tuple(actions);
+  module.def(
+      "action_names",
+      [] {
+        std::vector<std::string> names;
+        for (std::size_t code = 0; code < kActionCount; ++code) {
+          names.emplace_back(to_string(static_cast<Action>(code)));
+        }
+        return names;
+      },
+      "The names of the actions, by code.");
 
   nb::class_<PoolId>(module, "PoolId")
       .def(nb::init<std::uint64_t, std::uint64_t>(), "first"_a = 0, "second"_a = 0)

@@ -10,6 +10,7 @@ void LimitEvidence::feed(const EventSpan& events) {
     switch (static_cast<Action>(events.action[i])) {
       case Action::segment_alloc:
       case Action::segment_map:  // of whole pages: more than what is held against the limit
+        has_segments_ = true;
         if (!before_growth_) before_growth_ = reserved_;
         reserved_ += size;
         break;

@@ -45,7 +45,7 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   for (const SegmentInfo& segment : segments) {
     for (const BlockInfo& block : segment.blocks) {
       if (block.state == BlockState::active_pending_free) {
-        wait_for_recording(take(block.address), block.address);
+        wait_for_recording(take(block.address, 0), block.address);
       }
     }
     if (!segment.pool.is_default()) pool_uses_.emplace(segment.pool, 1);
@@ -112,7 +112,7 @@ void Replayer::request(const TraceEvent& event) {
   } catch (const OutOfMemory& error) {
     if (!first_oom_) {
       first_oom_ = index_;
-      oom_message_ = error.what();
+      first_oom_report_ = error.report();
     }
   }
   if (options_.compare) {
@@ -146,10 +146,10 @@ void Replayer::note_peak() {
            static_cast<Bytes>(now.inactive_split_bytes.all.current)};
 }
 
-Block* Replayer::take(Address address) {
+Block* Replayer::take(Address address, std::uint64_t event) {
   Block* const* const block = live_.find(address);
   if (block == nullptr) {
-    throw ReplayError("event " + std::to_string(index_) + " frees " + hex(address) +
+    throw ReplayError("event " + std::to_string(event) + " frees " + hex(address) +
                       ", which is not allocated");
   }
   Block* const found = *block;
@@ -158,7 +158,7 @@ Block* Replayer::take(Address address) {
 }
 
 void Replayer::free_now(const TraceEvent& event) {
-  allocator_.free(take(event.address));
+  allocator_.free(take(event.address, index_ - 1));
   allocator_.history().clear();
 }
 
@@ -166,7 +166,7 @@ void Replayer::free_now(const TraceEvent& event) {
 // the free is done.
 void Replayer::free_later(const TraceEvent& event) {
   had_pending_frees_ = true;
-  Block* const block = take(event.address);
+  Block* const block = take(event.address, index_ - 1);
   if (options_.completion == Completion::at_once) {
     allocator_.free(block);
   } else {

@@ -64,7 +64,8 @@ def replay(
     for path in files:
         recording = read_recording(path)
         results: list[ReplayResult] = []
-        for one in conf or [None]:
+        confs: list[str | None] = [*conf] if conf else [None]
+        for one in confs:
             with _progress(sum(device.event_count for device in recording.devices)) as progress:
                 results += run(
                     recording,
@@ -109,12 +110,13 @@ def _show(results: list[ReplayResult]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(soft_wrap=True)
+    # What is not a terminal has no width of its own to fit in.
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160)
     for device in sorted({result.device for result in results}):
         mine = [result for result in results if result.device == device]
         ranked = sorted(mine, key=lambda r: (not r.fits, r.peak_reserved_bytes))
         console.print(
-            Text(f"{mine[0].file}, device {device}: {_count(mine[0])} events replayed"), end="\n\n"
+            Text(f"{mine[0].file}, device {device}: {_count(mine[0])} replayed"), end="\n\n"
         )
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("configuration", overflow="fold")
@@ -130,7 +132,7 @@ def _show(results: list[ReplayResult]) -> None:
 
 
 def _count(result: ReplayResult) -> str:
-    return f"{result.events:,}"
+    return f"{result.events:,} event{'' if result.events == 1 else 's'}"
 
 
 def _row(result: ReplayResult) -> list[str]:
@@ -148,14 +150,16 @@ def _row(result: ReplayResult) -> list[str]:
 def _explain(result: ReplayResult) -> Iterator[str]:
     """Why more was reserved than allocated, and what else there is to say of one replay."""
     peak = result.peak
-    yield f"At the peak of reserved memory, event {peak.event:,}, {format_size(peak.reserved_bytes)}:"
-    for size, what in (
+    reserved = format_size(peak.reserved_bytes)
+    yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"
+    for part, what in (
         (peak.requested_bytes, "asked for by the program"),
         (peak.rounding_bytes, "added by rounding requests up"),
         (peak.split_bytes, "free, in segments that are partly in use: it cannot be returned"),
         (peak.cached_bytes, "free, and kept for later requests: empty_cache would return it"),
     ):
-        yield f"  {format_size(size):>12}  {size / max(peak.reserved_bytes, 1):6.1%}  {what}"
+        share = part / max(peak.reserved_bytes, 1)
+        yield f"  {format_size(part):>12}  {share:6.1%}  {what}"
     if peak.pending_free_bytes:
         size = format_size(peak.pending_free_bytes)
         yield f"  of the first two, {size} was freed, but another stream might still use it"
@@ -168,10 +172,14 @@ def _explain(result: ReplayResult) -> Iterator[str]:
             f"and {most} would be reserved."
         )
     if result.reconstructed_start:
-        yield "The history starts late; what was allocated before was taken from the final segments."
-    if result.first_oom_message is not None:
-        where = f" at {result.first_oom_at}" if result.first_oom_at else ""
-        yield f"Event {result.first_oom_event}{where}: {result.first_oom_message}"
+        yield "The history starts late; what was alive before was taken from the final segments."
+    if (oom := result.first_oom) is not None:
+        where = f" ({oom.at})" if oom.at else ""
+        yield (
+            f"Out of memory at event {oom.event:,}{where}: {format_size(oom.tried_bytes)} more was "
+            f"needed, when {format_size(oom.reserved_bytes)} was reserved and "
+            f"{format_size(oom.allocated_bytes)} of it in use. What follows is not known."
+        )
     if result.matches_recording is True:
         yield "Every address and segment is as recorded."
     elif result.matches_recording is False and result.first_difference is not None:

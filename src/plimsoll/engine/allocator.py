@@ -260,9 +260,7 @@ class Allocator:
 
     # --- history and snapshots -------------------------------------------------------------------
 
-    def record_memory_history(
-        self, *, max_entries: int = 1_000_000, stacks: bool = False
-    ) -> None:
+    def record_memory_history(self, *, max_entries: int = 1_000_000, stacks: bool = False) -> None:
         """Keep the newest `max_entries` events from now on; 0 ends the recording.
 
         Args:

@@ -43,7 +43,9 @@ class SimulatedMachine:
         self._host = _core.SimulatedHost(parse_size(host_memory) // 2)
         model = _core.DriverModel.wddm if driver == "wddm" else _core.DriverModel.linux
         self.gpus = [
-            SimulatedGpu._on(_core.SimulatedDriver(self._host, parse_size(size), model, index), self)
+            SimulatedGpu._on(
+                _core.SimulatedDriver(self._host, parse_size(size), model, index), self
+            )
             for index, size in enumerate(gpus)
         ]
 

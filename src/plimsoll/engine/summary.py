@@ -12,7 +12,9 @@ _WIDTH = 75
 _COLUMNS = ("current", "peak", "allocated", "freed")
 
 
-def _scaled(value: int, scale: int, units: tuple[str, ...], step: int, least: int) -> tuple[int, str]:
+def _scaled(
+    value: int, scale: int, units: tuple[str, ...], step: int, least: int
+) -> tuple[int, str]:
     size = float(scale)
     level = 0
     while level + 1 < len(units) and size >= least:
@@ -66,7 +68,10 @@ def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = F
         scales = [stats[f"{key}.all.{column}"] for column in _COLUMNS]
         rows = [("all", name)]
         if not abbreviated:
-            rows += [("large_pool", "      from large pool"), ("small_pool", "      from small pool")]
+            rows += [
+                ("large_pool", "      from large pool"),
+                ("small_pool", "      from small pool"),
+            ]
         for pool, label in rows:
             values = [stats[f"{key}.{pool}.{column}"] for column in _COLUMNS]
             lines.append(_row(label, [show(*pair) for pair in zip(values, scales, strict=True)]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.replay.result import Difference, PeakBreakdown, ReplayResult
+from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult
 from plimsoll.trace import DeviceTrace, Recording, read_recording
 from plimsoll.units import parse_size
 
@@ -40,7 +40,7 @@ def replay(
 
     Args:
         source: A file, or a recording read from one.
-        allocator: "native" follows PyTorch's rules; "uncached" makes a driver call for each request.
+        allocator: "native" follows PyTorch's rules; "uncached" calls the driver for each request.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default the recorded one.
         limit: The most that may be reserved, as a fraction or a smaller card would make it, such as
             "24GiB". By default what the recording shows of the limit it ran under.
@@ -59,6 +59,7 @@ def replay(
         raise InputError(f"unknown allocator {allocator!r}; there are native and uncached")
     recording = source if isinstance(source, Recording) else read_recording(source)
     version = version or _core.NEWEST_VERSION
+    _checked("", version, "the")
     recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
     given_conf = None if conf is None else _checked(conf, version, "the given")
     results = []
@@ -102,10 +103,11 @@ def _replay_device(
     trace: DeviceTrace, request: _Request, recorded_conf: str, progress: Progress | None
 ) -> ReplayResult:
     start = trace.start(recorded_conf, request.version)
+    evidence = _evidence(trace, start, recorded_conf, request.version)
     recorded = replace(
-        request, allocator="native", conf=recorded_conf, gpu_memory=None,
-        limit=_inferred_limit(trace, start, recorded_conf, request.version),
-    )  # fmt: skip
+        request, allocator="native", conf=recorded_conf, gpu_memory=None, limit=evidence.limit
+    )
+    comparable = bool(start) or evidence.has_segments
     limit, limit_source = request.limit, "given"
     if limit is None and request.gpu_memory is None:
         limit, limit_source = recorded.limit, "inferred"
@@ -113,7 +115,7 @@ def _replay_device(
 
     run = None
     matches: bool | None = None
-    if _same_policy(request, recorded):
+    if comparable and _same_policy(request, recorded):
         run = _run(trace, start, request, compare=True, progress=progress)
         matches = run.first_difference is None
         if not matches and (limit_source == "given" or request.gpu_memory is not None):
@@ -134,13 +136,13 @@ def _same_policy(request: _Request, recorded: _Request) -> bool:
     return request.allocator == "native" and settings(request.conf) == settings(recorded.conf)
 
 
-def _inferred_limit(
+def _evidence(
     trace: DeviceTrace, start: list[_core.SegmentInfo], conf: str, version: str
-) -> int | None:
+) -> _core.LimitEvidence:
     evidence = _core.LimitEvidence(conf, version, sum(segment.total_size for segment in start))
     for batch in trace.batches():
         evidence.feed(batch.to_core())
-    return evidence.limit
+    return evidence
 
 
 def _run(
@@ -186,7 +188,7 @@ def _emptied_caches(
 def _bounds(
     trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
 ) -> tuple[int, int]:
-    """Peak reserved if frees that wait for other streams were done at once, and as late as can be."""
+    """Peak reserved if frees that wait for other streams were done at once, or very late."""
     peaks = [
         _run(trace, start, request, completion=completion, emptied=emptied).peak[1]
         for completion in ("at_once", "late")
@@ -227,8 +229,7 @@ def _result(
         num_alloc_retries=stats["num_alloc_retries"],
         num_ooms=stats["num_ooms"],
         first_oom_event=run.first_oom,
-        first_oom_message=run.oom_message,
-        first_oom_at=None if run.first_oom is None else _program_line(trace, run.first_oom),
+        first_oom=_first_oom(trace, run),
         avoided_ooms=run.avoided_ooms,
         events=run.events,
         engine_seconds=run.engine_seconds,
@@ -248,6 +249,12 @@ def _result(
         ),
         memory_stats=stats,
     )
+
+
+def _first_oom(trace: DeviceTrace, run: _core.Replay) -> FirstOom | None:
+    if run.first_oom is None or run.first_oom_report is None:
+        return None
+    return FirstOom(run.first_oom, *run.first_oom_report, _program_line(trace, run.first_oom))
 
 
 def _program_line(trace: DeviceTrace, event: int) -> str | None:

@@ -34,6 +34,25 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class FirstOom:
+    """The first request that failed, after all cached memory had gone back to the driver.
+
+    Attributes:
+        event: The event's number.
+        tried_bytes: What the driver was asked for.
+        allocated_bytes: In live blocks at that moment.
+        reserved_bytes: Taken from the driver at that moment.
+        at: The innermost line of the program on the request's call stack, if stacks were recorded.
+    """
+
+    event: int
+    tried_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    at: str | None
+
+
+@dataclass(frozen=True)
 class PeakBreakdown:
     """Where the reserved bytes were when they were the most.
 
@@ -82,14 +101,14 @@ class ReplayResult:
         num_ooms: Requests that failed.
         first_oom_event: The first one's event number. Where the recorded program did not run out
             of memory, the replay ends there.
-        first_oom_message: PyTorch's message for it.
-        first_oom_at: The innermost line of the program on its call stack, if stacks were recorded.
+        first_oom: More about it.
         avoided_ooms: Requests that failed in the recording, but not here.
         events: Events replayed.
         engine_seconds: Time in the engine.
         driver_seconds: Time that the driver calls would take on a GPU, by the cost model.
         matches_recording: Whether every address, every segment and every failure was as recorded;
-            None where the run differs from the recording on purpose.
+            None where the run differs from the recording on purpose, or where no segments were
+            recorded to compare with.
         first_difference: Where it does not match.
         reconstructed_start: The history does not begin at the first allocation; what was allocated
             before was taken from the final segments, and counters count from the first event.
@@ -114,8 +133,7 @@ class ReplayResult:
     num_alloc_retries: int
     num_ooms: int
     first_oom_event: int | None
-    first_oom_message: str | None
-    first_oom_at: str | None
+    first_oom: FirstOom | None
     avoided_ooms: int
     events: int
     engine_seconds: float

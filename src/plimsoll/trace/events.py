@@ -14,7 +14,7 @@ from plimsoll import _core
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ACTIONS: tuple[str, ...] = _core.ACTIONS
+ACTIONS = tuple(_core.action_names())
 """The names of the actions in PyTorch's snapshots, by code."""
 
 
@@ -79,7 +79,7 @@ class EventBatch:
     def __len__(self) -> int:
         return len(self.action)
 
-    def __getitem__(self, part: slice) -> EventBatch:
+    def __getitem__(self, part: slice | NDArray[np.bool_] | NDArray[np.int64]) -> EventBatch:
         return EventBatch(**{name: getattr(self, name)[part] for name in COLUMNS})
 
     def to_core(self) -> _core.Columns:

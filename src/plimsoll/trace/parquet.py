@@ -29,7 +29,10 @@ _FORMAT = 1
 _KEY = b"plimsoll"
 _BATCH = 1 << 17
 _SCHEMA = pa.schema(
-    [("device", pa.int32()), *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items())]
+    [
+        ("device", pa.int32()),
+        *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items()),
+    ]
 )
 
 
@@ -155,6 +158,7 @@ class ParquetTrace(DeviceTrace):
         self._start = [_segment_from_json(segment) for segment in entry["start"]]
 
     def batches(self) -> Iterator[EventBatch]:
+        """See `DeviceTrace.batches`."""
         columns = [*(["device"] if self._several else []), *COLUMNS]
         try:
             with pq.ParquetFile(self._path, pre_buffer=False) as file:
@@ -166,7 +170,7 @@ class ParquetTrace(DeviceTrace):
                     )
                     if self._several:
                         mine = rows.column("device").to_numpy() == self.device
-                        batch = EventBatch(**{n: getattr(batch, n)[mine] for n in COLUMNS})
+                        batch = batch[mine]
                     if (batch.action >= len(ACTIONS)).any():
                         raise InputError(f"{self._path}: an event has an unknown action")
                     if len(batch) > 0:
@@ -175,6 +179,7 @@ class ParquetTrace(DeviceTrace):
             raise InputError(f"{self._path}: cannot be read: {error}") from None
 
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:  # noqa: ARG002
+        """See `DeviceTrace.start`."""
         return self._start
 
 
@@ -201,5 +206,3 @@ def _segment_from_json(value: dict[str, Any]) -> _core.SegmentInfo:
         0,
         [_core.BlockInfo(*block) for block in value["blocks"]],
     )
-
-

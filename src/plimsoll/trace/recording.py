@@ -70,15 +70,18 @@ class LoadedTrace(DeviceTrace):
         self._file = file
 
     def batches(self) -> Iterator[EventBatch]:
+        """See `DeviceTrace.batches`."""
         for begin in range(0, self.event_count, self.BATCH):
             yield self.events[begin : begin + self.BATCH]
 
     def stack(self, event: int) -> list[Frame]:
+        """See `DeviceTrace.stack`."""
         if self._file is None:
             return []
         return self._file.stack(int(self._file.column(self.device, "stack")[event]))
 
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
+        """See `DeviceTrace.start`."""
         columns = self.events.to_core()
         if _core.starts_from_nothing(columns, self.segments):
             return []

@@ -21,6 +21,8 @@ class LimitEvidence {
 
   void feed(const EventSpan& events);
 
+  // Whether segments were recorded at all; without them there is nothing to compare a replay with.
+  [[nodiscard]] bool has_segments() const { return has_segments_; }
   // Nothing if the recording shows no sign of a limit.
   [[nodiscard]] std::optional<Bytes> limit() const;
 
@@ -38,6 +40,7 @@ class LimitEvidence {
   Bytes largest_;                     // of reserved + what was asked for and given
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
+  bool has_segments_ = false;
   std::vector<Bytes> uncollected_;    // reserved when the driver was asked with nothing collected
   // Since the last request or free:
   std::optional<Bytes> before_release_;

@@ -70,7 +70,9 @@ class Replayer {
   // The program ran out of memory where the recorded one did not: nothing after it is known.
   [[nodiscard]] bool stopped() const { return stopped_; }
   [[nodiscard]] const std::optional<std::uint64_t>& first_oom() const { return first_oom_; }
-  [[nodiscard]] const std::optional<std::string>& oom_message() const { return oom_message_; }
+  [[nodiscard]] const std::optional<OutOfMemoryReport>& first_oom_report() const {
+    return first_oom_report_;
+  }
   // Requests that failed in the recording but not here.
   [[nodiscard]] std::uint64_t avoided_ooms() const { return avoided_ooms_; }
   [[nodiscard]] bool had_pending_frees() const { return had_pending_frees_; }
@@ -85,7 +87,7 @@ class Replayer {
   void free_later(const TraceEvent& event);
   void complete(const TraceEvent& event);
   void complete_run();
-  Block* take(Address address);
+  Block* take(Address address, std::uint64_t event);
   void wait_for_recording(Block* block, Address address);
 
   void use_pool(PoolId pool);
@@ -106,7 +108,8 @@ class Replayer {
   ReplayOptions options_;
 
   std::uint64_t index_ = 0;  // of the event at hand
-  std::optional<TraceEvent> free_;  // requested by the event before; the next one says how it ends
+  // A free requested by the event before: the event at hand says how it ends.
+  std::optional<TraceEvent> free_;
   std::vector<TraceEvent> run_;     // what the allocator did since the last request or free
   std::uint64_t run_start_ = 0;
   AddressMap<Block*> live_;                              // by recorded address
@@ -119,7 +122,7 @@ class Replayer {
   bool stopped_ = false;
   bool had_pending_frees_ = false;
   std::optional<std::uint64_t> first_oom_;
-  std::optional<std::string> oom_message_;
+  std::optional<OutOfMemoryReport> first_oom_report_;
   std::uint64_t avoided_ooms_ = 0;
   PeakState peak_;
   std::optional<Difference> difference_;

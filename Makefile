@@ -1,0 +1,63 @@
+# Everything from a fresh clone: Python 3.11 or later, a C++20 compiler and the package registries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.cpp') CMakeLists.txt
+CORE_TESTS := build/core-tests
+RECORDINGS := examples/recordings
+
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: demo test lint core-test python-test benchmark stub clean
+
+demo: $(VENV)/.built
+	@echo
+	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz
+	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz --conf '' --conf expandable_segments:True \
+	  --conf max_split_size_mb:128 --conf roundup_power2_divisions:8
+	@echo 'The same program, where only 6 GiB may be reserved:'
+	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz --limit 6GiB || true
+	python examples/first_steps.py
+
+test: lint core-test python-test
+
+lint: $(VENV)/.tested
+	ruff check
+	ruff format --check
+	mypy
+	clang-format --dry-run --Werror $(shell find core bindings -name '*.h' -o -name '*.cpp')
+
+# The core's tests, under the address and undefined-behaviour sanitizers.
+core-test: $(VENV)/.tested
+	cmake -S . -B $(CORE_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
+	  -DPLIMSOLL_SANITIZE=ON >/dev/null
+	cmake --build $(CORE_TESTS) -- --quiet
+	$(CORE_TESTS)/core_tests
+
+python-test: $(VENV)/.tested
+	python -m pytest
+
+benchmark: $(VENV)/.built
+	python benchmarks/replay.py
+
+# The native module's stub, after its bindings have changed.
+stub: $(VENV)/.built
+	python -m nanobind.stubgen -q -m plimsoll._core -o src/plimsoll/_core.pyi
+
+clean:
+	rm -rf $(VENV) build
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt cmake ninja 'scikit-build-core>=0.11' 'nanobind>=2.4' \
+	  numpy pyarrow rich typer
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.ready $(SOURCES)
+	$(PIP) install -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.built
+	$(PIP) install -q -c constraints.txt 'clang-format==19.1.7' hypothesis mypy pytest ruff torch
+	@touch $@

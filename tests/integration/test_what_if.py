@@ -1,0 +1,97 @@
+"""A recording under another configuration or limit gives what that other was recorded to give."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll import ReplayResult, replay
+from tests.recordings import LARGE, SMALL, Recorded, recordings_in
+
+# These runs differ in how far the GPU was behind the host, which one recording cannot tell of
+# another; the bounds that the replay states hold all the same.
+TIMING = {"prefetch_streams.expandable", "prefetch_streams.limited"}
+
+
+def pairs() -> list[tuple[Recorded, Recorded]]:
+    large = recordings_in(LARGE)
+    by_name = {recorded.name: recorded for recorded in large}
+    return [(by_name[f"{other.workload}.default"], other) for other in large]
+
+
+def pair_name(pair: tuple[Recorded, Recorded]) -> str:
+    return pair[1].name
+
+
+def what_if(base: Recorded, other: Recorded) -> ReplayResult:
+    (result,) = replay(base.path, conf=other.conf, limit=other.limit)
+    return result
+
+
+@pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")
+def test_there_are_pairs_to_compare() -> None:
+    assert len(pairs()) == 23
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=pair_name)
+def test_another_variant_is_foretold_within_half_a_percent(
+    pair: tuple[Recorded, Recorded],
+) -> None:
+    base, other = pair
+    result = what_if(base, other)
+    recorded = other.stats["reserved_bytes.all.peak"]
+    assert result.num_ooms == other.stats["num_ooms"]
+    assert result.num_alloc_retries == other.stats["num_alloc_retries"]
+    if other.name in TIMING:
+        assert result.peak_reserved_range_bytes is not None
+        least, most = result.peak_reserved_range_bytes
+        assert least <= recorded <= most
+    else:
+        assert result.peak_reserved_bytes == pytest.approx(recorded, rel=0.005)
+
+
+# The programs of one seed that asked for the same sizes and had no limit.
+CHURN = [
+    recorded
+    for recorded in recordings_in(SMALL)
+    if recorded.workload == "churn"
+    and not recorded.limit
+    and "fraction" not in recorded.conf
+    and recorded.name != "churn.roundlist"
+]
+
+
+@pytest.mark.parametrize("other", CHURN, ids=lambda other: other.name)
+def test_a_random_program_under_every_setting(other: Recorded) -> None:
+    (base,) = (r for r in CHURN if r.name == "churn.default")
+    (result,) = replay(base.path, conf=other.conf)
+    assert result.peak_reserved_bytes == pytest.approx(
+        other.stats["reserved_bytes.all.peak"], rel=0.005
+    )
+
+
+def test_a_replay_stops_where_the_program_would_have_died() -> None:
+    (base,) = (r for r in CHURN if r.name == "churn.default")
+    (whole,) = replay(base.path)
+    (result,) = replay(base.path, limit=whole.peak_reserved_bytes // 2)
+    assert result.matches_recording is None
+    assert result.num_ooms == 1
+    assert result.first_oom is not None
+    assert result.first_oom.event == result.first_oom_event == result.events
+    assert result.peak_reserved_bytes <= whole.peak_reserved_bytes // 2
+
+
+def test_a_smaller_card_is_as_good_as_a_limit() -> None:
+    (base,) = (r for r in CHURN if r.name == "churn.default")
+    (limited,) = replay(base.path, limit="2GiB")
+    (small,) = replay(base.path, gpu_memory="2GiB")
+    assert small.first_oom_event == limited.first_oom_event
+    assert small.peak_reserved_bytes == limited.peak_reserved_bytes
+
+
+def test_without_a_cache_nothing_is_wasted_but_time() -> None:
+    (base,) = (r for r in CHURN if r.name == "churn.default")
+    (cached,) = replay(base.path)
+    (uncached,) = replay(base.path, allocator="uncached")
+    assert uncached.matches_recording is None
+    assert uncached.utilization == 1
+    assert uncached.driver_seconds > 20 * cached.driver_seconds

@@ -1,0 +1,50 @@
+"""The recordings that tests use: small ones in the project, large ones where they are at hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SMALL = ROOT / "tests" / "data"
+EXAMPLES = ROOT / "examples" / "recordings"
+LARGE = ROOT.parent / "shared" / "traces"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A snapshot that PyTorch wrote on a GPU, and what it said of itself then."""
+
+    path: Path
+    facts: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.path.name.removesuffix(".pickle.gz")
+
+    @property
+    def workload(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def conf(self) -> str:
+        return str(self.facts["conf"] or "")
+
+    @property
+    def limit(self) -> int | None:
+        fraction = self.facts["fraction"]
+        return int(fraction * self.facts["total_memory"]) if fraction else None
+
+    @property
+    def stats(self) -> dict[str, int]:
+        return dict(self.facts["stats"])
+
+
+def recordings_in(folder: Path) -> list[Recorded]:
+    """Every recording of a folder, with the JSON beside it; none if there is no such folder."""
+    return [
+        Recorded(path, json.loads(path.with_name(path.name[:-10] + ".json").read_text()))
+        for path in sorted(folder.glob("*.pickle.gz"))
+    ]

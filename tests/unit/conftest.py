@@ -1,0 +1,12 @@
+"""Hypothesis profiles: `CI=1` makes the search repeatable, `HYPOTHESIS_PROFILE=long` a long one."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("default", max_examples=25, stateful_step_count=40, deadline=None)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default"))
