@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -201,7 +202,13 @@ void bind_replay(nb::module_& module) {
           [](LimitEvidence& evidence, const Columns& columns) { evidence.feed(columns.span()); },
           "columns"_a)
       .def_prop_ro("has_segments", &LimitEvidence::has_segments)
-      .def_prop_ro("limit", &LimitEvidence::limit);
+      .def_prop_ro(
+          "range",
+          [](const LimitEvidence& evidence) -> std::optional<std::pair<Bytes, Bytes>> {
+            const auto range = evidence.range();
+            if (!range) return std::nullopt;
+            return std::pair(range->least, range->below);
+          });
 
   module.def(
       "starts_from_nothing",

@@ -72,5 +72,5 @@ void throws(Body body, const char* expression, const char* file, int line) {
 
 #define CHECK_EQUAL(a, b) check::equal((a), (b), #a ", " #b, __FILE__, __LINE__)
 
-#define CHECK_THROWS(expression, type)                                                         \
+#define CHECK_THROWS(expression, type) \
   check::throws<type>([&] { static_cast<void>(expression); }, #expression, __FILE__, __LINE__)

@@ -292,8 +292,12 @@ TEST(pickle_builds_containers_from_marks) {
 }
 
 TEST(pickle_moves_values_on_the_stack) {
-  CHECK_EQUAL(read("K\1K\2" "0."), "1");
-  CHECK_EQUAL(read("K\1(K\2K\3" "1."), "1");
+  CHECK_EQUAL(read("K\1K\2"
+                   "0."),
+              "1");
+  CHECK_EQUAL(read("K\1(K\2K\3"
+                   "1."),
+              "1");
   CHECK_EQUAL(read("K\1(0K\2\x86."), "(1, 2,)");
   CHECK_EQUAL(read("]2K\1a\x86."), "([1], [1],)");
 }
@@ -338,7 +342,9 @@ TEST(pickle_may_hold_recursive_values) {
   const PickleValue list = document.root();
   CHECK_EQUAL(document.items(list).size(), 1U);
   CHECK_EQUAL(document.items(document.items(list)[0]).data(), document.items(list).data());
-  CHECK_EQUAL(read("]\x94h\0\x85\x94" "a0h\1."sv), "([([(...,)],)],)");
+  CHECK_EQUAL(read("]\x94h\0\x85\x94"
+                   "a0h\1."sv),
+              "([([(...,)],)],)");
 }
 
 TEST(pickle_nests_deeply) {
@@ -361,8 +367,7 @@ TEST(pickle_values_name_what_was_expected) {
   const PickleDocument document = PickleDocument::parse("(K\1U\1sN]\x88t.");
   const auto root = document.items(document.root());
   CHECK_EQUAL(message_of([&] { return root[1].as_int(); }), "expected an integer, found a string");
-  CHECK_EQUAL(message_of([&] { return root[2].as_unsigned(); }),
-              "expected an integer, found None");
+  CHECK_EQUAL(message_of([&] { return root[2].as_unsigned(); }), "expected an integer, found None");
   CHECK_EQUAL(message_of([&] { return root[0].as_bool(); }),
               "expected a boolean, found an integer");
   CHECK_EQUAL(message_of([&] { return root[4].as_real(); }), "expected a float, found a boolean");
@@ -499,9 +504,9 @@ TEST(pickle_refuses_memo_indices_out_of_range) {
 
 TEST(pickle_refuses_to_take_from_an_empty_stack) {
   for (const std::string_view pickle :
-       {"0."sv, "2."sv, "a."sv, "]a."sv, "Na"sv, "s."sv, "Ns."sv, "NNs."sv, "\x85."sv, "N\x86."sv,
-        "NN\x87."sv, "(e."sv, "(NNu."sv, "(\x90."sv, "](Na."sv, "](a."sv, "N(\x85."sv, "](2."sv,
-        "}(NNs."sv, "N(q\0."sv}) {
+       {"0."sv,    "2."sv,    "a."sv,      "]a."sv,     "Na"sv,     "s."sv,    "Ns."sv,
+        "NNs."sv,  "\x85."sv, "N\x86."sv,  "NN\x87."sv, "(e."sv,    "(NNu."sv, "(\x90."sv,
+        "](Na."sv, "](a."sv,  "N(\x85."sv, "](2."sv,    "}(NNs."sv, "N(q\0."sv}) {
     CHECK_EQUAL(read(pickle), "an opcode needs more values than there are");
   }
 }

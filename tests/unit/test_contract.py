@@ -84,6 +84,7 @@ class Contract(RuleBasedStateMachine):
         self.busy_until = dict.fromkeys(range(4), 0.0)
         self.pools: list[MemoryPool] = []
         self.inside = ExitStack()
+        self.in_pool = False
         self.faulty = False
         self.ooms = 0
         self.peaks = {"allocated_bytes": 0, "active_bytes": 0, "requested_bytes": 0}
@@ -141,7 +142,7 @@ class Contract(RuleBasedStateMachine):
         return data.draw(st.sampled_from(list(self.live)))
 
     # PyTorch takes what is recorded while a pool is in use for ordered by a graph capture.
-    @precondition(lambda self: self.live)
+    @precondition(lambda self: self.live and not self.in_pool)
     @rule(data=st.data(), stream=STREAMS)
     def record_stream(self, data: st.DataObject, stream: int) -> None:
         address = self.pick(data)
@@ -180,15 +181,17 @@ class Contract(RuleBasedStateMachine):
         self.inside.close()
         self.pools.append(self.allocator.make_pool())
         self.inside.enter_context(self.allocator.use_pool(self.pools[-1], stream=stream))
+        self.in_pool = True
 
     @rule()
     def leave_pool(self) -> None:
         self.inside.close()
+        self.in_pool = False
 
     @precondition(lambda self: self.pools)
     @rule(data=st.data())
     def release_pool(self, data: st.DataObject) -> None:
-        self.inside.close()
+        self.leave_pool()
         self.pools.pop(data.draw(st.integers(0, len(self.pools) - 1))).release()
 
     @rule()

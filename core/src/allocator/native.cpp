@@ -333,6 +333,8 @@ void NativeAllocator::release_expandable(Block* block) {
 // --- free --------------------------------------------------------------------------------------
 
 void NativeAllocator::free(Block* block) {
+  const bool waits = !block->stream_uses.empty();
+  if (waits && captures_.empty()) record_events(block);
   Pool& pool = *block->pool;
   block->allocated = false;
   statistics_.allocation.decrease(pool.small, 1);
@@ -340,12 +342,10 @@ void NativeAllocator::free(Block* block) {
   note(Action::free_requested, block->address, block->requested, block->stream, id_of(pool),
        block->context);
   if (block->size >= config_.max_split_size) statistics_.oversize_allocations.decrease(1);
-  if (block->stream_uses.empty()) {
+  if (!waits) {
     complete_free(block);
   } else if (!captures_.empty()) {
     deferred_.push_back(block);
-  } else {
-    record_events(block);
   }
 }
 
@@ -419,21 +419,25 @@ Bytes NativeAllocator::merge(Block* block, Block* neighbour) {
 
 // --- frees that wait for other streams ---------------------------------------------------------
 
+// On every stream that used the block, or, if the driver fails, on none.
 void NativeAllocator::record_events(Block* block) {
-  const std::vector<StreamId> streams = std::move(block->stream_uses);
-  block->stream_uses.clear();
-  for (const StreamId stream : streams) {
+  std::vector<std::pair<StreamId, Event>> recorded;
+  for (const StreamId stream : block->stream_uses) {
     Event event = 0;
     if (const Status status = driver_.record(stream, event); status != Status::success) {
+      for (const auto& [other, made] : recorded) driver_.destroy(made);
       throw DriverError("record an event", status);
     }
-    ++block->pending_events;
-    pending_[stream].emplace_back(event, block);
+    recorded.emplace_back(stream, event);
   }
+  for (const auto& [stream, event] : recorded) pending_[stream].emplace_back(event, block);
+  block->pending_events += static_cast<std::uint32_t>(recorded.size());
+  block->stream_uses.clear();
 }
 
 void NativeAllocator::record_deferred_events() {
-  for (Block* const block : std::exchange(deferred_, {})) {
+  while (!deferred_.empty()) {
+    Block* const block = deferred_.front();
     if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
       // A finished capture has ordered the uses inside it already.
       std::erase_if(block->stream_uses,
@@ -441,6 +445,7 @@ void NativeAllocator::record_deferred_events() {
       capture_uses_.erase(used);
     }
     record_events(block);
+    deferred_.pop_front();
     if (block->pending_events == 0) complete_free(block);
   }
 }

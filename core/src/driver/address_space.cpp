@@ -1,5 +1,6 @@
 #include "plimsoll/driver/address_space.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace plimsoll {
@@ -34,6 +35,18 @@ bool AddressSpace::is_free(Address address, Bytes size) const {
   return address + size <= begin + length;
 }
 
+void AddressSpace::take_all_of(Address address, Bytes size) {
+  const Address end = address + size;
+  auto range = free_.upper_bound(address);
+  if (range != free_.begin()) --range;
+  while (range != free_.end() && range->first < end) {
+    const Address from = std::max(range->first, address);
+    const Address to = std::min(range->first + range->second, end);
+    ++range;  // take_at replaces the range itself
+    if (from < to) take_at(from, to - from);
+  }
+}
+
 bool AddressSpace::take_at(Address address, Bytes size) {
   if (!is_free(address, size)) return false;
   const auto range = std::prev(free_.upper_bound(address));
@@ -46,6 +59,7 @@ bool AddressSpace::take_at(Address address, Bytes size) {
 }
 
 void AddressSpace::give(Address address, Bytes size) {
+  if (size == 0) return;
   auto next = free_.lower_bound(address);
   if (next != free_.end() && next->first == address + size) {
     size += next->second;

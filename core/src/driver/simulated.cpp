@@ -7,9 +7,10 @@
 namespace plimsoll {
 namespace {
 
-// Each GPU owns 256 TiB of addresses that start well above anything a host program uses.
-constexpr Address kFirstAddress = Address{0x7} << 40;
-constexpr Bytes kAddressSpace = Bytes{256} << 40;
+// Each GPU has a window of addresses: allocations come down from its end, reservations go up from
+// its middle. What is fed to the first GPU, a recorded address or a multiple of one, lies below.
+constexpr Bytes kWindow = Bytes{1} << 53;
+constexpr Bytes kReservable = Bytes{1} << 51;
 constexpr Address kFirstHostAddress = Address{0x2} << 40;
 constexpr Bytes kChunk = 32 * kMiB;
 constexpr Bytes kSmallAlignment = 512;
@@ -42,7 +43,9 @@ SimulatedDriver::SimulatedDriver(SimulatedHost& host, Bytes dedicated_capacity, 
     : host_(host),
       dedicated_capacity_(dedicated_capacity),
       model_(model),
-      addresses_(kFirstAddress + kAddressSpace * ordinal, kAddressSpace) {}
+      lowest_(kWindow * (Address{ordinal} + 1)),
+      first_reservable_(kWindow * ordinal + kWindow / 2),
+      reservable_(first_reservable_, kReservable) {}
 
 Status SimulatedDriver::begin(Call call) {
   ++calls_[static_cast<std::size_t>(call)];
@@ -85,69 +88,73 @@ void SimulatedDriver::give_back(const Physical& physical) {
   host_.shared_used_ -= physical.shared;
 }
 
+// Whether nothing holds any part of a range: no allocation, no chunk and no mapped reservation.
+bool SimulatedDriver::is_vacant(Address address, Bytes size) const {
+  const auto overlaps = [&](const auto& ranges, auto length_of) {
+    const auto after = ranges.lower_bound(address + size);
+    if (after == ranges.begin()) return false;
+    const auto& [begin, range] = *std::prev(after);
+    return begin + length_of(range) > address;
+  };
+  return !overlaps(allocations_, [](const Physical& range) { return range.size; }) &&
+         !overlaps(chunks_, [](Bytes range) { return range; }) &&
+         !overlaps(mappings_, [](const Mapping& range) { return range.size; });
+}
+
 std::optional<Address> SimulatedDriver::fed_address(Bytes size) {
   if (fed_.empty() || fed_.front().size != size) return std::nullopt;
   const Address address = fed_.front().address;
   fed_.pop_front();
-  const auto next = allocations_.lower_bound(address);
-  if (next != allocations_.end() && next->first < address + size) return std::nullopt;
-  if (next != allocations_.begin()) {
-    const auto& [begin, physical] = *std::prev(next);
-    if (begin + physical.size > address) return std::nullopt;
-  }
-  if (!chunk_addresses_.take_at(address, size) && !addresses_.take_at(address, size)) {
-    outside_.insert(address);
-  }
+  if (chunk_addresses_.take_at(address, size)) return address;
+  if (!is_vacant(address, size)) return std::nullopt;
+  returned_.take_all_of(address, size);
+  lowest_ = std::min(lowest_, address);
   return address;
 }
 
-std::optional<Address> SimulatedDriver::fed_reservation(Bytes size) {
+std::optional<Address> SimulatedDriver::fed_reservation() {
   if (fed_reservations_.empty()) return std::nullopt;
   const Address address = fed_reservations_.front();
   fed_reservations_.pop_front();
-  if (!addresses_.take_at(address, size)) outside_.insert(address);
   return address;
 }
 
 // As the CUDA driver was seen to do on Linux: address space comes in chunks of 32 MiB and more, the
-// highest free ones first, and what is left of a chunk is used from its lowest address up.
-std::optional<Address> SimulatedDriver::take_address(Bytes size) {
-  if (const auto place = chunk_addresses_.take(size, kGranule)) return place;
+// highest that were given back first, then below all others; what is left of a chunk is used from
+// its lowest address up.
+Address SimulatedDriver::take_address(Bytes size) {
+  if (const auto place = chunk_addresses_.take(size, kGranule)) return *place;
   const Bytes chunk_size = round_up(size, kChunk);
-  const auto chunk = addresses_.take_highest(chunk_size, kChunk);
-  if (!chunk) return std::nullopt;
-  chunks_.emplace(*chunk, chunk_size);
-  chunk_addresses_.give(*chunk, chunk_size);
-  return chunk_addresses_.take(size, kGranule);
+  const auto returned = returned_.take_highest(chunk_size, kChunk);
+  if (!returned) lowest_ = round_down(lowest_ - chunk_size, kChunk);
+  const Address chunk = returned.value_or(lowest_);
+  chunks_.emplace(chunk, chunk_size);
+  chunk_addresses_.give(chunk + size, chunk_size - size);
+  return chunk;
 }
 
 void SimulatedDriver::give_address(Address address, Bytes size) {
-  if (outside_.erase(address) > 0) return;
-  auto chunk = chunks_.upper_bound(address);
-  if (chunk == chunks_.begin() || (--chunk)->first + chunk->second <= address) {
-    return addresses_.give(address, size);
+  const auto after = chunks_.upper_bound(address);
+  const auto chunk = after == chunks_.begin() ? chunks_.end() : std::prev(after);
+  if (chunk == chunks_.end() || chunk->first + chunk->second <= address) {
+    return returned_.give(address, size);
   }
   chunk_addresses_.give(address, size);
   const auto [begin, length] = *chunk;
   if (!chunk_addresses_.take_at(begin, length)) return;
-  addresses_.give(begin, length);
+  returned_.give(begin, length);
   chunks_.erase(chunk);
 }
 
 Status SimulatedDriver::allocate(Bytes size, Address& address) {
   if (const Status status = begin(Call::allocate); status != Status::success) return status;
-  if (size == 0 || size > kAddressSpace) return Status::invalid_value;
+  if (size == 0 || size > kReservable) return Status::invalid_value;
   charge(costs_.allocate.of(size));
   if (size < kGranule && fed_.empty()) return allocate_small(size, address);
   const auto physical = take(round_up(size, kGranule), Tier::dedicated);
   if (!physical) return Status::out_of_memory;
-  auto place = fed_address(physical->size);
-  if (!place) place = take_address(physical->size);
-  if (!place) {
-    give_back(*physical);
-    return Status::out_of_memory;
-  }
-  address = *place;
+  const auto fed = fed_address(physical->size);
+  address = fed ? *fed : take_address(physical->size);
   allocations_.emplace(address, *physical);
   return Status::success;
 }
@@ -159,13 +166,9 @@ Status SimulatedDriver::allocate_small(Bytes size, Address& address) {
   if (!place) {
     const auto physical = take(kGranule, Tier::dedicated);
     if (!physical) return Status::out_of_memory;
-    const auto granule = take_address(kGranule);
-    if (!granule) {
-      give_back(*physical);
-      return Status::out_of_memory;
-    }
-    small_granules_.emplace(*granule, *physical);
-    small_addresses_.give(*granule, kGranule);
+    const Address granule = take_address(kGranule);
+    small_granules_.emplace(granule, *physical);
+    small_addresses_.give(granule, kGranule);
     place = small_addresses_.take(size, kSmallAlignment);
   }
   address = *place;
@@ -205,8 +208,8 @@ Status SimulatedDriver::reserve(Bytes size, Address& address) {
   if (const Status status = begin(Call::reserve); status != Status::success) return status;
   if (size == 0 || size % kGranule != 0) return Status::invalid_value;
   charge(costs_.reserve);
-  auto place = fed_reservation(size);
-  if (!place) place = addresses_.take(size, kGranule);
+  auto place = fed_reservation();
+  if (!place) place = reservable_.take(size, kGranule);
   if (!place) return Status::out_of_memory;
   address = *place;
   reservations_[address] = size;
@@ -223,7 +226,7 @@ Status SimulatedDriver::unreserve(Address address, Bytes size) {
   if (mapping != mappings_.end() && mapping->first < address + size) return Status::invalid_value;
   charge(costs_.reserve);
   reservations_.erase(reservation);
-  give_address(address, size);
+  if (address >= first_reservable_) reservable_.give(address, size);  // else it was fed
   return Status::success;
 }
 
@@ -320,10 +323,7 @@ Status SimulatedDriver::unmap(Address address, Bytes size) {
 }
 
 bool SimulatedDriver::is_complete(const Recorded& recorded) const {
-  if (recorded.held) {
-    const auto stream = streams_.find(recorded.stream);
-    return stream == streams_.end() || stream->second.finishes > recorded.finishes;
-  }
+  if (recorded.held && streams_.at(recorded.stream).finishes == recorded.finishes) return false;
   return host_.now_ns() >= recorded.completes_at_ns;
 }
 
@@ -375,7 +375,8 @@ std::int64_t SimulatedDriver::now_us() const {
 
 Status SimulatedDriver::allocate_host(Bytes size, Address& address) {
   if (const Status status = begin(Call::allocate_host); status != Status::success) return status;
-  if (size == 0 || size > host_.shared_capacity_) return Status::out_of_memory;
+  if (size == 0) return Status::invalid_value;
+  if (size > host_.shared_capacity_) return Status::out_of_memory;
   const Bytes rounded = round_up(size, 4 * kKiB);
   if (!take(rounded, Tier::shared)) return Status::out_of_memory;
   charge(static_cast<double>(rounded) / costs_.host_bytes_per_ns);

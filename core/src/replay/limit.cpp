@@ -37,16 +37,12 @@ void LimitEvidence::request(Bytes size, bool failed) {
     refusals_.push_back({reserved_, wanted, true});
   } else if (before_growth_) {
     largest_ = std::max(largest_, *before_growth_ + wanted);
-    if (before_release_) {
-      refusals_.push_back({*before_release_, wanted, false});
-    } else {
-      uncollected_.push_back(*before_growth_);
-    }
+    if (before_release_) refusals_.push_back({*before_release_, wanted, false});
   }
   before_release_ = before_growth_ = std::nullopt;
 }
 
-std::optional<Bytes> LimitEvidence::limit() const {
+std::optional<LimitEvidence::Range> LimitEvidence::range() const {
   const double threshold = config_.garbage_collection_threshold;
   const auto collected_above = [&](Bytes reserved) {
     return static_cast<Bytes>(static_cast<double>(reserved) / threshold);
@@ -65,14 +61,7 @@ std::optional<Bytes> LimitEvidence::limit() const {
     }
   }
   if (!below || (emptied_by_program && !failed && threshold == 0)) return std::nullopt;
-  Bytes least = largest_;
-  if (threshold > 0) {
-    for (const Bytes reserved : uncollected_) {
-      const Bytes bound = collected_above(reserved);
-      if (bound < *below) least = std::max(least, bound);
-    }
-  }
-  return least + (*below - least) / 2;
+  return Range{largest_, *below};
 }
 
 }  // namespace plimsoll

@@ -12,6 +12,10 @@ namespace {
 // Real stream handles are pointers; made-up ones lie above all of them.
 constexpr StreamId kFirstMadeUpStream = StreamId{1} << 63;
 
+// Under other rules segments have other sizes. What matters of their addresses is the order, in which
+// best fit breaks ties; spaced out, they keep it.
+constexpr int kSpacingBits = 4;
+
 std::string hex(Address address) {
   char text[24];
   std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
@@ -241,9 +245,17 @@ void Replayer::prepare_request(const TraceEvent& event) {
   // A refused request waits for all streams by itself.
   if (options_.compare && release != Release::refused) complete_run();
   for (const TraceEvent& entry : run_) {
-    if (entry.action == Action::segment_alloc) driver_.feed_allocation(entry.address, entry.size);
+    if (entry.action == Action::segment_alloc) feed_address(entry, event.size);
     if (entry.action == Action::segment_map) driver_.feed_reservation(entry.address);
   }
+}
+
+void Replayer::feed_address(const TraceEvent& segment, Bytes request) {
+  if (options_.compare) return driver_.feed_allocation(segment.address, segment.size);
+  if (native_ == nullptr) return;
+  const AllocatorConfig& config = native_->config();
+  const Bytes size = config.segment_size(config.round_request(request));
+  driver_.feed_allocation(segment.address << kSpacingBits, size);
 }
 
 // Completes the frees of the run in the recorded order, but for those that are complete already.

@@ -178,7 +178,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
         yield (
             f"Out of memory at event {oom.event:,}{where}: {format_size(oom.tried_bytes)} more was "
             f"needed, when {format_size(oom.reserved_bytes)} was reserved and "
-            f"{format_size(oom.allocated_bytes)} of it in use. What follows is not known."
+            f"{format_size(oom.allocated_bytes)} of it in use{_after_oom(result)}."
         )
     if result.matches_recording is True:
         yield "Every address and segment is as recorded."
@@ -188,6 +188,10 @@ def _explain(result: ReplayResult) -> Iterator[str]:
             f"Differs from the recording at event {difference.event}: recorded "
             f"{_entry(difference.recorded)}, replayed {_entry(difference.replayed)}."
         )
+
+
+def _after_oom(result: ReplayResult) -> str:
+    return "" if result.matches_recording is True else "; what the program does then is not known"
 
 
 def _entry(entry: tuple[str, int, int] | None) -> str:

@@ -21,6 +21,8 @@ AllocatorName = Literal["native", "uncached"]
 Completion = Literal["recorded", "at_once", "late"]
 
 _AMPLE_MEMORY = 1 << 40
+# What the allocator does only when a limit, or the device, refuses.
+_RELEASES = ("segment_free", "segment_unmap", "oom")
 
 
 def replay(
@@ -104,9 +106,9 @@ def _replay_device(
 ) -> ReplayResult:
     start = trace.start(recorded_conf, request.version)
     evidence = _evidence(trace, start, recorded_conf, request.version)
-    recorded = replace(
-        request, allocator="native", conf=recorded_conf, gpu_memory=None, limit=evidence.limit
-    )
+    recorded = replace(request, allocator="native", conf=recorded_conf, gpu_memory=None, limit=None)
+    if evidence.range is not None:
+        recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
     comparable = bool(start) or evidence.has_segments
     limit, limit_source = request.limit, "given"
     if limit is None and request.gpu_memory is None:
@@ -143,6 +145,35 @@ def _evidence(
     for batch in trace.batches():
         evidence.feed(batch.to_core())
     return evidence
+
+
+def _inferred_limit(
+    trace: DeviceTrace,
+    start: list[_core.SegmentInfo],
+    recorded: _Request,
+    bounds: tuple[int, int],
+) -> int:
+    """The limit within `least <= limit < below` under which the replay is as recorded.
+
+    Where a replay differs, the first difference says whether its limit was too high or too low. If
+    that leads nowhere, something else differs, and the middle is as good as any.
+    """
+    least, below = bounds
+    middle = (least + below) // 2
+    while least < below:
+        limit = (least + below) // 2
+        run = _run(trace, start, replace(recorded, limit=limit), compare=True)
+        difference = run.first_difference
+        if difference is None:
+            return limit
+        _, wanted, got = difference
+        if wanted is not None and wanted[0] in _RELEASES:
+            below = limit
+        elif got is not None and got[0] in _RELEASES:
+            least = limit + 1
+        else:
+            break
+    return middle
 
 
 def _run(

@@ -137,7 +137,7 @@ class NativeAllocator final : public Allocator {
   Bytes reserved_ = 0;
 
   std::map<StreamId, std::deque<std::pair<Event, Block*>>> pending_;  // frees of other streams
-  std::vector<Block*> deferred_;                                      // frees inside a capture
+  std::deque<Block*> deferred_;                                       // frees inside a capture
   std::unordered_map<Block*, std::unordered_set<StreamId>> capture_uses_;
 };
 

@@ -198,8 +198,9 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] std::optional<Physical> take(Bytes size, Tier tier);
   void give_back(const Physical& physical);
   [[nodiscard]] std::optional<Address> fed_address(Bytes size);
-  [[nodiscard]] std::optional<Address> fed_reservation(Bytes size);
-  [[nodiscard]] std::optional<Address> take_address(Bytes size);
+  [[nodiscard]] std::optional<Address> fed_reservation();
+  [[nodiscard]] bool is_vacant(Address address, Bytes size) const;
+  [[nodiscard]] Address take_address(Bytes size);
   void give_address(Address address, Bytes size);
   Status allocate_small(Bytes size, Address& address);
   void deallocate_small(Address address, Bytes size);
@@ -216,9 +217,12 @@ class SimulatedDriver final : public Driver {
   double driver_ns_ = 0;
   std::array<std::uint64_t, kCallCount> calls_{};
 
-  AddressSpace addresses_;
+  Address lowest_;                         // of all allocations so far
+  AddressSpace returned_;                  // given back, above it
   std::map<Address, Bytes> chunks_;        // address space taken for allocations
   AddressSpace chunk_addresses_;           // its free parts
+  Address first_reservable_;
+  AddressSpace reservable_;
   AddressSpace small_addresses_;           // free parts of granules shared by small allocations
   std::map<Address, Physical> small_granules_;
   std::map<Address, Physical> allocations_;
@@ -235,7 +239,6 @@ class SimulatedDriver final : public Driver {
 
   std::deque<Fed> fed_;
   std::deque<Address> fed_reservations_;
-  std::set<Address> outside_;  // fed addresses that addresses_ could not hand out itself
   std::vector<ArmedFault> faults_;
 };
 

@@ -23,8 +23,12 @@ class LimitEvidence {
 
   // Whether segments were recorded at all; without them there is nothing to compare a replay with.
   [[nodiscard]] bool has_segments() const { return has_segments_; }
-  // Nothing if the recording shows no sign of a limit.
-  [[nodiscard]] std::optional<Bytes> limit() const;
+  struct Range {
+    Bytes least = 0;
+    Bytes below = 0;
+  };
+  // least <= limit < below; nothing if the recording shows no sign of a limit.
+  [[nodiscard]] std::optional<Range> range() const;
 
  private:
   struct Refusal {   // cached memory went back to the driver before a request was served
@@ -41,7 +45,6 @@ class LimitEvidence {
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  std::vector<Bytes> uncollected_;    // reserved when the driver was asked with nothing collected
   // Since the last request or free:
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;

@@ -92,6 +92,7 @@ class Replayer {
 
   void use_pool(PoolId pool);
   void prepare_request(const TraceEvent& event);
+  void feed_address(const TraceEvent& segment, Bytes request);
   void empty_cache();
   void end_run();
   void note_peak();

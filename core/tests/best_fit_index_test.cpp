@@ -1,0 +1,148 @@
+#include "plimsoll/allocator/best_fit_index.h"
+
+#include <cstddef>
+#include <deque>
+#include <iterator>
+#include <set>
+#include <vector>
+
+#include "check.h"
+#include "support.h"
+
+namespace plimsoll {
+namespace {
+
+struct BySizeAndAddress {
+  bool operator()(const Block* a, const Block* b) const {
+    return a->size != b->size ? a->size < b->size : a->address < b->address;
+  }
+};
+
+// The index beside the model it has to agree with, over a fixed stock of blocks.
+class Pair {
+ public:
+  Pair(Random& random, std::size_t stock) : random_(random), blocks_(stock) {
+    for (std::size_t i = 0; i < stock; ++i) {
+      blocks_[i].address = (i + 1) * kGranule;
+      outside_.push_back(&blocks_[i]);
+    }
+  }
+
+  [[nodiscard]] bool is_empty() const { return inside_.empty(); }
+  [[nodiscard]] bool is_full() const { return outside_.empty(); }
+
+  void insert() {
+    Block* const block = take(outside_);
+    block->size = random_size();
+    index_.insert(block);
+    model_.insert(block);
+    inside_.push_back(block);
+  }
+
+  void erase() {
+    Block* const block = take(inside_);
+    index_.erase(block);
+    model_.erase(block);
+    outside_.push_back(block);
+  }
+
+  void compare_lookups() {
+    CHECK_EQUAL(index_.count(), model_.size());
+    CHECK_EQUAL(index_.last(), model_.empty() ? nullptr : *model_.rbegin());
+    Bytes size = random_size() + random_.below(3) - 1;
+    if (!is_empty() && random_.one_in(2)) size = random_.pick(inside_)->size;
+    Block key;
+    key.size = size;
+    CHECK_EQUAL(index_.lower_bound(size), at(model_.lower_bound(&key)));
+    if (is_empty()) return;
+    const auto held = model_.find(random_.pick(inside_));
+    CHECK_EQUAL(index_.next(*held), at(std::next(held)));
+    CHECK_EQUAL(index_.previous(*held), held == model_.begin() ? nullptr : *std::prev(held));
+  }
+
+  void compare_order() const {
+    std::vector<Block*> visited;
+    index_.for_each([&](Block* block) { visited.push_back(block); });
+    CHECK(visited == std::vector<Block*>(model_.begin(), model_.end()));
+  }
+
+ private:
+  using Model = std::set<Block*, BySizeAndAddress>;
+
+  [[nodiscard]] Block* at(Model::const_iterator place) const {
+    return place == model_.end() ? nullptr : *place;
+  }
+
+  Block* take(std::vector<Block*>& from) {
+    Block*& chosen = random_.pick(from);
+    Block* const block = chosen;
+    chosen = from.back();
+    from.pop_back();
+    return block;
+  }
+
+  // Often one of a few sizes, else any magnitude up to 2^40, at times right at a power of two.
+  Bytes random_size() {
+    constexpr Bytes kLargest = Bytes{1} << 40;
+    if (random_.one_in(2)) return 512 * random_.between(1, 4);
+    const Bytes power = Bytes{1} << random_.between(9, 40);
+    if (random_.one_in(4)) return power;
+    return std::min(round_up(power + random_.below(power), 512), kLargest);
+  }
+
+  Random& random_;
+  std::deque<Block> blocks_;
+  std::vector<Block*> inside_;
+  std::vector<Block*> outside_;
+  BestFitIndex index_;
+  Model model_;
+};
+
+Block block_of(Bytes size, Address address) {
+  Block block;
+  block.size = size;
+  block.address = address;
+  return block;
+}
+
+}  // namespace
+
+TEST(best_fit_index_agrees_with_an_ordered_set) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Random random(seed);
+    Pair pair(random, 300);
+    for (int phase = 0; phase < 8; ++phase) {  // fills up, drains, fills up again …
+      const bool fills = phase % 2 == 0;
+      for (int step = 0; step < 2000; ++step) {
+        const bool inserts = pair.is_empty() || (!pair.is_full() && fills != random.one_in(4));
+        inserts ? pair.insert() : pair.erase();
+        pair.compare_lookups();
+        if (step % 100 == 0) pair.compare_order();
+      }
+    }
+  }
+}
+
+TEST(best_fit_index_is_empty_again_after_the_last_erase) {
+  BestFitIndex index;
+  Block block = block_of(512, 4096);
+  index.insert(&block);
+  index.erase(&block);
+  CHECK_EQUAL(index.count(), 0U);
+  CHECK(index.last() == nullptr);
+  CHECK(index.lower_bound(1) == nullptr);
+}
+
+TEST(best_fit_index_prefers_the_lower_address_among_equal_sizes) {
+  BestFitIndex index;
+  Block high = block_of(2_MiB, 0x9000);
+  Block low = block_of(2_MiB, 0x1000);
+  Block larger = block_of(2_MiB + 512, 0x500);
+  for (Block* const block : {&high, &larger, &low}) index.insert(block);
+  CHECK_EQUAL(index.lower_bound(1_MiB), &low);
+  CHECK_EQUAL(index.next(&low), &high);
+  CHECK_EQUAL(index.next(&high), &larger);
+  CHECK_EQUAL(index.previous(&high), &low);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,328 @@
+// PyTorch's rules for a request that a free block or a new segment serves.
+
+#include "plimsoll/allocator/native.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "support.h"
+
+namespace plimsoll {
+
+// --- sizes and pools ---------------------------------------------------------------------------
+
+TEST(native_rounds_requests_up_to_512_bytes) {
+  Gpu gpu(1_GiB);
+  const Block* const block = gpu.malloc(513);
+  CHECK_EQUAL(block->size, 1_KiB);
+  CHECK_EQUAL(block->requested, 513U);
+  CHECK_EQUAL(gpu.malloc(1)->size, 512U);
+  const Statistics& statistics = gpu.allocator.statistics();
+  CHECK_EQUAL(statistics.allocated_bytes.all.current, 1536);
+  CHECK_EQUAL(statistics.requested_bytes.all.current, 514);
+}
+
+TEST(native_rounds_requests_as_configured) {
+  Gpu gpu(1_GiB, "roundup_power2_divisions:4");
+  CHECK_EQUAL(gpu.malloc(5_MiB + 1)->size, 6_MiB);
+  CHECK_EQUAL(gpu.malloc(16_MiB + 1)->size, 20_MiB);
+  CHECK_EQUAL(gpu.malloc(10_KiB + 1)->size, 12_KiB);
+}
+
+TEST(native_serves_requests_up_to_1_mib_from_segments_of_2_mib) {
+  Gpu gpu(1_GiB);
+  gpu.malloc(1_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 2M, alloc 1M");
+  gpu.malloc(512_KiB);
+  gpu.malloc(512_KiB);
+  CHECK_EQUAL(gpu.events(), "alloc 512K, alloc 512K");
+  gpu.malloc(1);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 2M, alloc 1");
+  CHECK_EQUAL(gpu.allocator.statistics().segment.small_pool.current, 2);
+  CHECK_EQUAL(gpu.allocator.statistics().segment.large_pool.current, 0);
+}
+
+TEST(native_serves_requests_below_10_mib_from_segments_of_20_mib) {
+  Gpu gpu(1_GiB);
+  gpu.malloc(1_MiB + 1);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 20M, alloc 1048577");
+  gpu.malloc(10_MiB - 512);
+  CHECK_EQUAL(gpu.events(), "alloc 10485248");
+  CHECK_EQUAL(gpu.layout(), "[1049088 used, 10485248 used, 9M free]");
+}
+
+TEST(native_gives_requests_from_10_mib_on_a_segment_of_their_own) {
+  Gpu gpu(1_GiB);
+  gpu.malloc(10_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 10M, alloc 10M");
+  gpu.malloc(100_MiB + 1);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 102M, alloc 104857601");
+}
+
+TEST(native_sizes_large_segments_as_configured) {
+  Gpu gpu(1_GiB, "large_segment_size_mb:64");
+  gpu.malloc(5_MiB);
+  CHECK_EQUAL(gpu.layout(), "[5M used, 59M free]");
+}
+
+TEST(native_keeps_small_and_large_requests_apart) {
+  Gpu gpu(1_GiB);
+  gpu.malloc(5_MiB);
+  gpu.malloc(512);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 20M, alloc 5M, segment_alloc 2M, alloc 512");
+  gpu.free({gpu.malloc(1_MiB), gpu.malloc(1_MiB)});
+  gpu.events();
+  gpu.malloc(1_MiB + 512);
+  CHECK_EQUAL(gpu.events(), "alloc 1049088");
+}
+
+TEST(native_keeps_streams_apart) {
+  Gpu gpu(1_GiB);
+  gpu.free({gpu.malloc(30_MiB, 1)});
+  gpu.events();
+  gpu.malloc(30_MiB, 2);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 30M, alloc 30M");
+  gpu.malloc(30_MiB, 1);
+  CHECK_EQUAL(gpu.events(), "alloc 30M");
+}
+
+// --- splitting and merging ---------------------------------------------------------------------
+
+TEST(native_splits_a_large_block_only_if_more_than_1_mib_is_left) {
+  Gpu gpu(1_GiB);
+  gpu.free({gpu.malloc(12_MiB)});
+  Block* const whole = gpu.malloc(11_MiB);
+  CHECK_EQUAL(gpu.layout(), "[12M used]");
+  gpu.free({whole});
+  gpu.malloc(11_MiB - 512);
+  CHECK_EQUAL(gpu.layout(), "[11533824 used, 1049088 free]");
+}
+
+TEST(native_splits_a_small_block_if_512_bytes_are_left) {
+  Gpu gpu(1_GiB);
+  gpu.malloc(1_MiB);
+  gpu.malloc(1_MiB - 512);
+  CHECK_EQUAL(gpu.layout(), "[1M used, 1048064 used, 512 free]");
+}
+
+TEST(native_merges_a_freed_block_with_its_free_neighbours) {
+  Gpu gpu(1_GiB);
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 5; ++i) blocks.push_back(gpu.malloc(4_MiB));
+  CHECK_EQUAL(gpu.layout(), "[4M used, 4M used, 4M used, 4M used, 4M used]");
+  gpu.free({blocks[1]});
+  gpu.free({blocks[0]});
+  CHECK_EQUAL(gpu.layout(), "[8M free, 4M used, 4M used, 4M used]");
+  gpu.free({blocks[3]});
+  CHECK_EQUAL(gpu.layout(), "[8M free, 4M used, 4M free, 4M used]");
+  gpu.free({blocks[2]});
+  CHECK_EQUAL(gpu.layout(), "[16M free, 4M used]");
+  gpu.free({blocks[4]});
+  CHECK_EQUAL(gpu.layout(), "[20M free]");
+}
+
+TEST(native_counts_the_free_blocks_of_split_segments) {
+  Gpu gpu(1_GiB);
+  const Statistics& statistics = gpu.allocator.statistics();
+  const auto inactive_split = [&] {
+    return std::to_string(statistics.inactive_split.all.current) + " of " +
+           short_size(static_cast<Bytes>(statistics.inactive_split_bytes.all.current));
+  };
+  Block* const first = gpu.malloc(4_MiB);
+  CHECK_EQUAL(inactive_split(), "1 of 16M");
+  Block* const second = gpu.malloc(4_MiB);
+  CHECK_EQUAL(inactive_split(), "1 of 12M");
+  gpu.free({first});
+  CHECK_EQUAL(inactive_split(), "2 of 16M");
+  Block* const again = gpu.malloc(4_MiB);
+  CHECK_EQUAL(inactive_split(), "1 of 12M");
+  gpu.free({second});
+  CHECK_EQUAL(inactive_split(), "1 of 16M");
+  gpu.free({again});
+  CHECK_EQUAL(inactive_split(), "0 of 0");
+}
+
+// --- best fit ----------------------------------------------------------------------------------
+
+TEST(native_takes_the_smallest_free_block_that_fits) {
+  Gpu gpu(1_GiB);
+  std::vector<Block*> blocks;
+  for (const Bytes size : {40_MiB, 14_MiB, 30_MiB}) blocks.push_back(gpu.malloc(size));
+  const Address address = blocks[2]->address;
+  for (Block* const block : blocks) gpu.free({block});
+  CHECK_EQUAL(gpu.malloc(20_MiB)->address, address);
+}
+
+TEST(native_takes_the_lowest_address_among_equal_blocks) {
+  Gpu gpu(1_GiB);
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 5; ++i) blocks.push_back(gpu.malloc(4_MiB));
+  const Address low = blocks[1]->address;
+  gpu.free({blocks[3]});
+  gpu.free({blocks[1]});
+  CHECK_EQUAL(gpu.malloc(4_MiB)->address, low);
+}
+
+TEST(native_never_splits_blocks_of_max_split_size) {
+  Gpu gpu(1_GiB, "max_split_size_mb:32");
+  gpu.free({gpu.malloc(40_MiB)});
+  gpu.events();
+  gpu.malloc(30_MiB);  // too small a request for such a block
+  CHECK_EQUAL(gpu.events(), "segment_alloc 30M, alloc 30M");
+  const Block* const large = gpu.malloc(34_MiB);
+  CHECK_EQUAL(gpu.events(), "alloc 34M");
+  CHECK_EQUAL(large->size, 40_MiB);
+}
+
+TEST(native_splits_blocks_below_max_split_size) {
+  Gpu gpu(1_GiB, "max_split_size_mb:32");
+  gpu.free({gpu.malloc(30_MiB)});
+  gpu.malloc(12_MiB);
+  CHECK_EQUAL(gpu.layout(), "[12M used, 18M free]");
+}
+
+TEST(native_gives_oversize_requests_only_blocks_of_similar_size) {
+  for (const bool rounds_more : {false, true}) {
+    Gpu gpu(1_GiB, rounds_more ? "max_split_size_mb:32,max_non_split_rounding_mb:21"
+                               : "max_split_size_mb:32");
+    gpu.free({gpu.malloc(60_MiB)});
+    gpu.events();
+    gpu.malloc(40_MiB);
+    CHECK_EQUAL(gpu.events(), rounds_more ? "alloc 40M" : "segment_alloc 40M, alloc 40M");
+  }
+}
+
+TEST(native_counts_oversize_blocks_and_segments) {
+  Gpu gpu(1_GiB, "max_split_size_mb:32");
+  const Statistics& statistics = gpu.allocator.statistics();
+  Block* const block = gpu.malloc(32_MiB);
+  gpu.malloc(30_MiB);
+  CHECK_EQUAL(statistics.oversize_allocations.current, 1);
+  CHECK_EQUAL(statistics.oversize_segments.current, 1);
+  gpu.free({block});
+  CHECK_EQUAL(statistics.oversize_allocations.current, 0);
+  CHECK_EQUAL(statistics.oversize_segments.current, 1);
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(statistics.oversize_segments.current, 0);
+  CHECK_EQUAL(statistics.max_split_size, static_cast<std::int64_t>(32_MiB));
+}
+
+// --- the cache ---------------------------------------------------------------------------------
+
+TEST(native_returns_whole_free_segments_when_the_cache_is_emptied) {
+  Gpu gpu(1_GiB);
+  Block* const small = gpu.malloc(512);
+  gpu.malloc(4_MiB);
+  Block* const large = gpu.malloc(40_MiB);
+  gpu.free({small, large});
+  gpu.events();
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(gpu.events(), "segment_free 40M, segment_free 2M");
+  CHECK_EQUAL(gpu.layout(), "[4M used, 16M free]");
+  CHECK_EQUAL(gpu.driver.dedicated_used(), 20_MiB);
+  CHECK_EQUAL(gpu.allocator.statistics().num_device_free, 2);
+}
+
+TEST(native_follows_a_new_configuration_from_then_on) {
+  Gpu gpu(1_GiB);
+  gpu.free({gpu.malloc(40_MiB)});
+  gpu.allocator.configure(AllocatorConfig::parse("max_split_size_mb:32"));
+  gpu.events();
+  Block* const apart = gpu.malloc(20_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 20M, alloc 20M");
+  CHECK_EQUAL(gpu.allocator.statistics().max_split_size, static_cast<std::int64_t>(32_MiB));
+  gpu.free({apart});
+  gpu.allocator.configure(AllocatorConfig::parse("expandable_segments:True"));
+  gpu.events();
+  gpu.malloc(40_MiB);  // blocks of ordinary segments still serve
+  CHECK_EQUAL(gpu.events(), "alloc 40M");
+  gpu.malloc(30_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");
+  gpu.allocator.configure(AllocatorConfig::parse(""));
+  gpu.malloc(5_MiB);
+  CHECK_EQUAL(gpu.events(), "alloc 5M");
+  gpu.malloc(30_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_alloc 30M, alloc 30M");
+  gpu.allocator.check_invariants();
+}
+
+// --- what is reported --------------------------------------------------------------------------
+
+TEST(native_statistics_keep_peaks_and_totals_until_they_are_reset) {
+  Gpu gpu(1_GiB);
+  const auto allocated = [&] {
+    const Stat& stat = gpu.allocator.statistics().allocated_bytes.all;
+    std::string text;
+    for (const std::int64_t value : {stat.current, stat.peak, stat.allocated, stat.freed}) {
+      text += short_size(static_cast<Bytes>(value)) + ' ';
+    }
+    return text;
+  };
+  gpu.free({gpu.malloc(30_MiB)});
+  gpu.malloc(20_MiB);
+  CHECK_EQUAL(allocated(), "20M 30M 50M 30M ");
+  gpu.allocator.reset_peak_statistics();
+  CHECK_EQUAL(allocated(), "20M 20M 50M 30M ");
+  gpu.allocator.reset_accumulated_statistics();
+  CHECK_EQUAL(allocated(), "20M 20M 0 0 ");
+  CHECK_EQUAL(gpu.allocator.statistics().num_device_alloc, 0);
+}
+
+TEST(native_statistics_have_the_names_of_memory_stats) {
+  Gpu gpu(1_GiB);
+  gpu.malloc(5_MiB);
+  std::map<std::string, std::int64_t> stats;
+  for (const auto& [name, value] : gpu.allocator.statistics().flatten()) stats[name] = value;
+  CHECK_EQUAL(stats.at("allocated_bytes.large_pool.peak"), static_cast<std::int64_t>(5_MiB));
+  CHECK_EQUAL(stats.at("allocated_bytes.small_pool.peak"), 0);
+  CHECK_EQUAL(stats.at("reserved_bytes.all.current"), static_cast<std::int64_t>(20_MiB));
+  CHECK_EQUAL(stats.at("segment.all.allocated"), 1);
+  CHECK_EQUAL(stats.at("num_device_alloc"), 1);
+  CHECK_EQUAL(stats.at("max_split_size"), -1);
+}
+
+TEST(native_describes_its_segments) {
+  Gpu gpu(1_GiB);
+  gpu.allocator.set_context(7);
+  const Block* const block = gpu.malloc(5_MiB - 3, 9);
+  const std::vector<SegmentInfo> segments = gpu.allocator.segments();
+  CHECK_EQUAL(segments.size(), 1U);
+  const SegmentInfo& segment = segments.front();
+  CHECK_EQUAL(segment.address, block->address);
+  CHECK_EQUAL(segment.total_size, 20_MiB);
+  CHECK_EQUAL(segment.stream, 9U);
+  CHECK(segment.pool.is_default());
+  CHECK(!segment.small);
+  CHECK(!segment.expandable);
+  CHECK_EQUAL(segment.context, 7U);
+  CHECK_EQUAL(segment.blocks.size(), 2U);
+  CHECK_EQUAL(segment.blocks[0].requested, 5_MiB - 3);
+  CHECK_EQUAL(segment.blocks[0].context, 7U);
+  CHECK_EQUAL(segment.blocks[1].address, block->address + 5_MiB);
+  CHECK(segment.blocks[1].state == BlockState::inactive);
+}
+
+TEST(native_records_what_happened_where_and_why) {
+  Gpu gpu(1_GiB);
+  gpu.allocator.set_context(3);
+  Block* const block = gpu.malloc(600, 5);
+  const Address address = block->address;
+  gpu.allocator.set_context(0);
+  gpu.free({block});
+  gpu.allocator.note_snapshot();
+  const History& history = gpu.allocator.history();
+  CHECK_EQUAL(history.size(), 5U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK_EQUAL(history[i].address, address);
+    CHECK_EQUAL(history[i].size, i == 0 ? 2_MiB : 600);
+    CHECK_EQUAL(history[i].stream, 5U);
+    CHECK_EQUAL(history[i].context, 3U);
+  }
+  CHECK(history[2].action == Action::free_requested);
+  CHECK(history[3].action == Action::free_completed);
+  CHECK(history[4].action == Action::snapshot);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,264 @@
+// What several tests share: sizes as literals, seeded random numbers, a GPU to allocate on, and
+// events and segments as short texts that are easy to compare and to read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plimsoll/allocator/native.h"
+#include "plimsoll/driver/simulated.h"
+#include "plimsoll/replay/events.h"
+#include "plimsoll/units.h"
+
+namespace plimsoll {
+
+constexpr Bytes operator""_KiB(unsigned long long count) { return count * kKiB; }
+constexpr Bytes operator""_MiB(unsigned long long count) { return count * kMiB; }
+constexpr Bytes operator""_GiB(unsigned long long count) { return count * kGiB; }
+
+inline std::ostream& operator<<(std::ostream& out, Status status) {
+  return out << to_string(status);
+}
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+
+  std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
+  // From `low` to `high`, both included.
+  std::uint64_t between(std::uint64_t low, std::uint64_t high) {
+    return low + below(high - low + 1);
+  }
+  bool one_in(std::uint64_t count) { return below(count) == 0; }
+  template <typename Container>
+  auto& pick(Container& from) {
+    return from[static_cast<std::size_t>(below(std::size(from)))];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// The message of the exception of this type that `body` throws; empty if it throws none.
+template <typename Exception, typename Body>
+std::string message_of(Body body) {
+  try {
+    static_cast<void>(body());
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// "20M", "4K", "1536": in the largest unit that divides it.
+inline std::string short_size(Bytes size) {
+  if (size > 0 && size % kMiB == 0) return std::to_string(size / kMiB) + "M";
+  if (size > 0 && size % kKiB == 0) return std::to_string(size / kKiB) + "K";
+  return std::to_string(size);
+}
+
+// A GPU, the only one of its host, with PyTorch's allocator on it; all history is recorded.
+struct Gpu {
+  explicit Gpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
+      : driver(host, dedicated),
+        allocator(driver, AllocatorConfig::parse(config, version), version) {
+    allocator.history().record_up_to(std::numeric_limits<std::size_t>::max());
+  }
+
+  Block* malloc(Bytes size, StreamId stream = 0) { return allocator.malloc(size, stream); }
+  void free(std::initializer_list<Block*> blocks) {
+    for (Block* const block : blocks) allocator.free(block);
+  }
+
+  // What the allocator did since the last call: "segment_alloc 20M, alloc 5M".
+  std::string events() {
+    std::string text;
+    History& history = allocator.history();
+    for (std::size_t i = 0; i < history.size(); ++i) {
+      if (i > 0) text += ", ";
+      text += std::string(to_string(history[i].action)) + ' ' + short_size(history[i].size);
+    }
+    history.clear();
+    return text;
+  }
+
+  // The segments by address, and their blocks: "[5M used, 15M free] [2M free]".
+  [[nodiscard]] std::string layout() const {
+    std::string text;
+    for (const SegmentInfo& segment : allocator.segments()) {
+      std::string blocks;
+      for (const BlockInfo& block : segment.blocks) {
+        const std::string_view state = block.state == BlockState::inactive           ? " free"
+                                       : block.state == BlockState::active_allocated ? " used"
+                                                                                     : " pending";
+        blocks += (blocks.empty() ? "" : ", ") + short_size(block.size).append(state);
+      }
+      text += (text.empty() ? "[" : " [") + blocks + ']';
+    }
+    return text;
+  }
+
+  [[nodiscard]] Bytes reserved() const {
+    return static_cast<Bytes>(allocator.statistics().reserved_bytes.all.current);
+  }
+
+  SimulatedHost host{0};
+  SimulatedDriver driver;
+  NativeAllocator allocator;
+};
+
+// A program that does at random what programs do: requests of a few frequent and many other sizes,
+// frees, uses on other streams, work on the GPU and, at times, an emptied cache or a private pool.
+class RandomProgram {
+ public:
+  struct Options {
+    bool uses_streams = true;
+    bool uses_pools = true;
+    Bytes size_step = 1;  // of requests
+  };
+  struct Live {
+    Block* block;
+    Bytes size;
+    Bytes requested;
+  };
+
+  RandomProgram(Gpu& gpu, std::uint64_t seed, const Options& options)
+      : gpu_(gpu), random_(seed), options_(options) {}
+
+  // Throws what the allocator throws; the program goes on with its next step.
+  void step() {
+    const std::uint64_t choice = random_.below(100);
+    if (choice < 50) {
+      malloc();
+    } else if (choice < 80) {
+      live_.empty() ? malloc() : free(random_live());
+    } else if (choice < 88) {
+      if (options_.uses_streams && !live_.empty()) {
+        gpu_.allocator.record_stream(random_live()->second.block, random_.below(4));
+      }
+    } else if (choice < 92) {
+      gpu_.driver.launch(random_.below(4), 1e5);
+    } else if (choice < 95) {
+      gpu_.host.advance(1e5);
+    } else if (choice < 97) {
+      gpu_.allocator.empty_cache();
+    } else if (choice < 98) {
+      gpu_.allocator.poll();
+    } else if (choice < 99) {
+      if (options_.uses_pools) change_pool();
+    } else if (random_.one_in(4)) {
+      while (!live_.empty()) free(live_.begin());
+    }
+  }
+
+  // What the program still holds, by address.
+  [[nodiscard]] const std::map<Address, Live>& live() const { return live_; }
+  // The request made last, whether it was served or not.
+  [[nodiscard]] Bytes last_request() const { return last_request_; }
+
+  // Frees all, leaves all private pools and empties the cache.
+  void end() {
+    if (inside_) gpu_.allocator.end_allocate_to_pool(*inside_);
+    while (!live_.empty()) free(live_.begin());
+    for (const auto& [pool, uses] : uses_) {
+      for (int i = 0; i < uses; ++i) gpu_.allocator.release_pool(pool);
+    }
+    gpu_.allocator.empty_cache();
+  }
+
+ private:
+  void malloc() {
+    last_request_ = random_size();
+    Block* const block = gpu_.malloc(last_request_, options_.uses_streams ? random_.below(3) : 0);
+    live_.emplace(block->address, Live{block, block->size, last_request_});
+  }
+
+  Bytes random_size() {
+    const auto size = [&]() -> Bytes {
+      switch (random_.below(4)) {
+        case 0: return random_.between(1, 4_KiB);
+        case 1: return random_.between(1, 1_MiB);
+        case 2: return random_.between(1, 8) * 3_MiB;
+        default: return random_.between(1_MiB, 40_MiB);
+      }
+    };
+    return round_up(size(), options_.size_step);
+  }
+
+  void free(std::map<Address, Live>::iterator chosen) {
+    gpu_.allocator.free(chosen->second.block);
+    live_.erase(chosen);
+  }
+
+  void change_pool() {
+    if (inside_) {
+      gpu_.allocator.end_allocate_to_pool(*inside_);
+      if (random_.one_in(2)) {
+        gpu_.allocator.release_pool(*inside_);
+        --uses_[*inside_];
+      }
+      inside_.reset();
+      return;
+    }
+    inside_ = PoolId{0, random_.between(1, 2)};
+    gpu_.allocator.begin_allocate_to_pool(*inside_, std::nullopt);
+    ++uses_[*inside_];
+  }
+
+  std::map<Address, Live>::iterator random_live() {
+    return std::next(live_.begin(), static_cast<std::ptrdiff_t>(random_.below(live_.size())));
+  }
+
+  Gpu& gpu_;
+  Random random_;
+  Options options_;
+  std::map<Address, Live> live_;
+  std::optional<PoolId> inside_;
+  std::map<PoolId, int> uses_;
+  Bytes last_request_ = 0;
+};
+
+// Events as the columns that a replay reads.
+class EventColumns {
+ public:
+  EventColumns() = default;
+  explicit EventColumns(const std::vector<TraceEvent>& events) {
+    for (const TraceEvent& event : events) add(event);
+  }
+
+  void add(const TraceEvent& event) {
+    action_.push_back(static_cast<std::uint8_t>(event.action));
+    address_.push_back(event.address);
+    size_.push_back(event.size);
+    stream_.push_back(event.stream);
+    pool_first_.push_back(event.pool.first);
+    pool_second_.push_back(event.pool.second);
+  }
+  [[nodiscard]] std::size_t count() const { return action_.size(); }
+  [[nodiscard]] EventSpan span(std::size_t first, std::size_t count) const {
+    const auto part = [&](const auto& column) { return std::span(column).subspan(first, count); };
+    return {part(action_), part(address_),    part(size_),
+            part(stream_), part(pool_first_), part(pool_second_)};
+  }
+  [[nodiscard]] EventSpan span(std::size_t first = 0) const { return span(first, count() - first); }
+
+ private:
+  std::vector<std::uint8_t> action_;
+  std::vector<Address> address_;
+  std::vector<Bytes> size_;
+  std::vector<StreamId> stream_;
+  std::vector<std::uint64_t> pool_first_;
+  std::vector<std::uint64_t> pool_second_;
+};
+
+}  // namespace plimsoll

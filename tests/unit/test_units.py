@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll import InputError
+from plimsoll.units import GiB, KiB, MiB, TiB, format_size, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("24GiB", 24 * GiB),
+        ("512 MiB", 512 * MiB),
+        ("  7.5G ", 15 * GiB // 2),
+        ("1K", KiB),
+        ("2t", 2 * TiB),
+        ("80GB", 80 * 10**9),
+        ("3mb", 3 * 10**6),
+        ("1TB", 10**12),
+        ("20 kB", 20_000),
+        ("512", 512),
+        ("1 bytes", 1),
+        ("4096b", 4096),
+        (123, 123),
+    ],
+)
+def test_a_size_is_read_in_the_units_people_write(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "1 XiB", "1e9", "1.GiB", ".5GiB", "1,5G", "one"])
+def test_what_is_not_a_size_is_named(text: str) -> None:
+    with pytest.raises(InputError, match="not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("size", ["0", "0.0GiB", "0.4", 0, -1])
+def test_a_size_is_above_zero(size: str | int) -> None:
+    with pytest.raises(InputError, match="above zero"):
+        parse_size(size)
+
+
+@pytest.mark.parametrize("size", ["1048576TiB", 2**60, "9" * 5000, "9" * 400 + ".5G"])
+def test_a_size_that_no_machine_has_is_refused(size: str | int) -> None:
+    with pytest.raises(InputError, match="more than any machine has"):
+        parse_size(size)
+
+
+@given(st.text(max_size=12) | st.from_regex(r"\s*\d{1,30}(\.\d{1,5})?\s*[kmgtbi]{0,3}\s*"))
+def test_any_text_is_a_size_or_an_input_error(text: str) -> None:
+    try:
+        assert 0 < parse_size(text) < 2**60
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (512, "512 bytes"),
+        (KiB, "1024 bytes"),
+        (KiB + 512, "1.50 KiB"),
+        (MiB, "1024.00 KiB"),
+        (20 * MiB, "20.00 MiB"),
+        (GiB, "1024.00 MiB"),
+        (85017493504, "79.18 GiB"),
+        (3 * TiB, "3072.00 GiB"),
+    ],
+)
+def test_a_size_is_shown_as_in_the_messages_of_pytorch(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
+@given(st.integers(1, 2**59))
+def test_what_is_shown_can_be_read_back(size: int) -> None:
+    assert parse_size(format_size(size)) == pytest.approx(size, rel=0.005)
