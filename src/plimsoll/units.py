@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from plimsoll import _core
 from plimsoll.errors import InputError
@@ -29,6 +30,7 @@ _UNITS = {
     "tib": TiB,
     "tb": 1000**4,
 }
+_TOO_MUCH = 2**60
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -46,10 +48,10 @@ def parse_size(size: int | str) -> int:
         unit = _UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
             raise InputError(f"not a size: {size!r}; write 24GiB, 512MiB or a number of bytes")
-        size = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+        size = int(min(Decimal(match[1]) * unit, Decimal(_TOO_MUCH)))
     if size <= 0:
         raise InputError(f"a size must be above zero, not {size}")
-    if size >= 2**60:
+    if size >= _TOO_MUCH:
         raise InputError(f"a size of {size} bytes is more than any machine has")
     return size
 

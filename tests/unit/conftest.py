@@ -6,7 +6,9 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("default", max_examples=25, stateful_step_count=40, deadline=None)
+settings.register_profile("default", max_examples=40, stateful_step_count=40, deadline=None)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default"))
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+)

@@ -64,7 +64,9 @@ Step = Malloc | Free | RecordStream | Launch | Advance | EmptyCache | ReleasePoo
 WHICH = st.integers(0, 30)
 
 
-def steps(*, streams: bool = True, pools: bool = True, empty_cache: bool = True) -> st.SearchStrategy[Step]:
+def steps(
+    *, streams: bool = True, pools: bool = True, empty_cache: bool = True
+) -> st.SearchStrategy[Step]:
     """One step of a program that uses only these features."""
     stream = STREAMS if streams else st.just(0)
     pool = st.sampled_from([0, 0, 0, 1, 2]) if pools else st.just(0)

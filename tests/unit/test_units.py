@@ -30,7 +30,9 @@ def test_a_size_is_read_in_the_units_people_write(text: str | int, size: int) ->
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "1 XiB", "1e9", "1.GiB", ".5GiB", "1,5G", "one"])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1GiB", "1 XiB", "1e9", "1.GiB", ".5GiB", "1,5G", "one"]
+)
 def test_what_is_not_a_size_is_named(text: str) -> None:
     with pytest.raises(InputError, match="not a size"):
         parse_size(text)

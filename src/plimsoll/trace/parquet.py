@@ -137,7 +137,7 @@ def read_parquet(path: Path) -> Recording:
             if entry["events"] > 0
         ]
         settings = dict(metadata["settings"])
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a columnar trace of plimsoll") from None

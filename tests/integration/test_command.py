@@ -1,0 +1,194 @@
+"""The command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.recordings import EXAMPLES, SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
+KEYS = {
+    "file", "device", "allocator", "conf", "limit_bytes", "peak_allocated_bytes",
+    "peak_active_bytes", "peak_reserved_bytes", "utilization", "num_alloc_retries", "num_ooms",
+    "first_oom_event", "events", "engine_seconds", "driver_seconds", "matches_recording",
+    "first_difference",
+}  # fmt: skip
+
+
+def plimsoll(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def event(action: str, address: int, size: int) -> dict[str, Any]:
+    return {"action": action, "addr": address, "size": size, "stream": 0, "time_us": 1}
+
+
+def snapshot(*events: dict[str, Any], conf: str = "") -> dict[str, Any]:
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": conf}
+    return {"segments": [], "device_traces": [list(events)], "allocator_settings": settings}
+
+
+def test_a_replay_under_the_recorded_configuration() -> None:
+    done = plimsoll("replay", RECORDING)
+    assert done.returncode == 0
+    assert "85.2%" in done.stdout
+    assert "Every address and segment is as recorded." in done.stdout
+
+
+def test_json_is_one_object_a_replay() -> None:
+    done = plimsoll("replay", RECORDING, "--json", "--conf", "", "--conf", "max_split_size_mb:128")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert set(first) >= KEYS
+    assert first["matches_recording"] is True
+    assert second["matches_recording"] is None
+    assert second["conf"] == "max_split_size_mb:128"
+    assert first["peak_reserved_bytes"] == 10221518848
+
+
+def test_several_configurations_come_best_first() -> None:
+    confs = ["", "expandable_segments:True", "max_split_size_mb:128"]
+    done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
+    table = [line.split()[0] for line in done.stdout.splitlines() if "GiB" in line and "%" in line]
+    assert table[:3] == ["expandable_segments:True", "default", "max_split_size_mb:128"]
+
+
+def test_what_does_not_fit_ends_with_one() -> None:
+    done = plimsoll("replay", RECORDING, "--limit", "6GiB")
+    assert done.returncode == 1
+    assert "Out of memory at event 748" in done.stdout
+
+
+def test_a_program_that_ran_out_of_memory_is_replayed_as_it_was() -> None:
+    done = plimsoll("replay", EXAMPLES / "gpt2_adamw_oom.pickle.gz", "--json")
+    assert done.returncode == 0
+    result = json.loads(done.stdout)
+    assert result["matches_recording"] is True
+    assert (result["num_ooms"], result["num_alloc_retries"]) == (1, 1)
+    assert result["first_oom_event"] == 748
+
+
+def test_a_difference_ends_with_one_and_is_shown() -> None:
+    done = plimsoll("replay", SMALL / "pool_no_split.default.pickle.gz")
+    assert done.returncode == 1
+    assert "Differs from the recording at event 2" in done.stdout
+
+
+def test_keys_without_effect_are_named() -> None:
+    done = plimsoll("replay", RECORDING, "--conf", "pinned_use_background_threads:True")
+    assert done.returncode == 0
+    assert "pinned_use_background_threads has no effect here" in done.stderr
+
+
+def test_a_history_without_segments_is_not_compared(tmp_path: Path) -> None:
+    path = tmp_path / "plain.pickle"
+    path.write_bytes(pickle.dumps(snapshot(event("alloc", 4096, 3 << 20))))
+    done = plimsoll("replay", path, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["matches_recording"] is None
+
+
+class Bomb:
+    """Unpickled by Python's own reader, it would leave a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def bad_files(folder: Path) -> dict[str, tuple[bytes, str]]:
+    good = pickle.dumps(snapshot(event("alloc", 4096, 512)))
+    unknown = snapshot(event("free_requested", 4096, 512), event("free_completed", 4096, 512))
+    bomb = {"device_traces": [[Bomb(folder / "ran")]]}
+    return {
+        "text": (b"hello, this is not a pickle", "not a readable pickle"),
+        "empty file": (b"", "the pickle is empty"),
+        "truncated pickle": (good[:60], "the pickle is truncated"),
+        "truncated gzip": (gzip.compress(good)[:40], "the gzip file is truncated"),
+        "damaged gzip": (gzip.compress(good)[:-8] + b"12345678", "the gzip file is damaged"),
+        "code": (pickle.dumps(bomb), "would run code: it asks for posix.mkdir"),
+        "code, protocol 0": (pickle.dumps(bomb, 0), "would run code"),
+        "list": (pickle.dumps([1, 2]), "not a memory snapshot"),
+        "no traces": (pickle.dumps({"segments": []}), "has no 'device_traces'"),
+        "no events": (pickle.dumps({"device_traces": [[], []]}), "the history is empty"),
+        "unknown free": (pickle.dumps(unknown), "event 0 frees 0x1000, which is not allocated"),
+        "negative size": (
+            pickle.dumps(snapshot(event("alloc", 4096, -5))),
+            "event 0 of device 0 has a negative size (-5)",
+        ),
+        "zero size": (pickle.dumps(snapshot(event("alloc", 4096, 0))), "asks for 0 bytes"),
+        "unknown action": (
+            pickle.dumps(snapshot(event("explode", 4096, 5))),
+            "unknown action 'explode'",
+        ),
+        "unknown recorded key": (
+            pickle.dumps(snapshot(event("alloc", 4096, 5), conf="foo:1")),
+            "unknown key 'foo'",
+        ),
+        "parquet": (b"PAR1" + b"\0" * 40 + b"PAR1", "not a columnar trace"),
+    }
+
+
+@pytest.mark.parametrize("what", bad_files(EXAMPLES))
+def test_a_bad_file_gets_one_clear_line(what: str, tmp_path: Path) -> None:
+    content, expected = bad_files(tmp_path)[what]
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    done = plimsoll("replay", path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"plimsoll: {path}: ")
+    assert done.stderr.count("\n") == 1
+    assert expected in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "ran")))
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nowhere.pickle"], "nowhere.pickle: no such file"),
+        ([str(SMALL)], "is a directory"),
+        ([str(RECORDING), "--limit", "12 parsecs"], "not a size: '12 parsecs'"),
+        ([str(RECORDING), "--limit", "0"], "a size must be above zero"),
+        ([str(RECORDING), "--gpu-memory", "-1GiB"], "not a size: '-1GiB'"),
+        ([str(RECORDING), "--conf", "max_split_size:64"], "unknown key 'max_split_size'"),
+        ([str(RECORDING), "--conf", "max_split_size_mb:4"], "must be at least 20, not 4"),
+        ([str(RECORDING), "--conf", "expandable_segments:yes"], "takes True or False, not 'yes'"),
+        ([str(RECORDING), "--conf", "backend:cudaMallocAsync"], "is another allocator"),
+        ([str(RECORDING), "--version", "1.13"], "unknown PyTorch version '1.13'"),
+        ([str(RECORDING), "--allocator", "magic"], "unknown allocator 'magic'"),
+        (
+            [str(RECORDING), "--version", "2.9", "--conf", "large_segment_size_mb:64"],
+            "exists from PyTorch 2.11 on, not in 2.9",
+        ),
+    ],
+)
+def test_a_bad_argument_gets_one_clear_line(arguments: list[str], expected: str) -> None:
+    done = plimsoll("replay", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("plimsoll: ")
+    assert done.stderr.count("\n") == 1
+    assert expected in done.stderr
