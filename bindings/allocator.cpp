@@ -161,39 +161,40 @@ void bind_allocator(nb::module_& module) {
           "limit", [](const Engine& engine) { return engine.allocator->limit(); },
           [](Engine& engine, std::optional<Bytes> limit) { engine.allocator->set_limit(limit); },
           nb::for_setter(nb::arg("limit").none()))
-      .def("statistics",
-           [](const Engine& engine) {
-             nb::dict result;
-             for (const auto& [name, value] : engine.allocator->statistics().flatten()) {
-               result[name.c_str()] = value;
-             }
-             return result;
-           },
-           nb::sig("def statistics(self) -> dict[str, int]"))
+      .def(
+          "statistics",
+          [](const Engine& engine) {
+            nb::dict result;
+            for (const auto& [name, value] : engine.allocator->statistics().flatten()) {
+              result[name.c_str()] = value;
+            }
+            return result;
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"))
       .def("reset_peak_statistics",
            [](Engine& engine) { engine.allocator->reset_peak_statistics(); })
       .def("reset_accumulated_statistics",
            [](Engine& engine) { engine.allocator->reset_accumulated_statistics(); })
       .def("segments", [](const Engine& engine) { return engine.allocator->segments(); })
-      .def("check_invariants",
-           [](const Engine& engine) { engine.allocator->check_invariants(); })
+      .def("check_invariants", [](const Engine& engine) { engine.allocator->check_invariants(); })
       .def(
           "record_history",
           [](Engine& engine, std::size_t max_entries) {
             engine.allocator->history().record_up_to(max_entries);
           },
           "max_entries"_a)
-      .def("history",
-           [](const Engine& engine) {
-             nb::list events;
-             const History& history = engine.allocator->history();
-             for (std::size_t i = 0; i < history.size(); ++i) {
-               events.append(event_tuple(history[i]));
-             }
-             return events;
-           },
-           nb::sig("def history(self) -> "
-                   "list[tuple[str, int, int, int, int, int, int, int]]"))
+      .def(
+          "history",
+          [](const Engine& engine) {
+            nb::list events;
+            const History& history = engine.allocator->history();
+            for (std::size_t i = 0; i < history.size(); ++i) {
+              events.append(event_tuple(history[i]));
+            }
+            return events;
+          },
+          nb::sig("def history(self) -> "
+                  "list[tuple[str, int, int, int, int, int, int, int]]"))
       .def_prop_ro("history_dropped",
                    [](const Engine& engine) { return engine.allocator->history().dropped(); })
       .def(

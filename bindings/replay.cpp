@@ -39,9 +39,8 @@ struct Columns {
   [[nodiscard]] EventSpan span() const {
     const EventSpan events{as_span(action), as_span(address),    as_span(size),
                            as_span(stream), as_span(pool_first), as_span(pool_second)};
-    for (const std::size_t count :
-         {events.address.size(), events.size.size(), events.stream.size(),
-          events.pool_first.size(), events.pool_second.size()}) {
+    for (const std::size_t count : {events.address.size(), events.size.size(), events.stream.size(),
+                                    events.pool_first.size(), events.pool_second.size()}) {
       if (count != events.count()) throw nb::value_error("the columns differ in length");
     }
     for (const std::uint8_t code : events.action) {
@@ -63,8 +62,8 @@ class Replay {
       allocator_ = std::make_unique<UncachedAllocator>(driver_, static_cast<int>(device));
     } else {
       const TorchVersion parsed = TorchVersion::parse(version);
-      auto made = std::make_unique<NativeAllocator>(
-          driver_, AllocatorConfig::parse(conf, parsed), parsed, static_cast<int>(device));
+      auto made = std::make_unique<NativeAllocator>(driver_, AllocatorConfig::parse(conf, parsed),
+                                                    parsed, static_cast<int>(device));
       native = made.get();
       allocator_ = std::move(made);
     }
@@ -178,15 +177,16 @@ void bind_replay(nb::module_& module) {
                            "tuple[str, int, int] | None] | None"))
       .def_prop_ro("engine_seconds", &Replay::engine_seconds)
       .def_prop_ro("driver_seconds", &Replay::driver_seconds)
-      .def("statistics",
-           [](const Replay& replay) {
-             nb::dict result;
-             for (const auto& [name, value] : replay.allocator().statistics().flatten()) {
-               result[name.c_str()] = value;
-             }
-             return result;
-           },
-           nb::sig("def statistics(self) -> dict[str, int]"))
+      .def(
+          "statistics",
+          [](const Replay& replay) {
+            nb::dict result;
+            for (const auto& [name, value] : replay.allocator().statistics().flatten()) {
+              result[name.c_str()] = value;
+            }
+            return result;
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"))
       .def("segments", [](const Replay& replay) { return replay.allocator().segments(); });
 
   nb::class_<LimitEvidence>(module, "LimitEvidence")
@@ -202,13 +202,12 @@ void bind_replay(nb::module_& module) {
           [](LimitEvidence& evidence, const Columns& columns) { evidence.feed(columns.span()); },
           "columns"_a)
       .def_prop_ro("has_segments", &LimitEvidence::has_segments)
-      .def_prop_ro(
-          "range",
-          [](const LimitEvidence& evidence) -> std::optional<std::pair<Bytes, Bytes>> {
-            const auto range = evidence.range();
-            if (!range) return std::nullopt;
-            return std::pair(range->least, range->below);
-          });
+      .def_prop_ro("range",
+                   [](const LimitEvidence& evidence) -> std::optional<std::pair<Bytes, Bytes>> {
+                     const auto range = evidence.range();
+                     if (!range) return std::nullopt;
+                     return std::pair(range->least, range->below);
+                   });
 
   module.def(
       "starts_from_nothing",

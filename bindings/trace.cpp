@@ -29,8 +29,8 @@ nb::object to_python(const PickleDocument& document, PickleValue value, int dept
   if (depth > kMostNested) throw RecordingError("the snapshot's settings are nested too deeply");
   const auto text = [&](PickleValue of) {
     const std::string_view view = document.text(of);
-    return nb::steal<nb::object>(PyUnicode_DecodeUTF8(
-        view.data(), static_cast<Py_ssize_t>(view.size()), "replace"));
+    return nb::steal<nb::object>(
+        PyUnicode_DecodeUTF8(view.data(), static_cast<Py_ssize_t>(view.size()), "replace"));
   };
   switch (value.kind()) {
     case Kind::none: return nb::none();
@@ -145,8 +145,8 @@ void bind_trace(nb::module_& module) {
             new (self) SegmentInfo{address, total_size, stream,  pool,
                                    small,   expandable, context, std::move(blocks)};
           },
-          "address"_a, "total_size"_a, "stream"_a, "pool"_a, "small"_a, "expandable"_a,
-          "context"_a, "blocks"_a)
+          "address"_a, "total_size"_a, "stream"_a, "pool"_a, "small"_a, "expandable"_a, "context"_a,
+          "blocks"_a)
       .def_ro("address", &SegmentInfo::address)
       .def_ro("total_size", &SegmentInfo::total_size)
       .def_ro("stream", &SegmentInfo::stream)
@@ -174,8 +174,9 @@ void bind_trace(nb::module_& module) {
             if (name == "pool_second") return nb::object(view(events.pool_second, self));
             throw nb::key_error(name.c_str());
           },
-          "device"_a, "name"_a, nb::sig("def column(self, device: int, name: str) -> "
-                                        "numpy.ndarray"))
+          "device"_a, "name"_a,
+          nb::sig("def column(self, device: int, name: str) -> "
+                  "numpy.ndarray"))
       .def(
           "segments",
           [](const SnapshotFile& file, std::size_t device) { return file.device(device).segments; },

@@ -19,4 +19,10 @@ std::string format_bytes(Bytes size) {
   return text;
 }
 
+std::string format_address(Address address) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
 }  // namespace plimsoll

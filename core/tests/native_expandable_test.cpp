@@ -164,6 +164,22 @@ TEST(native_forgets_a_private_pool_whose_expandable_segment_is_gone) {
   CHECK_THROWS((gpu.allocator.release_pool(kPool), 0), std::invalid_argument);
 }
 
+TEST(native_keeps_a_private_pool_while_any_page_of_it_is_mapped) {
+  Gpu gpu(1_GiB, kExpandable);
+  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.free({gpu.malloc(60_MiB)});
+  const std::vector<Block*> blocks = allocate(gpu, 4, 20_MiB);  // three in the cache, one more
+  gpu.allocator.end_allocate_to_pool(kPool);
+  gpu.allocator.release_pool(kPool);
+  gpu.free({blocks[0], blocks[2]});
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(gpu.layout(), "[20M used] [20M used]");
+  gpu.free({blocks[1], blocks[3]});
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(gpu.layout(), "");
+  CHECK_EQUAL(gpu.driver.dedicated_used(), 0U);
+}
+
 // --- refusals ----------------------------------------------------------------------------------
 
 TEST(native_takes_back_the_pages_that_were_made_before_a_page_failed) {

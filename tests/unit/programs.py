@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SIZES = st.one_of(
     st.floats(0, 26.6).map(lambda exponent: int(2**exponent)),
-    st.sampled_from([512, 513, MiB, MiB + 1, 10 * MiB - 1, 10 * MiB, 64 * MiB]),
+    st.integers(1, 60 * MiB),
+    st.sampled_from([512, 513, MiB, MiB + 1, 10 * MiB - 1, 10 * MiB, 40 * MiB, 64 * MiB]),
 )
 STREAMS = st.integers(0, 3)
 SECONDS = st.sampled_from([1e-4, 1e-3, 1e-2])

@@ -39,5 +39,7 @@ struct PoolId {
 
 // "20.00 MiB": two decimals and binary units, as PyTorch's messages write sizes.
 [[nodiscard]] std::string format_bytes(Bytes size);
+// "0x7f3a00000000"
+[[nodiscard]] std::string format_address(Address address);
 
 }  // namespace plimsoll

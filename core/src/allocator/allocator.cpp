@@ -1,7 +1,5 @@
 #include "plimsoll/allocator/allocator.h"
 
-#include <cstdio>
-
 #include "plimsoll/allocator/by_address.h"
 
 namespace plimsoll {
@@ -31,16 +29,10 @@ std::string describe(const OutOfMemoryReport& report) {
   return text;
 }
 
-std::string unknown(Address address) {
-  char text[64];
-  std::snprintf(text, sizeof text, "0x%llx is not allocated",
-                static_cast<unsigned long long>(address));
-  return text;
-}
-
 }  // namespace
 
-UnknownAddress::UnknownAddress(Address address) : std::invalid_argument(unknown(address)) {}
+UnknownAddress::UnknownAddress(Address address)
+    : std::invalid_argument(format_address(address) + " is not allocated") {}
 
 OutOfMemory::OutOfMemory(const OutOfMemoryReport& report)
     : std::runtime_error(describe(report)), report_(report) {}

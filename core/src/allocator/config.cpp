@@ -29,10 +29,8 @@ const std::map<std::string_view, std::string_view> kWithoutEffect{
 };
 
 const std::map<std::string_view, TorchVersion> kFirstVersion{
-    {"large_segment_size_mb", {2, 11}},
-    {"pinned_free_catch_all", {2, 11}},
-    {"pinned_max_round_threshold_mb", {2, 11}},
-    {"pinned_max_cached_size_mb", {2, 11}},
+    {"large_segment_size_mb", {2, 11}},         {"pinned_free_catch_all", {2, 11}},
+    {"pinned_max_round_threshold_mb", {2, 11}}, {"pinned_max_cached_size_mb", {2, 11}},
     {"throw_on_cudamalloc_oom", {2, 12}},
 };
 
@@ -180,8 +178,8 @@ void read_divisions(const Setting& setting, AllocatorConfig& config) {
     if (!std::has_single_bit(interval)) {
       fail("'" + setting.key + "' takes sizes that are powers of two in MiB, not " + size);
     }
-    const auto slot = std::min(static_cast<std::size_t>(std::bit_width(interval) - 1),
-                               slots.size() - 1);
+    const auto slot =
+        std::min(static_cast<std::size_t>(std::bit_width(interval) - 1), slots.size() - 1);
     if (first) std::fill(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(slot), value);
     slots[slot] = value;
     last = slot;

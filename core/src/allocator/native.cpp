@@ -121,8 +121,7 @@ Block* NativeAllocator::best_fit(const Request& request) const {
   }
   const Bytes oversize = config_.max_split_size;
   if (request.size < oversize && block->size >= oversize) return nullptr;
-  if (request.size >= oversize &&
-      block->size >= request.size + config_.max_non_split_rounding) {
+  if (request.size >= oversize && block->size >= request.size + config_.max_non_split_rounding) {
     return nullptr;
   }
   return block;
@@ -154,16 +153,11 @@ Block* NativeAllocator::take_new_segment(const Request& request, bool is_retry) 
   if (is_retry) ++statistics_.num_alloc_retries;
   if (limit_ && reserved_ + request.segment > *limit_) return nullptr;
   Pool& pool = *request.pool;
-  if (request.expandable) {
-    Block* const block = take_expandable(request);
-    if (block != nullptr && pool.owner != nullptr) ++pool.owner->segments;
-    return block;
-  }
+  if (request.expandable) return take_expandable(request);
   Address address = 0;
   const Status status = driver_.allocate(request.segment, address);
   if (status == Status::out_of_memory) return nullptr;
   if (status != Status::success) throw DriverError("allocate memory", status);
-  if (pool.owner != nullptr) ++pool.owner->segments;
   Block* const block = make_block(address, request.segment, request.stream, &pool);
   block->segment_context = context_;
   statistics_.segment.increase(pool.small, 1);
@@ -290,8 +284,7 @@ void NativeAllocator::unmap_block(Block* block) {
   pool.erase(block);
   const Address end = block->address + block->size;
   if (block->address < address) {
-    Block* const front =
-        make_block(block->address, address - block->address, block->stream, &pool);
+    Block* const front = make_block(block->address, address - block->address, block->stream, &pool);
     front->expandable = block->expandable;
     front->previous = block->previous;
     front->next = block;
@@ -300,8 +293,7 @@ void NativeAllocator::unmap_block(Block* block) {
     pool.insert(front);
   }
   if (address + size < end) {
-    Block* const back =
-        make_block(address + size, end - (address + size), block->stream, &pool);
+    Block* const back = make_block(address + size, end - (address + size), block->stream, &pool);
     back->expandable = block->expandable;
     back->previous = block;
     back->next = block->next;
@@ -316,15 +308,14 @@ void NativeAllocator::unmap_block(Block* block) {
   (void)merge(block, block->next);
   pool.on(block->stream).unmapped.insert(block);
   remove_reserved(pool, size);
-  if (pool.owner != nullptr) --pool.owner->segments;
   ++statistics_.num_device_free;
   note(Action::segment_unmap, address, size, block->stream, id_of(pool), block->segment_context);
 }
 
 void NativeAllocator::release_expandable(Block* block) {
-  const auto segment = std::find_if(
-      expandable_segments_.begin(), expandable_segments_.end(),
-      [&](const auto& candidate) { return candidate.get() == block->expandable; });
+  const auto segment =
+      std::find_if(expandable_segments_.begin(), expandable_segments_.end(),
+                   [&](const auto& candidate) { return candidate.get() == block->expandable; });
   block->pool->on(block->stream).unmapped.erase(block);
   discard_block(block);
   expandable_segments_.erase(segment);
@@ -566,7 +557,7 @@ void NativeAllocator::release_cached_blocks(PoolId pool) {
     if (!pool.is_default()) synchronize_events(&candidate);
     release_free_segments(candidate.small);
     release_free_segments(candidate.large);
-    entry = candidate.segments == 0 ? private_pools_.erase(entry) : std::next(entry);
+    entry = candidate.reserved == 0 ? private_pools_.erase(entry) : std::next(entry);
   }
 }
 
@@ -593,7 +584,6 @@ void NativeAllocator::release_segment(Block* block) {
   ++statistics_.num_device_free;
   note(Action::segment_free, block->address, block->size, block->stream, id_of(pool),
        block->segment_context);
-  if (pool.owner != nullptr) --pool.owner->segments;
   statistics_.segment.decrease(pool.small, 1);
   remove_reserved(pool, block->size);
   if (block->size >= config_.max_split_size) statistics_.oversize_segments.decrease(1);
@@ -604,7 +594,9 @@ void NativeAllocator::release_segment(Block* block) {
 void NativeAllocator::add_reserved(const Pool& pool, Bytes size) {
   reserved_ += size;
   statistics_.reserved_bytes.increase(pool.small, size);
-  if (pool.owner != nullptr && version_.counts_private_pools()) {
+  if (pool.owner == nullptr) return;
+  pool.owner->reserved += size;
+  if (version_.counts_private_pools()) {
     statistics_.reserved_bytes_by_private_pools[pool.owner->id].increase(pool.small, size);
   }
 }
@@ -612,7 +604,9 @@ void NativeAllocator::add_reserved(const Pool& pool, Bytes size) {
 void NativeAllocator::remove_reserved(const Pool& pool, Bytes size) {
   reserved_ -= size;
   statistics_.reserved_bytes.decrease(pool.small, size);
-  if (pool.owner != nullptr && version_.counts_private_pools()) {
+  if (pool.owner == nullptr) return;
+  pool.owner->reserved -= size;
+  if (version_.counts_private_pools()) {
     statistics_.reserved_bytes_by_private_pools[pool.owner->id].decrease(pool.small, size);
   }
 }
@@ -664,9 +658,7 @@ void NativeAllocator::release_pool(PoolId pool) {
   --entry.uses;
 }
 
-void NativeAllocator::set_use_on_oom(PoolId pool, bool use) {
-  private_pool(pool).use_on_oom = use;
-}
+void NativeAllocator::set_use_on_oom(PoolId pool, bool use) { private_pool(pool).use_on_oom = use; }
 
 void NativeAllocator::set_no_split(PoolId pool) { private_pool(pool).no_split = true; }
 
@@ -744,7 +736,8 @@ void NativeAllocator::check_invariants() const {
     for (const Block* block = head; block != nullptr && block->mapped; block = block->next) {
       const Block* const next = block->next;
       end = block->address + block->size;
-      require(block->size > 0 && block->size % AllocatorConfig::kMinBlock == 0, "blocks are multiples of 512 bytes");
+      require(block->size > 0 && block->size % AllocatorConfig::kMinBlock == 0,
+              "blocks are multiples of 512 bytes");
       require(next == nullptr || next->address == end, "the blocks of a segment leave no gaps");
       require(next == nullptr || next->previous == block, "neighbours know each other");
       require(next == nullptr || block->is_active() || next->is_active() || !next->mapped,
@@ -790,8 +783,8 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
       if (segment.address > space->address &&
           segment.address + segment.total_size <= space->address + space->size) {
         Block* const gap = space;
-        space = make_block(segment.address, gap->address + gap->size - segment.address,
-                           gap->stream, &pool);
+        space = make_block(segment.address, gap->address + gap->size - segment.address, gap->stream,
+                           &pool);
         space->mapped = false;
         space->expandable = gap->expandable;
         space->previous = gap;
@@ -804,7 +797,6 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
           space->size != segment.total_size) {
         throw std::invalid_argument("an expandable segment cannot be restored at its address");
       }
-      if (owner != nullptr) ++owner->segments;
       pool.erase(space);
       rest = space;
     } else {

@@ -5,9 +5,9 @@
 namespace plimsoll {
 
 StreamBlocks& Pool::find_or_add(StreamId stream) {
-  auto place = std::lower_bound(
-      streams_.begin(), streams_.end(), stream,
-      [](const auto& blocks, StreamId id) { return blocks->stream < id; });
+  auto place =
+      std::lower_bound(streams_.begin(), streams_.end(), stream,
+                       [](const auto& blocks, StreamId id) { return blocks->stream < id; });
   if (place == streams_.end() || (*place)->stream != stream) {
     place = streams_.insert(place, std::make_unique<StreamBlocks>(stream));
   }

@@ -41,10 +41,8 @@ void UncachedAllocator::free(Block* block) {
   if (const Status status = driver_.deallocate(block->address); status != Status::success) {
     throw DriverError("free memory", status);
   }
-  note(Action::free_requested, block->address, block->requested, block->stream, {},
-       block->context);
-  note(Action::free_completed, block->address, block->requested, block->stream, {},
-       block->context);
+  note(Action::free_requested, block->address, block->requested, block->stream, {}, block->context);
+  note(Action::free_completed, block->address, block->requested, block->stream, {}, block->context);
   note(Action::segment_free, block->address, block->size, block->stream, {}, block->context);
   statistics_.allocation.decrease(small, 1);
   statistics_.allocated_bytes.decrease(small, block->size);
@@ -76,15 +74,15 @@ void UncachedAllocator::release_pool(PoolId pool) {
 std::vector<SegmentInfo> UncachedAllocator::segments() const {
   std::vector<SegmentInfo> result;
   for (const auto& [address, block] : live_) {
-    result.push_back({address,
-                      block->size,
-                      block->stream,
-                      {},
-                      block->pool->small,
-                      false,
-                      block->segment_context,
-                      {{address, block->size, block->requested, BlockState::active_allocated,
-                        block->context}}});
+    result.push_back(
+        {address,
+         block->size,
+         block->stream,
+         {},
+         block->pool->small,
+         false,
+         block->segment_context,
+         {{address, block->size, block->requested, BlockState::active_allocated, block->context}}});
   }
   return result;
 }

@@ -52,7 +52,8 @@ std::optional<LimitEvidence::Range> LimitEvidence::range() const {
   bool failed = false;
   for (const Refusal& refusal : refusals_) {
     Bytes bound = refusal.reserved + refusal.wanted;
-    if (threshold > 0 && !refusal.failed) bound = std::max(bound, collected_above(refusal.reserved));
+    if (threshold > 0 && !refusal.failed)
+      bound = std::max(bound, collected_above(refusal.reserved));
     failed = failed || refusal.failed;
     if (bound <= largest_) {  // as much was reserved at another time
       emptied_by_program = true;

@@ -1,7 +1,6 @@
 #include "plimsoll/replay/replayer.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>
@@ -12,15 +11,9 @@ namespace {
 // Real stream handles are pointers; made-up ones lie above all of them.
 constexpr StreamId kFirstMadeUpStream = StreamId{1} << 63;
 
-// Under other rules segments have other sizes. What matters of their addresses is the order, in which
-// best fit breaks ties; spaced out, they keep it.
+// Under other rules segments have other sizes. What matters of their addresses is the order, in
+// which best fit breaks ties; spaced out, they keep it.
 constexpr int kSpacingBits = 4;
-
-std::string hex(Address address) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
-  return text;
-}
 
 bool is_release(Action action) {
   return action == Action::segment_free || action == Action::segment_unmap;
@@ -105,8 +98,8 @@ void Replayer::request(const TraceEvent& event) {
     throw ReplayError("event " + std::to_string(index_) + " asks for 0 bytes");
   }
   if (event.action == Action::alloc && live_.find(event.address) != nullptr) {
-    throw ReplayError("event " + std::to_string(index_) + " allocates " + hex(event.address) +
-                      ", which is allocated already");
+    throw ReplayError("event " + std::to_string(index_) + " allocates " +
+                      format_address(event.address) + ", which is allocated already");
   }
   use_pool(event.pool);
   if (!run_.empty()) prepare_request(event);
@@ -153,7 +146,7 @@ void Replayer::note_peak() {
 Block* Replayer::take(Address address, std::uint64_t event) {
   Block* const* const block = live_.find(address);
   if (block == nullptr) {
-    throw ReplayError("event " + std::to_string(event) + " frees " + hex(address) +
+    throw ReplayError("event " + std::to_string(event) + " frees " + format_address(address) +
                       ", which is not allocated");
   }
   Block* const found = *block;
@@ -198,7 +191,7 @@ void Replayer::complete(const TraceEvent& event) {
   if (waiting == waiting_.end()) {
     if (options_.completion == Completion::at_once) return;
     throw ReplayError("event " + std::to_string(index_) + " completes a free of " +
-                      hex(event.address) + " that was never requested");
+                      format_address(event.address) + " that was never requested");
   }
   if (options_.completion == Completion::recorded) {
     driver_.finish(waiting->second);

@@ -1,6 +1,5 @@
 #include "plimsoll/replay/start_state.h"
 
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,16 +15,11 @@ struct LiveBlock {
   std::uint32_t context = 0;
 };
 
-std::string hex(Address address) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
-  return text;
-}
-
 [[noreturn]] void fail(const std::string& why) {
   throw ReplayError(
       "the history does not start at the first allocation, and its start cannot be "
-      "reconstructed: " + why);
+      "reconstructed: " +
+      why);
 }
 
 class Past {
@@ -48,7 +42,7 @@ class Past {
     switch (event.action) {
       case Action::alloc:
         if (live_.erase(event.address) == 0) {
-          fail("event " + std::to_string(index) + " allocates " + hex(event.address) +
+          fail("event " + std::to_string(index) + " allocates " + format_address(event.address) +
                ", of which neither a later event nor the final segments know");
         }
         break;
@@ -61,13 +55,19 @@ class Past {
         break;
       case Action::segment_alloc:
         if (segments_.erase(event.address) == 0) {
-          fail("event " + std::to_string(index) + " makes the segment " + hex(event.address) +
-               ", which is missing from the final segments");
+          fail("event " + std::to_string(index) + " makes the segment " +
+               format_address(event.address) + ", which is missing from the final segments");
         }
         break;
       case Action::segment_free:
-        add({event.address, event.size, event.stream, event.pool,
-             event.size == AllocatorConfig::kSmallSegment, false, 0, {}});
+        add({event.address,
+             event.size,
+             event.stream,
+             event.pool,
+             event.size == AllocatorConfig::kSmallSegment,
+             false,
+             0,
+             {}});
         break;
       case Action::segment_map: remove_range(event, index); break;
       case Action::segment_unmap: add_range(event); break;
@@ -100,7 +100,7 @@ class Past {
       result.push_back(std::move(segment));
     }
     if (!blocks.empty()) {
-      fail("the block " + hex(blocks.begin()->first) + " lies in no known segment");
+      fail("the block " + format_address(blocks.begin()->first) + " lies in no known segment");
     }
     return result;
   }
@@ -110,8 +110,14 @@ class Past {
 
   // Mapped ranges of one expandable segment join when they touch.
   void add_range(const TraceEvent& event) {
-    SegmentInfo range{event.address, event.size, event.stream, event.pool,
-                      event.size < config_.large_segment_size, true, 0, {}};
+    SegmentInfo range{event.address,
+                      event.size,
+                      event.stream,
+                      event.pool,
+                      event.size < config_.large_segment_size,
+                      true,
+                      0,
+                      {}};
     const auto joins = [&](const SegmentInfo& other) {
       return other.expandable && other.stream == range.stream && other.pool == range.pool;
     };
@@ -135,9 +141,8 @@ class Past {
   void remove_range(const TraceEvent& event, std::size_t index) {
     auto entry = segments_.upper_bound(event.address);
     const Address end = event.address + event.size;
-    if (entry == segments_.begin() ||
-        (--entry)->first + entry->second.total_size < end) {
-      fail("event " + std::to_string(index) + " maps " + hex(event.address) +
+    if (entry == segments_.begin() || (--entry)->first + entry->second.total_size < end) {
+      fail("event " + std::to_string(index) + " maps " + format_address(event.address) +
            ", which is missing from the final segments");
     }
     SegmentInfo range = entry->second;
@@ -160,7 +165,7 @@ class Past {
     const Bytes space = bound - address;
     Bytes size = block.size.value_or(config_.round_request(block.requested));
     if (size > space) {
-      fail("the block " + hex(address) + " of " + std::to_string(size) +
+      fail("the block " + format_address(address) + " of " + std::to_string(size) +
            " bytes would run into its neighbour");
     }
     if (!block.size && !segment.expandable && !segment.small) {
@@ -224,8 +229,7 @@ void settle_ends(const EventSpan& events, std::vector<SegmentInfo>& segments) {
 
 }  // namespace
 
-bool starts_from_nothing(const EventSpan& events,
-                         const std::vector<SegmentInfo>& final_segments) {
+bool starts_from_nothing(const EventSpan& events, const std::vector<SegmentInfo>& final_segments) {
   if (final_segments.empty()) return true;
   std::int64_t reserved = 0;
   std::int64_t active = 0;

@@ -6,8 +6,9 @@ namespace plimsoll {
 namespace {
 
 constexpr std::array<std::string_view, kActionCount> kNames{
-    "alloc",       "free_requested", "free_completed", "segment_alloc", "segment_free",
-    "segment_map", "segment_unmap",  "snapshot",       "oom"};
+    "alloc",         "free_requested", "free_completed",
+    "segment_alloc", "segment_free",   "segment_map",
+    "segment_unmap", "snapshot",       "oom"};
 
 }  // namespace
 

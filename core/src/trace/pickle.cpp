@@ -500,7 +500,7 @@ void PickleDocument::Reader::push_decimal(std::string_view line) {
   if (digits.size() > 1 && digits.front() == '0') fail("an integer is malformed");
 
   const char* end = line.data() + line.size();
-  const auto push_if_valid = [&](Kind kind, auto Payload::*member) {
+  const auto push_if_valid = [&](Kind kind, auto Payload::* member) {
     Payload payload;
     const auto [stopped, error] = std::from_chars(line.data(), end, payload.*member);
     if (error == std::errc::result_out_of_range) return false;
@@ -526,8 +526,8 @@ void PickleDocument::Reader::push_long(std::uint64_t size) {
     return push_integer(static_cast<std::int64_t>(value));
   }
   const char fill = negative ? '\xff' : '\0';
-  const bool fits = std::all_of(bytes + sizeof value, bytes + size,
-                                [fill](char byte) { return byte == fill; });
+  const bool fits =
+      std::all_of(bytes + sizeof value, bytes + size, [fill](char byte) { return byte == fill; });
   const bool has_sign_bit = value >> 63 != 0;
   if (!fits || (negative && !has_sign_bit)) fail("an integer is too large for 64 bits");
   if (has_sign_bit && !negative) {

@@ -21,8 +21,7 @@ struct Place {
   std::size_t index;
   std::size_t device;
   [[nodiscard]] std::string text() const {
-    return std::string(what) + " " + std::to_string(index) + " of device " +
-           std::to_string(device);
+    return std::string(what) + " " + std::to_string(index) + " of device " + std::to_string(device);
   }
 };
 
@@ -63,8 +62,7 @@ class StackTable {
       if (item.kind() == Kind::dict) {
         if (const auto file = document_.find(item, "filename")) frame.filename = text(*file);
         if (const auto name = document_.find(item, "name")) frame.name = text(*name);
-        if (const auto line = document_.find(item, "line");
-            line && line->kind() == Kind::integer) {
+        if (const auto line = document_.find(item, "line"); line && line->kind() == Kind::integer) {
           frame.line = line->as_int();
         }
       }
@@ -267,9 +265,9 @@ class SegmentReader {
   const EventReader& events_;
 };
 
-// PyTorch before 2.12 does not say to which pool an event belongs, but the segments that are left at
-// the end know theirs. Going back in time, whatever lies in one of them belongs to its pool, until
-// the event that made the segment.
+// PyTorch before 2.12 does not say to which pool an event belongs, but the segments that are left
+// at the end know theirs. Going back in time, whatever lies in one of them belongs to its pool,
+// until the event that made the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;

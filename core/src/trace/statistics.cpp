@@ -28,8 +28,8 @@ void for_each_stat(Self& self, Function function) {
     function(std::string(name) + ".large_pool", pools->large_pool);
   }
   for (auto& [pool, pools] : self.reserved_bytes_by_private_pools) {
-    const std::string name = "reserved_bytes_by_private_pools." + std::to_string(pool.first) +
-                             "_" + std::to_string(pool.second);
+    const std::string name = "reserved_bytes_by_private_pools." + std::to_string(pool.first) + "_" +
+                             std::to_string(pool.second);
     function(name + ".all", pools.all);
     function(name + ".small_pool", pools.small_pool);
     function(name + ".large_pool", pools.large_pool);

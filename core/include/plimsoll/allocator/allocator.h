@@ -24,11 +24,11 @@ namespace plimsoll {
 // What was asked, what was free and who holds the rest, at the moment a request failed.
 struct OutOfMemoryReport {
   int device = 0;
-  Bytes requested = 0;           // as the program asked
-  Bytes tried = 0;               // what the driver was asked for, or would have been
+  Bytes requested = 0;  // as the program asked
+  Bytes tried = 0;      // what the driver was asked for, or would have been
   Bytes device_total = 0;
   Bytes device_free = 0;
-  std::optional<Bytes> limit;    // the most this process may reserve
+  std::optional<Bytes> limit;  // the most this process may reserve
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;

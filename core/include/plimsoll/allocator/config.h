@@ -68,7 +68,7 @@ struct AllocatorConfig {
   [[nodiscard]] Bytes segment_size(Bytes rounded) const;
 
   static constexpr Bytes kMinBlock = 512;
-  static constexpr Bytes kSmallRequest = kMiB;       // the largest that small pools serve
+  static constexpr Bytes kSmallRequest = kMiB;  // the largest that small pools serve
   static constexpr Bytes kSmallSegment = 2 * kMiB;
   static constexpr Bytes kLargeRequest = 10 * kMiB;  // from here on a segment fits its request
   static constexpr Bytes kSegmentMultiple = 2 * kMiB;

@@ -33,8 +33,8 @@ struct Pool {
   explicit Pool(bool holds_small, PrivatePool* of = nullptr) : small(holds_small), owner(of) {}
 
   bool small;
-  PrivatePool* owner;           // null for the default pool
-  std::uint64_t searches = 0;   // counted only while garbage collection is on; a block's age
+  PrivatePool* owner;          // null for the default pool
+  std::uint64_t searches = 0;  // counted only while garbage collection is on; a block's age
 
   StreamBlocks& on(StreamId stream) {
     if (last_ != nullptr && last_->stream == stream) return *last_;
@@ -62,8 +62,8 @@ struct PrivatePool {
   explicit PrivatePool(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;         // graphs and MemPools that hold it; at 0 it may be emptied
-  int segments = 0;     // driver allocations not yet returned; at 0 as well it may be forgotten
+  int uses = 1;        // graphs and MemPools that hold it; at 0 it may be emptied
+  Bytes reserved = 0;  // not yet returned to the driver; at 0 as well it may be forgotten
   bool use_on_oom = false;
   bool no_split = false;
   Pool small{true, this};

@@ -1,8 +1,8 @@
 // A simulated driver: a GPU of any size, with an explicit clock, priced calls and faults on demand.
 //
 // A SimulatedHost is the machine: its clock and the host memory that the GPUs may share. Each
-// SimulatedDriver is one GPU of it. Every call has a price (CostModel), which advances the clock and
-// is added up in `driver_seconds`. GPU work is a duration queued on a stream, so an event is
+// SimulatedDriver is one GPU of it. Every call has a price (CostModel), which advances the clock
+// and is added up in `driver_seconds`. GPU work is a duration queued on a stream, so an event is
 // complete once the clock has passed the end of what was queued before it.
 //
 // Driver models: `linux` fails a device allocation when dedicated memory is full; `wddm`, the
@@ -217,13 +217,13 @@ class SimulatedDriver final : public Driver {
   double driver_ns_ = 0;
   std::array<std::uint64_t, kCallCount> calls_{};
 
-  Address lowest_;                         // of all allocations so far
-  AddressSpace returned_;                  // given back, above it
-  std::map<Address, Bytes> chunks_;        // address space taken for allocations
-  AddressSpace chunk_addresses_;           // its free parts
+  Address lowest_;                   // of all allocations so far
+  AddressSpace returned_;            // given back, above it
+  std::map<Address, Bytes> chunks_;  // address space taken for allocations
+  AddressSpace chunk_addresses_;     // its free parts
   Address first_reservable_;
   AddressSpace reservable_;
-  AddressSpace small_addresses_;           // free parts of granules shared by small allocations
+  AddressSpace small_addresses_;  // free parts of granules shared by small allocations
   std::map<Address, Physical> small_granules_;
   std::map<Address, Physical> allocations_;
   std::map<Address, Bytes> small_allocations_;

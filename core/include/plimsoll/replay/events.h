@@ -25,8 +25,8 @@ struct EventSpan {
 
   [[nodiscard]] std::size_t count() const { return action.size(); }
   [[nodiscard]] TraceEvent operator[](std::size_t i) const {
-    return {static_cast<Action>(action[i]), address[i], size[i], stream[i],
-            {pool_first[i], pool_second[i]}, 0, 0};
+    return {static_cast<Action>(action[i]),  address[i], size[i], stream[i],
+            {pool_first[i], pool_second[i]}, 0,          0};
   }
 };
 

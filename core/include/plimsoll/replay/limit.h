@@ -34,14 +34,14 @@ class LimitEvidence {
   struct Refusal {   // cached memory went back to the driver before a request was served
     Bytes reserved;  // before
     Bytes wanted;
-    bool failed;     // not even then was it served
+    bool failed;  // not even then was it served
   };
 
   void request(Bytes size, bool failed);
 
   const AllocatorConfig config_;
   Bytes reserved_;
-  Bytes largest_;                     // of reserved + what was asked for and given
+  Bytes largest_;  // of reserved + what was asked for and given
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;

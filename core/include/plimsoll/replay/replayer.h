@@ -111,10 +111,10 @@ class Replayer {
   std::uint64_t index_ = 0;  // of the event at hand
   // A free requested by the event before: the event at hand says how it ends.
   std::optional<TraceEvent> free_;
-  std::vector<TraceEvent> run_;     // what the allocator did since the last request or free
+  std::vector<TraceEvent> run_;  // what the allocator did since the last request or free
   std::uint64_t run_start_ = 0;
-  AddressMap<Block*> live_;                              // by recorded address
-  std::unordered_map<Address, StreamId> waiting_;        // freed, not done; a made-up stream each
+  AddressMap<Block*> live_;                        // by recorded address
+  std::unordered_map<Address, StreamId> waiting_;  // freed, not done; a made-up stream each
   std::vector<StreamId> idle_streams_;
   StreamId next_stream_;
   PoolId pool_;

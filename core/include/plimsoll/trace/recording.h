@@ -32,8 +32,8 @@ struct EventColumns {
   std::vector<Bytes> size;
   std::vector<StreamId> stream;
   std::vector<std::int64_t> time_us;
-  std::vector<std::uint32_t> stack;          // 0: none
-  std::vector<std::uint64_t> pool_first;     // of the pool's id; 0, 0 where it was not recorded
+  std::vector<std::uint32_t> stack;       // 0: none
+  std::vector<std::uint64_t> pool_first;  // of the pool's id; 0, 0 where it was not recorded
   std::vector<std::uint64_t> pool_second;
 
   [[nodiscard]] std::size_t count() const { return action.size(); }
