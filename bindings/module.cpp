@@ -1,6 +1,8 @@
 #include "module.h"
 
 NB_MODULE(_core, module) {
+  // What a script still holds when the interpreter ends is no leak.
+  nanobind::set_leak_warnings(false);
   module.doc() = "The engine of plimsoll: drivers, allocators, traces and replay, in C++.";
   plimsoll::python::bind_driver(module);
   plimsoll::python::bind_trace(module);

@@ -264,4 +264,14 @@ TEST(native_foresees_a_full_device) {
   CHECK(gpu.allocator.outlook(42_MiB, 0) == Outlook::refused);
 }
 
+TEST(native_foresees_that_an_expandable_segment_grows_by_whole_pages) {
+  Gpu gpu(100_MiB, "expandable_segments:True");
+  gpu.malloc(60_MiB);
+  CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);
+  gpu.malloc(2_MiB);
+  CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);  // 18 of them are mapped already
+  CHECK(gpu.allocator.outlook(38_MiB, 1) == Outlook::refused);
+  CHECK_EQUAL(gpu.driver.calls(Call::reserve), 1U);
+}
+
 }  // namespace plimsoll

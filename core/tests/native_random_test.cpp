@@ -3,6 +3,8 @@
 
 #include <iterator>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "check.h"
@@ -82,7 +84,7 @@ void check_state(const Gpu& gpu, const RandomProgram& program) {
 void run(const Setting& setting, std::uint64_t seed, bool has_faults) {
   Gpu gpu(256_MiB, setting.config, setting.version);
   gpu.allocator.set_limit(setting.limit);
-  RandomProgram program(gpu, seed, {});
+  RandomProgram program(gpu, seed, {.beyond_history = true});
   Random random(seed);
   for (int i = 0; i < 1500; ++i) {
     if (has_faults && random.one_in(5)) {
@@ -106,6 +108,12 @@ void run(const Setting& setting, std::uint64_t seed, bool has_faults) {
   CHECK(gpu.allocator.segments().empty());
 }
 
+// The request was served, and nothing went back to the driver before.
+bool is_served_at_once(std::string_view events, std::string_view alloc) {
+  return events.ends_with(alloc) && events.find("segment_free") == events.npos &&
+         events.find("segment_unmap") == events.npos;
+}
+
 }  // namespace
 
 TEST(native_keeps_its_invariants_in_random_programs) {
@@ -117,6 +125,34 @@ TEST(native_keeps_its_invariants_in_random_programs) {
 TEST(native_keeps_its_invariants_when_driver_calls_fail) {
   for (const Setting& setting : kSettings) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) run(setting, seed, true);
+  }
+}
+
+TEST(native_foresees_every_request_of_random_programs) {
+  using Outlook = NativeAllocator::Outlook;
+  for (const Setting& setting : kSettings) {
+    Gpu gpu(256_MiB, setting.config, setting.version);
+    gpu.allocator.set_limit(setting.limit);
+    RandomProgram program(gpu, 7, {.uses_pools = false});
+    Random random(7);
+    for (int i = 0; i < 2000; ++i) {
+      message_of<OutOfMemory>([&] { return (program.step(), 0); });
+      gpu.allocator.poll();
+      gpu.events();
+      const Bytes size = random.between(1, 30_MiB);
+      const Outlook outlook = gpu.allocator.outlook(size, 0);
+      CHECK_EQUAL(gpu.events(), "");
+      Block* block = nullptr;
+      const bool failed =
+          !message_of<OutOfMemory>([&] { return block = gpu.malloc(size); }).empty();
+      const std::string events = gpu.events();
+      const std::string alloc = "alloc " + short_size(size);
+      if (outlook == Outlook::cached) CHECK_EQUAL(events, alloc);
+      if (outlook == Outlook::grows) CHECK(is_served_at_once(events, alloc));
+      if (failed) CHECK(outlook == Outlook::refused || outlook == Outlook::rejected);
+      if (outlook == Outlook::rejected) CHECK(events.starts_with("oom"));
+      if (block != nullptr) gpu.allocator.free(block);
+    }
   }
 }
 

@@ -117,6 +117,22 @@ struct Gpu {
   NativeAllocator allocator;
 };
 
+// The segments with all that matters of them, to compare states with.
+inline std::string describe(const std::vector<SegmentInfo>& segments) {
+  std::string text;
+  for (const SegmentInfo& segment : segments) {
+    text += format_address(segment.address) + (segment.small ? " small" : " large") +
+            (segment.expandable ? " expandable" : "") + " stream " +
+            std::to_string(segment.stream) + " pool " + std::to_string(segment.pool.second) + ':';
+    for (const BlockInfo& block : segment.blocks) {
+      text += ' ' + short_size(block.size) + ' ' + std::string(to_string(block.state));
+      if (block.state != BlockState::inactive) text += " for " + std::to_string(block.requested);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 // A program that does at random what programs do: requests of a few frequent and many other sizes,
 // frees, uses on other streams, work on the GPU and, at times, an emptied cache or a private pool.
 class RandomProgram {
@@ -124,7 +140,8 @@ class RandomProgram {
   struct Options {
     bool uses_streams = true;
     bool uses_pools = true;
-    Bytes size_step = 1;  // of requests
+    bool beyond_history = false;  // also what a history does not tell of
+    Bytes size_step = 1;          // of requests
   };
   struct Live {
     Block* block;
@@ -151,9 +168,9 @@ class RandomProgram {
     } else if (choice < 95) {
       gpu_.host.advance(1e5);
     } else if (choice < 97) {
-      gpu_.allocator.empty_cache();
+      if (!inside_ || options_.beyond_history) gpu_.allocator.empty_cache();
     } else if (choice < 98) {
-      gpu_.allocator.poll();
+      if (options_.beyond_history) gpu_.allocator.poll();
     } else if (choice < 99) {
       if (options_.uses_pools) change_pool();
     } else if (random_.one_in(4)) {
@@ -211,8 +228,11 @@ class RandomProgram {
       return;
     }
     inside_ = PoolId{0, random_.between(1, 2)};
-    gpu_.allocator.begin_allocate_to_pool(*inside_, std::nullopt);
+    const bool for_one_stream = options_.beyond_history && random_.one_in(2);
+    gpu_.allocator.begin_allocate_to_pool(
+        *inside_, for_one_stream ? std::optional<StreamId>(1) : std::nullopt);
     ++uses_[*inside_];
+    if (options_.beyond_history) gpu_.allocator.set_use_on_oom(*inside_, random_.one_in(2));
   }
 
   std::map<Address, Live>::iterator random_live() {

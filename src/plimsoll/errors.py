@@ -9,6 +9,9 @@ class InputError(ValueError):
     The command line prints it and ends with exit status 2.
     """
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
+
 
 class OutOfMemoryError(RuntimeError):
     """A request that the device, or the limit, has no memory for, with PyTorch's message.

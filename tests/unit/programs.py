@@ -1,9 +1,9 @@
-"""Random programs on an allocator, as data: hypothesis makes them, `run` carries them out."""
+"""Random programs on an allocator, as data: hypothesis makes them, `Program` carries them out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hypothesis import strategies as st
 
@@ -13,24 +13,21 @@ from plimsoll.units import MiB
 if TYPE_CHECKING:
     from plimsoll import Allocator, MemoryPool
 
-SIZES = st.one_of(
-    st.floats(0, 26.6).map(lambda exponent: int(2**exponent)),
-    st.integers(1, 60 * MiB),
-    st.sampled_from([512, 513, MiB, MiB + 1, 10 * MiB - 1, 10 * MiB, 40 * MiB, 64 * MiB]),
-)
-STREAMS = st.integers(0, 3)
-SECONDS = st.sampled_from([1e-4, 1e-3, 1e-2])
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Malloc:
     size: int
     stream: int = 0
-    pool: int = 0  # 0: none
+    pool: int | None = None
 
 
 @dataclass(frozen=True)
 class Free:
+    """Which of the live allocations, counted round and round."""
+
     which: int
 
 
@@ -62,35 +59,49 @@ class ReleasePool:
 
 
 Step = Malloc | Free | RecordStream | Launch | Advance | EmptyCache | ReleasePool
+
+SIZES = st.one_of(
+    st.floats(0, 26.6).map(lambda exponent: int(2**exponent)),
+    st.integers(1, 60 * MiB),
+    st.sampled_from([512, 513, MiB, MiB + 1, 10 * MiB - 1, 10 * MiB, 20 * MiB, 64 * MiB]),
+)
+STREAMS = st.integers(0, 3)
+POOLS = st.integers(0, 1)
 WHICH = st.integers(0, 30)
+SECONDS = st.sampled_from([1e-4, 1e-3, 1e-2])
 
 
-def steps(
-    *, streams: bool = True, pools: bool = True, empty_cache: bool = True
-) -> st.SearchStrategy[Step]:
-    """One step of a program that uses only these features."""
-    stream = STREAMS if streams else st.just(0)
-    pool = st.sampled_from([0, 0, 0, 1, 2]) if pools else st.just(0)
-    kinds: list[st.SearchStrategy[Step]] = [st.builds(Malloc, SIZES, stream, pool)] * 3
-    kinds += [st.builds(Free, WHICH)] * 2
-    if streams:
-        kinds += [
-            st.builds(RecordStream, WHICH, STREAMS),
-            st.builds(Launch, STREAMS, SECONDS),
-            st.builds(Advance, SECONDS),
-        ]
-    if pools:
-        kinds.append(st.builds(ReleasePool, st.integers(1, 2)))
-    if empty_cache:
-        kinds.append(st.just(EmptyCache()))
-    return st.one_of(kinds)
+def weighted(*choices: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+    """One of these, each as often as its weight says."""
+    by_weight = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.integers(0, len(by_weight) - 1).flatmap(by_weight.__getitem__)
+
+
+def steps(*, pools: bool = False, empty_cache: bool = False) -> st.SearchStrategy[Step]:
+    """One step of a program."""
+    pool = st.none() | POOLS if pools else st.none()
+    return weighted(
+        (8, st.builds(Malloc, SIZES, STREAMS, pool)),
+        (5, st.builds(Free, WHICH)),
+        (1, st.builds(RecordStream, WHICH, STREAMS)),
+        (1, st.builds(Launch, STREAMS, SECONDS)),
+        (1, st.builds(Advance, SECONDS)),
+        (int(pools), st.builds(ReleasePool, POOLS)),
+        (int(empty_cache), st.just(EmptyCache())),
+    )
 
 
 @dataclass
-class _Run:
+class Program:
+    """A program while it runs; requests that fail are left out."""
+
     allocator: Allocator
     live: list[int] = field(default_factory=list)
     pools: dict[int, MemoryPool] = field(default_factory=dict)
+
+    def run(self, steps: list[Step]) -> None:
+        for step in steps:
+            self.step(step)
 
     def step(self, step: Step) -> None:
         match step:
@@ -111,7 +122,7 @@ class _Run:
 
     def malloc(self, step: Malloc) -> None:
         try:
-            if step.pool == 0:
+            if step.pool is None:
                 self.live.append(self.allocator.malloc(step.size, stream=step.stream))
                 return
             if step.pool not in self.pools:
@@ -120,10 +131,3 @@ class _Run:
                 self.live.append(self.allocator.malloc(step.size, stream=step.stream))
         except OutOfMemoryError:
             pass
-
-
-def run(allocator: Allocator, program: list[Step]) -> None:
-    """Carry a program out; requests that fail are left out."""
-    state = _Run(allocator)
-    for step in program:
-        state.step(step)

@@ -17,18 +17,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
 
-from plimsoll import Allocator, MemoryPool, OutOfMemoryError, SimulatedGpu
+from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
 from plimsoll.units import MiB
-from tests.unit.programs import SECONDS, SIZES, STREAMS
+from tests.unit import programs
+from tests.unit.programs import (
+    POOLS,
+    STREAMS,
+    Advance,
+    EmptyCache,
+    Free,
+    Launch,
+    Malloc,
+    RecordStream,
+    ReleasePool,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plimsoll import MemoryPool
     from plimsoll.engine.machine import CallName, DriverName
 
 POLICIES: dict[str, Callable[[SimulatedGpu], Allocator]] = {
@@ -49,6 +60,53 @@ FAULTS: tuple[CallName, ...] = ("allocate", "reserve", "create", "map", "set_acc
 def most_for(size: int) -> int:
     """No policy asks the driver for more than this to serve a request of `size` bytes."""
     return 2 * size + 20 * MiB
+
+
+# --- steps that only this suite takes -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EnterPool:
+    """Requests on this stream, or on any, are served from a pool from now on."""
+
+    pool: int
+    stream: int | None
+
+
+@dataclass(frozen=True)
+class LeavePool:
+    pass
+
+
+@dataclass(frozen=True)
+class Limit:
+    fraction: float
+
+
+@dataclass(frozen=True)
+class Fail:
+    call: CallName
+    after: int
+
+
+@dataclass(frozen=True)
+class Heal:
+    pass
+
+
+@dataclass(frozen=True)
+class ResetPeaks:
+    pass
+
+
+Step = programs.Step | EnterPool | LeavePool | Limit | Fail | Heal | ResetPeaks
+STEPS: st.SearchStrategy[Step] = programs.weighted(
+    (14, programs.steps(pools=True, empty_cache=True)),
+    (1, st.builds(EnterPool, POOLS, st.none() | STREAMS)),
+    (1, st.just(LeavePool())),
+    (1, st.builds(Limit, st.sampled_from([0.25, 0.5, 0.9, 1.0])) | st.just(ResetPeaks())),
+    (1, st.builds(Fail, st.sampled_from(FAULTS), st.integers(0, 3)) | st.just(Heal())),
+)
 
 
 @dataclass
@@ -83,16 +141,52 @@ class Contract(RuleBasedStateMachine):
         self.live: dict[int, Live] = {}
         self.freed: list[Freed] = []
         self.busy_until = dict.fromkeys(range(4), 0.0)
-        self.pools: list[MemoryPool] = []
+        self.pools: dict[int, MemoryPool] = {}
+        self.pool_ids = {(0, 0)}
         self.inside = ExitStack()
         self.in_pool = False
         self.faulty = False
         self.ooms = 0
         self.peaks = {"allocated_bytes": 0, "active_bytes": 0, "requested_bytes": 0}
 
-    # --- what a program does ---------------------------------------------------------------------
+    @rule(step=STEPS)
+    def step(self, step: Step) -> None:
+        match step:
+            case Malloc(size, stream):
+                self.malloc(size, stream)
+            case Free(which) if self.live:
+                self.free(self.pick(which))
+            case RecordStream(which, stream) if self.live and not self.in_pool:
+                # Inside, PyTorch takes the other stream to be ordered by a graph capture.
+                self.allocator.record_stream(self.pick(which), stream)
+                self.live[self.pick(which)].users.add(stream)
+            case Launch(stream, seconds):
+                self.gpu.launch(stream, seconds)
+                self.busy_until[stream] = max(self.busy_until[stream], self.now) + seconds
+            case Advance(seconds):
+                self.gpu.machine.advance(seconds)
+            case EmptyCache():
+                self.allocator.empty_cache()
+            case EnterPool(pool, stream):
+                self.leave_pool()
+                self.enter_pool(pool, stream)
+            case LeavePool():
+                self.leave_pool()
+            case ReleasePool(pool) if pool in self.pools:
+                self.leave_pool()
+                self.pools.pop(pool).release()
+            case Limit(fraction):
+                self.allocator.set_per_process_memory_fraction(fraction)
+            case Fail(call, after):
+                self.gpu.fail(call, after=after, times=2)
+                self.faulty = True
+            case Heal():
+                self.gpu.heal()
+                self.faulty = False
+            case ResetPeaks():
+                self.allocator.reset_peak_memory_stats()
+                self.peaks = dict.fromkeys(self.peaks, 0)
 
-    @rule(size=SIZES, stream=STREAMS)
     def malloc(self, size: int, stream: int) -> None:
         allocated = self.allocator.memory_allocated()
         try:
@@ -118,87 +212,35 @@ class Contract(RuleBasedStateMachine):
         return free if limit is None else min(free, limit - self.allocator.memory_reserved())
 
     def check_stream_order(self, address: int, block: Live) -> None:
-        now = self.gpu.machine.now + 1e-8
         for freed in self.freed:
             if freed.begin < address + block.size and address < freed.end:
                 for stream, done in freed.done.items():
-                    assert stream == block.stream or done <= now, "still in use by another stream"
+                    if stream != block.stream:
+                        assert done <= self.now + 1e-8, "another stream still uses it"
 
-    @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def free(self, data: st.DataObject) -> None:
-        address = self.pick(data)
+    def free(self, address: int) -> None:
         self.allocator.free(address)
         block = self.live.pop(address)
         done = {stream: self.busy_until[stream] for stream in {block.stream, *block.users}}
         self.freed.append(Freed(address, address + block.size, done))
 
-    def pick(self, data: st.DataObject) -> int:
-        return data.draw(st.sampled_from(list(self.live)))
+    def pick(self, which: int) -> int:
+        return list(self.live)[which % len(self.live)]
 
-    # PyTorch takes what is recorded while a pool is in use to be ordered by a graph capture.
-    @precondition(lambda self: self.live and not self.in_pool)
-    @rule(data=st.data(), stream=STREAMS)
-    def record_stream(self, data: st.DataObject, stream: int) -> None:
-        address = self.pick(data)
-        self.allocator.record_stream(address, stream)
-        self.live[address].users.add(stream)
-
-    @rule(stream=STREAMS, seconds=SECONDS)
-    def launch(self, stream: int, seconds: float) -> None:
-        self.gpu.launch(stream, seconds)
-        self.busy_until[stream] = max(self.busy_until[stream], self.gpu.machine.now) + seconds
-
-    @rule(seconds=SECONDS)
-    def advance(self, seconds: float) -> None:
-        self.gpu.machine.advance(seconds)
-
-    @rule()
-    def empty_cache(self) -> None:
-        self.allocator.empty_cache()
-
-    @rule(fraction=st.sampled_from([0.25, 0.5, 0.9, 1.0]))
-    def limit(self, fraction: float) -> None:
-        self.allocator.set_per_process_memory_fraction(fraction)
-
-    @rule(call=st.sampled_from(FAULTS), after=st.integers(0, 3), times=st.integers(1, 3))
-    def fail(self, call: CallName, after: int, times: int) -> None:
-        self.gpu.fail(call, after=after, times=times)
-        self.faulty = True
-
-    @rule()
-    def heal(self) -> None:
-        self.gpu.heal()
-        self.faulty = False
-
-    @rule()
-    def make_pool(self) -> None:
-        self.leave_pool()
-        self.pools.append(self.allocator.make_pool())
-
-    @precondition(lambda self: self.pools)
-    @rule(data=st.data(), stream=st.none() | STREAMS)
-    def enter_pool(self, data: st.DataObject, stream: int | None) -> None:
-        self.leave_pool()
-        pool = data.draw(st.sampled_from(self.pools))
-        self.inside.enter_context(self.allocator.use_pool(pool, stream=stream))
+    def enter_pool(self, which: int, stream: int | None) -> None:
+        if which not in self.pools:
+            self.pools[which] = self.allocator.make_pool()
+            self.pool_ids.add(self.pools[which].id)
+        self.inside.enter_context(self.allocator.use_pool(self.pools[which], stream=stream))
         self.in_pool = True
 
-    @rule()
     def leave_pool(self) -> None:
         self.inside.close()
         self.in_pool = False
 
-    @precondition(lambda self: self.pools)
-    @rule(data=st.data())
-    def release_pool(self, data: st.DataObject) -> None:
-        self.leave_pool()
-        self.pools.pop(data.draw(st.integers(0, len(self.pools) - 1))).release()
-
-    @rule()
-    def reset_peaks(self) -> None:
-        self.allocator.reset_peak_memory_stats()
-        self.peaks = dict.fromkeys(self.peaks, 0)
+    @property
+    def now(self) -> float:
+        return self.gpu.machine.now
 
     # --- what holds after each step --------------------------------------------------------------
 
@@ -228,6 +270,7 @@ class Contract(RuleBasedStateMachine):
         assert stats["allocated_bytes.all.current"] == sum(b.size for b in self.live.values())
         assert stats["allocation.all.current"] == len(self.live)
 
+        assert self.pool_ids >= {segment["segment_pool_id"] for segment in segments}
         reserved = sum(segment["total_size"] for segment in segments)
         assert reserved == sum(block["size"] for block in blocks)
         assert stats["reserved_bytes.all.current"] == reserved
@@ -264,7 +307,7 @@ class Contract(RuleBasedStateMachine):
         """What the program gives back goes back to the driver, to the last byte."""
         self.gpu.heal()
         self.leave_pool()
-        for pool in self.pools:
+        for pool in self.pools.values():
             pool.release()
         for address in self.live:
             self.allocator.free(address)

@@ -53,9 +53,10 @@ def test_a_size_that_no_machine_has_is_refused(size: str | int) -> None:
 @given(st.text(max_size=12) | st.from_regex(r"\s*\d{1,30}(\.\d{1,5})?\s*[kmgtbi]{0,3}\s*"))
 def test_any_text_is_a_size_or_an_input_error(text: str) -> None:
     try:
-        assert 0 < parse_size(text) < 2**60
-    except InputError as error:
-        assert "\n" not in str(error)
+        size = parse_size(text)
+    except InputError:
+        return
+    assert 0 < size < 2**60
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,7 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
   Block* block = take_free_block(request);
   if (block == nullptr) {
     if (collects_garbage()) collect_garbage();
-    if (version_.has_oom_rejection() && config_.throw_on_cudamalloc_oom && limit_ &&
-        reserved_ + request.segment > *limit_) {
+    if (exceeds_limit(request) && rejects_above_limit()) {
       ++statistics_.num_oom_rejections;
       fail(size, request.size, request.segment, stream, id_of(*request.pool),
            free_in_private_pools());
@@ -90,9 +89,12 @@ NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
   const Request request = request_for(size, stream);
   if (best_fit(request) != nullptr) return Outlook::cached;
   const bool collects = collects_garbage() && reserved_ > garbage_threshold();
-  const bool refused = (limit_ && reserved_ + request.segment > *limit_) ||
-                       request.segment > driver_.memory_info().free;
-  if (refused) return Outlook::refused;
+  if (exceeds_limit(request) && rejects_above_limit()) {
+    return collects ? Outlook::collects : Outlook::rejected;
+  }
+  if (exceeds_limit(request) || growth_for(request) > driver_.memory_info().free) {
+    return Outlook::refused;
+  }
   return collects ? Outlook::collects : Outlook::grows;
 }
 
@@ -151,7 +153,7 @@ Block* NativeAllocator::take_from_oom_pools(Request& request) {
 
 Block* NativeAllocator::take_new_segment(const Request& request, bool is_retry) {
   if (is_retry) ++statistics_.num_alloc_retries;
-  if (limit_ && reserved_ + request.segment > *limit_) return nullptr;
+  if (exceeds_limit(request)) return nullptr;
   Pool& pool = *request.pool;
   if (request.expandable) return take_expandable(request);
   Address address = 0;
@@ -211,12 +213,11 @@ Block* NativeAllocator::lend(Block* block, const Request& request, Bytes request
 
 // --- expandable segments -----------------------------------------------------------------------
 
-// The lowest place in the stream's expandable segments with enough free or unmapped space, in a
-// new segment if need be. It is either unmapped, or free with unmapped space right after it.
-Block* NativeAllocator::expandable_candidate(const Request& request) {
+// The lowest place in the stream's expandable segments with enough free or unmapped space; null if
+// there is none. It is either unmapped, or free with unmapped space right after it.
+Block* NativeAllocator::expandable_place(const Request& request) const {
   const auto available = [](const Block* b) { return b != nullptr && !b->is_active(); };
-  StreamBlocks& blocks = request.pool->on(request.stream);
-  for (Block* const unmapped : blocks.unmapped) {
+  for (Block* const unmapped : request.pool->on(request.stream).unmapped) {
     Block* const first = available(unmapped->previous) ? unmapped->previous : unmapped;
     Bytes bytes = 0;
     for (const Block* b = first; bytes < request.size && available(b); b = b->next) {
@@ -224,15 +225,38 @@ Block* NativeAllocator::expandable_candidate(const Request& request) {
     }
     if (bytes >= request.size) return first;
   }
+  return nullptr;
+}
+
+// Such a place, in a new segment if need be.
+Block* NativeAllocator::expandable_candidate(const Request& request) {
+  if (Block* const place = expandable_place(request)) return place;
   auto segment = std::make_unique<ExpandableSegment>(
       driver_, request.stream, driver_.memory_info().total,
-      request.pool->small ? AllocatorConfig::kSmallSegment : config_.large_segment_size);
+      page_size(*request.pool));
   Block* const all = make_block(segment->address(), segment->size(), request.stream, request.pool);
   all->mapped = false;
   all->expandable = segment.get();
   expandable_segments_.push_back(std::move(segment));
-  blocks.unmapped.insert(all);
+  request.pool->on(request.stream).unmapped.insert(all);
   return all;
+}
+
+Bytes NativeAllocator::growth_for(const Request& request) const {
+  if (!request.expandable) return request.segment;
+  const Block* block = expandable_place(request);
+  if (block == nullptr) return round_up(request.size, page_size(*request.pool));
+  Bytes growth = 0;
+  for (Bytes bytes = 0; bytes < request.size; block = block->next) {
+    Bytes gained = block->size;
+    if (!block->mapped) {
+      gained = round_up(std::min(request.size - bytes, block->size),
+                        block->expandable->page_size());
+      growth += gained;
+    }
+    bytes += gained;
+  }
+  return growth;
 }
 
 bool NativeAllocator::map_block(Block* block, Bytes size) {

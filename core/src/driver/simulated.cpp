@@ -112,10 +112,11 @@ std::optional<Address> SimulatedDriver::fed_address(Bytes size) {
   return address;
 }
 
-std::optional<Address> SimulatedDriver::fed_reservation() {
+std::optional<Address> SimulatedDriver::fed_reservation(Bytes size) {
   if (fed_reservations_.empty()) return std::nullopt;
   const Address address = fed_reservations_.front();
   fed_reservations_.pop_front();
+  reservable_.take_all_of(address, size);
   return address;
 }
 
@@ -176,13 +177,16 @@ Status SimulatedDriver::allocate_small(Bytes size, Address& address) {
   return Status::success;
 }
 
+// An allocation may lie across two granules that are neighbours.
 void SimulatedDriver::deallocate_small(Address address, Bytes size) {
   small_addresses_.give(address, size);
-  const Address granule = round_down(address, kGranule);
-  if (!small_addresses_.take_at(granule, kGranule)) return;
-  give_back(small_granules_.at(granule));
-  small_granules_.erase(granule);
-  give_address(granule, kGranule);
+  for (Address granule = round_down(address, kGranule); granule < address + size;
+       granule += kGranule) {
+    if (!small_addresses_.take_at(granule, kGranule)) continue;
+    give_back(small_granules_.at(granule));
+    small_granules_.erase(granule);
+    give_address(granule, kGranule);
+  }
 }
 
 Status SimulatedDriver::deallocate(Address address) {
@@ -208,7 +212,7 @@ Status SimulatedDriver::reserve(Bytes size, Address& address) {
   if (const Status status = begin(Call::reserve); status != Status::success) return status;
   if (size == 0 || size % kGranule != 0) return Status::invalid_value;
   charge(costs_.reserve);
-  auto place = fed_reservation();
+  auto place = fed_reservation(size);
   if (!place) place = reservable_.take(size, kGranule);
   if (!place) return Status::out_of_memory;
   address = *place;

@@ -180,6 +180,7 @@ void Replayer::wait_for_recording(Block* block, Address address) {
     stream = idle_streams_.back();
     idle_streams_.pop_back();
   }
+  use_pool({});  // the uses inside a capture are forgotten with its end
   driver_.hold(stream);
   allocator_.record_stream(block, stream);
   allocator_.free(block);
@@ -212,10 +213,12 @@ void Replayer::use_pool(PoolId pool) {
 // Cached memory went back to the driver before this request: by the allocator, as part of serving
 // it, or because the program emptied the cache first?
 Replayer::Release Replayer::release_before(const TraceEvent& event) {
-  if (std::none_of(run_.begin(), run_.end(),
-                   [](const TraceEvent& entry) { return is_release(entry.action); })) {
-    return Release::none;
-  }
+  const auto released_any = [&](auto matches) {
+    return std::any_of(run_.begin(), run_.end(), [&](const TraceEvent& entry) {
+      return is_release(entry.action) && matches(entry);
+    });
+  };
+  if (!released_any([](const TraceEvent&) { return true; })) return Release::none;
   if (options_.emptied != nullptr) {
     const auto& emptied = *options_.emptied;
     while (next_emptied_ < emptied.size() && emptied[next_emptied_] < run_start_) ++next_emptied_;
@@ -223,9 +226,26 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
     return asked ? Release::emptied : Release::refused;
   }
   if (native_ == nullptr) return Release::refused;
+  // Only large segments of the default pool are ever collected.
+  const auto may_be_garbage = [&](const TraceEvent& entry) {
+    return native_->config().garbage_collection_threshold > 0 && entry.pool.is_default() &&
+           entry.action == Action::segment_free && entry.size != AllocatorConfig::kSmallSegment;
+  };
   switch (native_->outlook(event.size, event.stream)) {
-    case NativeAllocator::Outlook::refused: return Release::refused;
-    case NativeAllocator::Outlook::collects: return Release::collected;
+    case NativeAllocator::Outlook::refused:
+      // Inside a capture, no cached memory goes back but the pool's own.
+      if (event.pool.is_default() || !released_any([&](const TraceEvent& entry) {
+            return entry.pool != event.pool && !may_be_garbage(entry);
+          })) {
+        return Release::refused;
+      }
+      break;
+    case NativeAllocator::Outlook::collects:
+      if (!released_any([&](const TraceEvent& entry) { return !may_be_garbage(entry); })) {
+        return Release::collected;
+      }
+      break;
+    case NativeAllocator::Outlook::rejected:
     case NativeAllocator::Outlook::grows:
     case NativeAllocator::Outlook::cached: break;
   }
@@ -234,9 +254,15 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
 
 void Replayer::prepare_request(const TraceEvent& event) {
   const Release release = release_before(event);
-  if (release == Release::emptied) empty_cache();
-  // A refused request waits for all streams by itself.
-  if (options_.compare && release != Release::refused) complete_run();
+  release == Release::emptied ? empty_cache() : release_emptied_pools();
+  // A refused request waits for all streams by itself, but too late for a block that it could use;
+  // inside a capture, none does.
+  const bool refused = release == Release::refused || event.action == Action::oom;
+  if (options_.compare && !(refused && event.pool.is_default())) {
+    use_pool({});
+    complete_run();
+  }
+  use_pool(event.pool);
   for (const TraceEvent& entry : run_) {
     if (entry.action == Action::segment_alloc) feed_address(entry, event.size);
     if (entry.action == Action::segment_map) driver_.feed_reservation(entry.address);
@@ -268,22 +294,30 @@ void Replayer::empty_cache() {
     if (!is_release(entry.action)) continue;
     several = several || (only && *only != entry.pool);
     only = entry.pool;
-    if (const auto uses = pool_uses_.find(entry.pool); uses != pool_uses_.end()) {
-      // A pool in use is never emptied, so its graphs and MemPools must be gone.
-      if (pool_ == entry.pool) use_pool({});
-      for (int& left = uses->second; left > 0; --left) allocator_.release_pool(entry.pool);
-    }
   }
-  const PoolId current = pool_;
   use_pool({});
+  release_emptied_pools();
   allocator_.empty_cache(several || !only ? PoolId{} : *only);
-  use_pool(current);
+}
+
+// A pool in use is never emptied, but for oversize blocks that a request to it needs. So the graphs
+// and MemPools of those that were are gone.
+void Replayer::release_emptied_pools() {
+  for (const TraceEvent& entry : run_) {
+    if (!is_release(entry.action) || entry.pool == pool_) continue;
+    const auto uses = pool_uses_.find(entry.pool);
+    if (uses == pool_uses_.end()) continue;
+    for (int& left = uses->second; left > 0; --left) allocator_.release_pool(entry.pool);
+  }
 }
 
 // The program did something else than ask for memory: what the allocator did, it was told to do.
 void Replayer::end_run() {
   if (run_.empty()) return;
-  empty_cache();
+  // A history that was cut between a free and its completion begins with the latter.
+  const bool is_cut = run_start_ == 0 && run_.size() == 1 &&
+                      run_.front().action == Action::free_completed;
+  if (!is_cut) empty_cache();
   if (options_.compare) {
     complete_run();
     check(nullptr);

@@ -26,10 +26,16 @@ _pool_numbers = itertools.count(1)
 
 
 class MemoryPool:
-    """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`."""
+    """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`.
+
+    Attributes:
+        id: Its name in snapshots.
+        released: Whether it was given up.
+    """
 
     def __init__(self, allocator: Allocator) -> None:
         self.id = (0, next(_pool_numbers))
+        self.released = False
         self._allocator = allocator
 
     def release(self) -> None:
@@ -38,7 +44,10 @@ class MemoryPool:
         Raises:
             InputError: If it was released already.
         """
-        self._allocator._release_pool(self.id)
+        if self.released:
+            raise InputError("this private pool was released already")
+        self._allocator._engine.release_pool(*self.id)
+        self.released = True
 
 
 class Allocator:
@@ -149,6 +158,7 @@ class Allocator:
 
     def empty_cache(self) -> None:
         """Return to the driver what is free; waits for streams that still use freed memory."""
+        self._note_stack()
         self._engine.empty_cache()
 
     @staticmethod
@@ -183,7 +193,12 @@ class Allocator:
         Args:
             use_on_oom: Requests outside the pool may take its free memory before they fail.
             no_split: A block of the pool is never split.
+
+        Raises:
+            InputError: If such a pool is asked of an allocator without private pools.
         """
+        if self.policy == "uncached" and (use_on_oom or no_split):
+            raise InputError("the uncached allocator has no private pools")
         pool = MemoryPool(self)
         self._engine.begin_allocate_to_pool(*pool.id, None)
         self._engine.end_allocate_to_pool(*pool.id)
@@ -200,7 +215,12 @@ class Allocator:
         Args:
             pool: The pool.
             stream: Only for requests on this stream; None for all.
+
+        Raises:
+            InputError: If the pool was released, or is in use already.
         """
+        if pool.released:
+            raise InputError("this private pool was released")
         try:
             self._engine.begin_allocate_to_pool(*pool.id, stream)
         except ValueError as error:
@@ -211,18 +231,13 @@ class Allocator:
             self._engine.end_allocate_to_pool(*pool.id)
             self._engine.release_pool(*pool.id)
 
-    def _release_pool(self, pool: tuple[int, int]) -> None:
-        try:
-            self._engine.release_pool(*pool)
-        except ValueError as error:
-            raise InputError(str(error)) from None
-
     # --- statistics ------------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
         """All counters by the keys of torch.cuda.memory_stats(), sorted."""
         stats = self._engine.statistics()
-        if tuple(map(int, self.version.split("."))) < (2, 12):
+        major, minor = self.version.split(".")[:2]
+        if (int(major), int(minor)) < (2, 12):
             del stats["num_oom_rejections"]
         return dict(sorted(stats.items()))
 

@@ -29,6 +29,7 @@ class ExpandableSegment {
 
   [[nodiscard]] Address address() const { return address_; }
   [[nodiscard]] Bytes size() const { return page_size_ * pages_; }
+  [[nodiscard]] Bytes page_size() const { return page_size_; }
 
  private:
   void unmap_pages(std::size_t begin, std::size_t end);

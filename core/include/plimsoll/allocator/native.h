@@ -58,6 +58,7 @@ class NativeAllocator final : public Allocator {
     grows,     // the driver is asked, and has the memory
     collects,  // likewise, but garbage goes back to the driver first
     refused,   // the driver or the limit refuses at first, so cached memory goes back
+    rejected,  // the limit refuses, and throw_on_cudamalloc_oom lets that be the end
   };
   [[nodiscard]] Outlook outlook(Bytes size, StreamId stream);
 
@@ -85,6 +86,12 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] bool collects_garbage() const {
     return limit_.has_value() && config_.garbage_collection_threshold > 0;
   }
+  [[nodiscard]] bool exceeds_limit(const Request& request) const {
+    return limit_.has_value() && reserved_ + request.segment > *limit_;
+  }
+  [[nodiscard]] bool rejects_above_limit() const {
+    return version_.has_oom_rejection() && config_.throw_on_cudamalloc_oom;
+  }
   [[nodiscard]] bool should_split(const Block* block, const Request& request) const;
 
   [[nodiscard]] Block* best_fit(const Request& request) const;
@@ -92,7 +99,13 @@ class NativeAllocator final : public Allocator {
   Block* take_from_oom_pools(Request& request);
   Block* take_new_segment(const Request& request, bool is_retry);
   Block* take_expandable(const Request& request);
+  [[nodiscard]] Bytes page_size(const Pool& pool) const {
+    return pool.small ? AllocatorConfig::kSmallSegment : config_.large_segment_size;
+  }
+  [[nodiscard]] Block* expandable_place(const Request& request) const;
   [[nodiscard]] Block* expandable_candidate(const Request& request);
+  // What the driver would have to give for the request, if no free block serves it.
+  [[nodiscard]] Bytes growth_for(const Request& request) const;
   bool map_block(Block* block, Bytes size);
   Block* lend(Block* block, const Request& request, Bytes requested);
 

@@ -198,7 +198,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] std::optional<Physical> take(Bytes size, Tier tier);
   void give_back(const Physical& physical);
   [[nodiscard]] std::optional<Address> fed_address(Bytes size);
-  [[nodiscard]] std::optional<Address> fed_reservation();
+  [[nodiscard]] std::optional<Address> fed_reservation(Bytes size);
   [[nodiscard]] bool is_vacant(Address address, Bytes size) const;
   [[nodiscard]] Address take_address(Bytes size);
   void give_address(Address address, Bytes size);

@@ -94,6 +94,7 @@ class Replayer {
   void prepare_request(const TraceEvent& event);
   void feed_address(const TraceEvent& segment, Bytes request);
   void empty_cache();
+  void release_emptied_pools();
   void end_run();
   void note_peak();
   void check(const TraceEvent* request);

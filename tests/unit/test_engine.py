@@ -1,0 +1,311 @@
+"""The engine by itself does what the articles about PyTorch's allocator describe."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, SimulatedMachine
+from plimsoll.units import GiB, MiB
+
+
+@pytest.fixture
+def gpu() -> SimulatedGpu:
+    return SimulatedGpu("8GiB")
+
+
+@pytest.fixture
+def allocator(gpu: SimulatedGpu) -> Allocator:
+    return Allocator(gpu)
+
+
+# --- reserved, allocated, cached -----------------------------------------------------------------
+
+
+def test_a_deleted_tensors_memory_is_kept_and_used_again(allocator: Allocator) -> None:
+    first = allocator.malloc(400 * MiB)
+    allocator.free(first)
+    assert allocator.memory_allocated() == 0
+    assert allocator.memory_reserved() == 400 * MiB
+    assert allocator.malloc(200 * MiB) == first
+    assert allocator.memory_reserved() == 400 * MiB
+
+
+def test_empty_cache_returns_only_what_is_unused(allocator: Allocator, gpu: SimulatedGpu) -> None:
+    kept = allocator.malloc(30 * MiB)
+    allocator.free(allocator.malloc(100 * MiB))
+    assert gpu.dedicated_used_bytes == 130 * MiB
+    allocator.empty_cache()
+    assert gpu.dedicated_used_bytes == allocator.memory_reserved() == 30 * MiB
+    allocator.free(kept)
+    allocator.empty_cache()
+    assert gpu.dedicated_used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("requested", "block", "segment"),
+    [
+        (1, 512, 2 * MiB),
+        (513, 1024, 2 * MiB),
+        (MiB, MiB, 2 * MiB),
+        (MiB + 1, MiB + 512, 20 * MiB),
+        (10 * MiB - 512, 10 * MiB - 512, 20 * MiB),
+        (10 * MiB, 10 * MiB, 10 * MiB),
+        (381 * MiB, 382 * MiB, 382 * MiB),
+    ],
+)
+def test_small_and_large_requests_take_different_segments(
+    allocator: Allocator, requested: int, block: int, segment: int
+) -> None:
+    address = allocator.malloc(requested)
+    assert allocator.block_size(address) == block
+    assert allocator.memory_reserved() == segment
+
+
+def test_peaks_last_until_they_are_reset(allocator: Allocator) -> None:
+    allocator.free(allocator.malloc(100 * MiB))
+    assert allocator.max_memory_allocated() == 100 * MiB
+    allocator.reset_peak_memory_stats()
+    assert allocator.max_memory_allocated() == 0
+    assert allocator.max_memory_reserved() == 100 * MiB
+    assert allocator.memory_stats()["allocation.all.allocated"] == 1
+    allocator.reset_accumulated_memory_stats()
+    assert allocator.memory_stats()["allocation.all.allocated"] == 0
+
+
+def test_a_leak_shows_against_a_baseline(allocator: Allocator) -> None:
+    allocator.malloc(10 * MiB)
+    baseline = allocator.memory_allocated()
+    history = []
+    for _ in range(10):
+        allocator.free(allocator.malloc(50 * MiB))
+        history.append(allocator.malloc(MiB))
+    assert allocator.memory_allocated() - baseline == len(history) * MiB
+
+
+def test_without_a_cache_each_request_and_each_free_calls_the_driver() -> None:
+    def seconds(policy: str) -> float:
+        gpu = SimulatedGpu("8GiB")
+        allocator = Allocator(gpu, policy=policy)  # type: ignore[arg-type]
+        for _ in range(10):
+            allocator.free(allocator.malloc(400 * MiB))
+        assert allocator.memory_stats()["num_device_alloc"] == (10 if policy == "uncached" else 1)
+        return gpu.driver_seconds
+
+    assert seconds("uncached") > 9 * seconds("native")
+
+
+# --- limits and running out ----------------------------------------------------------------------
+
+
+def test_a_fraction_limits_what_is_reserved(allocator: Allocator) -> None:
+    allocator.set_per_process_memory_fraction(0.25)
+    allocator.malloc(1536 * MiB)
+    with pytest.raises(OutOfMemoryError) as caught:
+        allocator.malloc(1280 * MiB)
+    error = caught.value
+    assert (error.requested_bytes, error.limit_bytes) == (1280 * MiB, 2 * GiB)
+    assert (error.allocated_bytes, error.reserved_bytes) == (1536 * MiB, 1536 * MiB)
+    assert str(error).startswith(
+        "CUDA out of memory. Tried to allocate 1.25 GiB. GPU 0 has a total capacity of 8.00 GiB "
+        "of which 6.50 GiB is free. Including non-PyTorch memory, this process has 1.50 GiB "
+        "memory in use. 2.00 GiB allowed; Of the allocated memory 1.50 GiB is allocated by "
+        "PyTorch, and 0 bytes is reserved by PyTorch but unallocated."
+    )
+    allocator.set_per_process_memory_fraction(1)
+    allocator.malloc(6 * GiB)
+
+
+def test_the_cache_is_given_back_before_a_request_fails(allocator: Allocator) -> None:
+    for _ in range(2):
+        kept = [allocator.malloc(3 * GiB), allocator.malloc(3 * GiB)]
+        for address in kept:
+            allocator.free(address)
+    allocator.malloc(7 * GiB)
+    stats = allocator.memory_stats()
+    assert (stats["num_alloc_retries"], stats["num_ooms"]) == (1, 0)
+
+
+def test_a_failed_request_changes_nothing(allocator: Allocator) -> None:
+    live = allocator.malloc(5 * GiB)
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc(5 * GiB)
+    assert allocator.memory_allocated() == 5 * GiB
+    allocator.check_invariants()
+    allocator.free(live)
+    allocator.malloc(5 * GiB)
+
+
+def test_expandable_segments_waste_less() -> None:
+    def reserved(conf: str) -> int:
+        allocator = Allocator(SimulatedGpu("8GiB"), conf=conf)
+        for size in range(100, 200, 10):
+            allocator.free(allocator.malloc(size * MiB))
+        return allocator.memory_reserved()
+
+    assert reserved("expandable_segments:True") == 200 * MiB
+    assert reserved("") == sum(range(100, 200, 10)) * MiB
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+def test_a_prefetched_batch_is_not_reused_while_it_is_read(
+    allocator: Allocator, gpu: SimulatedGpu
+) -> None:
+    compute, copies = 0, 7
+    batch = allocator.malloc(64 * MiB, stream=copies)
+    gpu.launch(compute, seconds=0.010)
+    allocator.record_stream(batch, compute)
+    allocator.free(batch)
+    assert allocator.memory_allocated() == 0
+    assert allocator.memory_stats()["active_bytes.all.current"] == 64 * MiB
+    assert allocator.malloc(64 * MiB, stream=copies) != batch
+    gpu.machine.advance(0.020)
+    assert allocator.malloc(64 * MiB, stream=copies) == batch
+
+
+def test_without_record_stream_only_its_own_stream_reuses_a_block(allocator: Allocator) -> None:
+    block = allocator.malloc(64 * MiB, stream=7)
+    allocator.free(block)
+    assert allocator.malloc(64 * MiB, stream=0) != block
+    assert allocator.malloc(64 * MiB, stream=7) == block
+
+
+def test_empty_cache_waits_for_the_streams(allocator: Allocator, gpu: SimulatedGpu) -> None:
+    block = allocator.malloc(64 * MiB)
+    gpu.launch(3, seconds=2)
+    allocator.record_stream(block, 3)
+    allocator.free(block)
+    allocator.empty_cache()
+    assert gpu.machine.now >= 2
+    assert allocator.memory_reserved() == 0
+
+
+# --- several GPUs, and Windows -------------------------------------------------------------------
+
+
+def test_each_gpu_has_a_pool_of_its_own() -> None:
+    machine = SimulatedMachine(["8GiB", "8GiB"])
+    first, second = (Allocator(gpu) for gpu in machine.gpus)
+    here, there = first.malloc(GiB), second.malloc(2 * GiB)
+    assert here != there
+    assert (first.memory_reserved(), second.memory_reserved()) == (GiB, 2 * GiB)
+    assert [gpu.dedicated_used_bytes for gpu in machine.gpus] == [GiB, 2 * GiB]
+    assert second.memory_summary().count("device ID 1") == 1
+
+
+def test_windows_goes_on_into_shared_memory() -> None:
+    machine = SimulatedMachine(["8GiB", "8GiB"], host_memory="32GiB", driver="wddm")
+    gpu, other = machine.gpus
+    allocator = Allocator(gpu)
+    allocator.malloc(10 * GiB)
+    assert (gpu.dedicated_used_bytes, gpu.shared_used_bytes) == (8 * GiB, 2 * GiB)
+    pinned = other.pin_memory(13 * GiB)
+    assert machine.shared_free_bytes == GiB
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc(2 * GiB)
+    other.unpin_memory(pinned)
+    allocator.malloc(2 * GiB)
+
+
+def test_linux_does_not() -> None:
+    gpu = SimulatedGpu("8GiB", host_memory="32GiB")
+    with pytest.raises(OutOfMemoryError):
+        Allocator(gpu).malloc(10 * GiB)
+    assert gpu.shared_used_bytes == 0
+
+
+# --- private pools, history, faults --------------------------------------------------------------
+
+
+def test_a_private_pool_keeps_its_memory_apart(allocator: Allocator) -> None:
+    pool = allocator.make_pool()
+    with allocator.use_pool(pool):
+        inside = allocator.malloc(100 * MiB)
+    allocator.free(inside)
+    assert allocator.malloc(100 * MiB) != inside
+    allocator.empty_cache()
+    assert allocator.memory_reserved() == 200 * MiB
+    pool.release()
+    allocator.empty_cache()
+    assert allocator.memory_reserved() == 100 * MiB
+    with pytest.raises(InputError, match="pool"):
+        pool.release()
+
+
+def test_a_pool_can_help_out(allocator: Allocator) -> None:
+    pool = allocator.make_pool(use_on_oom=True)
+    with allocator.use_pool(pool):
+        inside = allocator.malloc(6 * GiB)
+    allocator.free(inside)
+    assert allocator.malloc(6 * GiB) == inside
+
+
+def test_a_history_keeps_the_newest(allocator: Allocator) -> None:
+    allocator.record_memory_history(max_entries=4)
+    for size in range(1, 5):
+        allocator.free(allocator.malloc(size * MiB))
+    trace = allocator.memory_snapshot()["device_traces"][0]
+    assert [entry["action"] for entry in trace][-3:] == [
+        "alloc",
+        "free_requested",
+        "free_completed",
+    ]
+    assert len(trace) == 4
+
+
+def test_a_driver_that_fails_is_reported_and_recovered_from(
+    allocator: Allocator, gpu: SimulatedGpu
+) -> None:
+    gpu.fail("allocate", after=1)
+    allocator.malloc(20 * MiB)
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc(20 * MiB)
+    gpu.heal()
+    allocator.malloc(20 * MiB)
+    allocator.check_invariants()
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, -1, "12 parsecs", "", "-3MiB", 2**62])
+def test_a_size_that_is_none_is_refused(allocator: Allocator, size: int | str) -> None:
+    with pytest.raises(InputError):
+        allocator.malloc(size)
+
+
+def test_what_is_not_allocated_cannot_be_freed_or_recorded(allocator: Allocator) -> None:
+    block = allocator.malloc(1)
+    allocator.free(block)
+    for address in (block, block + 512, 0, -5):
+        with pytest.raises(InputError, match="is not allocated"):
+            allocator.free(address)
+        with pytest.raises(InputError, match="is not allocated"):
+            allocator.record_stream(address, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"conf": "split:1"}, "unknown key 'split'"),
+        ({"version": "3.0"}, "unknown PyTorch version"),
+        ({"policy": "magic"}, "unknown policy"),
+    ],
+)
+def test_a_bad_setting_is_named(
+    gpu: SimulatedGpu, arguments: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(InputError, match=expected):
+        Allocator(gpu, **arguments)  # type: ignore[arg-type]
+
+
+def test_time_and_fractions_have_bounds(allocator: Allocator, gpu: SimulatedGpu) -> None:
+    with pytest.raises(InputError):
+        gpu.machine.advance(-1)
+    with pytest.raises(InputError):
+        allocator.set_per_process_memory_fraction(1.5)
+    with pytest.raises(InputError):
+        allocator.record_memory_history(max_entries=-1)
+    with pytest.raises(InputError):
+        SimulatedGpu("8GiB", driver="bsd")  # type: ignore[arg-type]
