@@ -22,61 +22,67 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Deeper nesting than any snapshot has is refused, before it could exhaust the stack.
-constexpr int kMostNested = 64;
+// Settings as plain Python. Values can be shared in a pickle, so a small one can stand for a huge
+// one: what is larger than any settings are is refused.
+class PlainData {
+ public:
+  explicit PlainData(const PickleDocument& document) : document_(document) {}
 
-nb::object to_python(const PickleDocument& document, PickleValue value, int depth = 0) {
-  if (depth > kMostNested) throw RecordingError("the snapshot's settings are nested too deeply");
-  const auto text = [&](PickleValue of) {
-    const std::string_view view = document.text(of);
+  nb::object of(PickleValue value, int depth = 0) {
+    if (depth > kMostNested || ++values_ > kMostValues) {
+      throw RecordingError("the snapshot's settings are too large");
+    }
+    switch (value.kind()) {
+      case Kind::none: return nb::none();
+      case Kind::boolean: return nb::bool_(value.as_bool());
+      case Kind::integer: return nb::int_(value.as_int());
+      case Kind::unsigned_integer: return nb::int_(value.as_unsigned());
+      case Kind::real: return nb::float_(value.as_real());
+      case Kind::string: return text(value);
+      case Kind::bytes: return nb::none();
+      case Kind::list:
+      case Kind::tuple:
+      case Kind::set: {
+        nb::list list;
+        for (const PickleValue item : document_.items(value)) list.append(of(item, depth + 1));
+        return list;
+      }
+      case Kind::dict: {
+        nb::dict dict;
+        const auto items = document_.items(value);
+        for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+          if (items[i].kind() == Kind::string) dict[text(items[i])] = of(items[i + 1], depth + 1);
+        }
+        return dict;
+      }
+    }
+    return nb::none();
+  }
+
+ private:
+  static constexpr int kMostNested = 16;
+  static constexpr int kMostValues = 10'000;
+  static constexpr std::size_t kLongestText = 65'536;
+
+  [[nodiscard]] nb::object text(PickleValue value) const {
+    const std::string_view view = document_.text(value).substr(0, kLongestText);
     return nb::steal<nb::object>(
         PyUnicode_DecodeUTF8(view.data(), static_cast<Py_ssize_t>(view.size()), "replace"));
-  };
-  switch (value.kind()) {
-    case Kind::none: return nb::none();
-    case Kind::boolean: return nb::bool_(value.as_bool());
-    case Kind::integer: return nb::int_(value.as_int());
-    case Kind::unsigned_integer: return nb::int_(value.as_unsigned());
-    case Kind::real: return nb::float_(value.as_real());
-    case Kind::string: return text(value);
-    case Kind::bytes: {
-      const std::string_view view = document.text(value);
-      return nb::bytes(view.data(), view.size());
-    }
-    case Kind::list:
-    case Kind::tuple:
-    case Kind::set: {
-      nb::list list;
-      for (const PickleValue item : document.items(value)) {
-        list.append(to_python(document, item, depth + 1));
-      }
-      return list;
-    }
-    case Kind::dict: {
-      nb::dict dict;
-      const auto items = document.items(value);
-      for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-        if (items[i].kind() == Kind::string) {
-          dict[text(items[i])] = to_python(document, items[i + 1], depth + 1);
-        }
-      }
-      return dict;
-    }
   }
-  return nb::none();
-}
 
-// What a snapshot file holds: columns, and the small parts as plain Python. The file's bytes and
+  const PickleDocument& document_;
+  int values_ = 0;
+};
+
+// What a snapshot file holds: columns, and the settings as plain Python. The file's bytes and
 // the values read from them are gone once it is made.
 class SnapshotFile {
  public:
   explicit SnapshotFile(const nb::bytes& bytes) {
     const PickleDocument document = PickleDocument::parse({bytes.c_str(), bytes.size()});
     recording_ = Recording::read(document);
-    for (const char* const key : {"allocator_settings", "external_annotations"}) {
-      const auto value = document.find(document.root(), key);
-      parts_[key] = value ? to_python(document, *value) : nb::none();
-    }
+    const auto settings = document.find(document.root(), "allocator_settings");
+    if (settings) settings_ = PlainData(document).of(*settings);
   }
 
   [[nodiscard]] std::size_t device_count() const { return recording_.devices.size(); }
@@ -84,16 +90,13 @@ class SnapshotFile {
     if (index >= recording_.devices.size()) throw nb::index_error("there is no such device");
     return recording_.devices[index];
   }
-  [[nodiscard]] const std::vector<Stack>& stacks() const { return recording_.stacks; }
-
-  // "allocator_settings" or "external_annotations" as plain Python; None if it is missing.
-  [[nodiscard]] nb::object part(const std::string& key) const {
-    return nb::object(parts_[key.c_str()]);
-  }
+  [[nodiscard]] const Recording& recording() const { return recording_; }
+  // "allocator_settings" as plain Python; None if it is missing.
+  [[nodiscard]] nb::object settings() const { return settings_; }
 
  private:
   Recording recording_;
-  nb::dict parts_;
+  nb::object settings_ = nb::none();
 };
 
 }  // namespace
@@ -181,19 +184,25 @@ void bind_trace(nb::module_& module) {
           "segments",
           [](const SnapshotFile& file, std::size_t device) { return file.device(device).segments; },
           "device"_a)
-      .def_prop_ro("stack_count", [](const SnapshotFile& file) { return file.stacks().size(); })
       .def(
           "stack",
           [](const SnapshotFile& file, std::size_t number) {
-            if (number >= file.stacks().size()) throw nb::index_error("there is no such stack");
+            const Recording& recording = file.recording();
+            if (number >= recording.stacks.size()) throw nb::index_error("there is no such stack");
             nb::list frames;
-            for (const Frame& frame : file.stacks()[number]) {
-              frames.append(nb::make_tuple(frame.filename, frame.line, frame.name));
+            for (const std::uint32_t frame_number : recording.stacks[number]) {
+              const Frame& frame = recording.frames[frame_number];
+              const auto decoded = [](const std::string& text) {
+                return nb::steal<nb::object>(PyUnicode_DecodeUTF8(
+                    text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+              };
+              frames.append(
+                  nb::make_tuple(decoded(frame.filename), frame.line, decoded(frame.name)));
             }
             return frames;
           },
           "number"_a, nb::sig("def stack(self, number: int) -> list[tuple[str, int, str]]"))
-      .def("part", &SnapshotFile::part, "key"_a);
+      .def_prop_ro("settings", &SnapshotFile::settings);
 }
 
 }  // namespace plimsoll::python

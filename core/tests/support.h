@@ -140,6 +140,7 @@ class RandomProgram {
   struct Options {
     bool uses_streams = true;
     bool uses_pools = true;
+    bool empties_cache = true;
     bool beyond_history = false;  // also what a history does not tell of
     Bytes size_step = 1;          // of requests
   };
@@ -168,7 +169,8 @@ class RandomProgram {
     } else if (choice < 95) {
       gpu_.host.advance(1e5);
     } else if (choice < 97) {
-      if (!inside_ || options_.beyond_history) gpu_.allocator.empty_cache();
+      const bool may_empty = !inside_ || options_.beyond_history;
+      if (options_.empties_cache && may_empty) gpu_.allocator.empty_cache();
     } else if (choice < 98) {
       if (options_.beyond_history) gpu_.allocator.poll();
     } else if (choice < 99) {
@@ -213,8 +215,11 @@ class RandomProgram {
   }
 
   void free(std::map<Address, Live>::iterator chosen) {
-    gpu_.allocator.free(chosen->second.block);
+    Block* const block = chosen->second.block;
+    gpu_.allocator.free(block);
     live_.erase(chosen);
+    // A history does not tell a free that the next request completes from one that never waited.
+    if (block->is_active() && !options_.beyond_history) gpu_.allocator.note_snapshot();
   }
 
   void change_pool() {
@@ -254,6 +259,9 @@ class EventColumns {
   EventColumns() = default;
   explicit EventColumns(const std::vector<TraceEvent>& events) {
     for (const TraceEvent& event : events) add(event);
+  }
+  explicit EventColumns(const History& history) {
+    for (std::size_t i = 0; i < history.size(); ++i) add(history[i]);
   }
 
   void add(const TraceEvent& event) {

@@ -5,13 +5,14 @@ that PyTorch recorded (`replay`). The command `plimsoll` does the same from a sh
 """
 
 from plimsoll.engine import Allocator, MemoryPool, SimulatedGpu, SimulatedMachine
-from plimsoll.errors import InputError, OutOfMemoryError
+from plimsoll.errors import DriverError, InputError, OutOfMemoryError
 from plimsoll.replay import ReplayResult, replay
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Allocator",
+    "DriverError",
     "InputError",
     "MemoryPool",
     "OutOfMemoryError",

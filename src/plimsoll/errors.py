@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from plimsoll import _core
+
 
 class InputError(ValueError):
     """Something that was given cannot be used; the message is one line that says what and why.
@@ -11,6 +13,14 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))
+
+
+DriverError = _core.DriverError
+"""A driver call failed that the allocator cannot do without; the message names it.
+
+The simulated driver does so only when `SimulatedGpu.fail` asks for it, or when a request is beyond
+its address space.
+"""
 
 
 class OutOfMemoryError(RuntimeError):

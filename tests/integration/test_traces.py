@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import os
 import pickle
@@ -63,8 +64,11 @@ def test_every_protocol_reads_the_same(protocol: int) -> None:
 
 def test_every_device_of_a_file_is_replayed() -> None:
     snapshot = plain(SMALLEST)
-    snapshot["device_traces"] = [snapshot["device_traces"][0], [], snapshot["device_traces"][0]]
-    snapshot["segments"] += [{**segment, "device": 2} for segment in snapshot["segments"]]
+    trace = snapshot["device_traces"][0]
+    snapshot["device_traces"] = [trace, [], copy.deepcopy(trace)]
+    snapshot["segments"] += [
+        {**segment, "device": 2} for segment in copy.deepcopy(snapshot["segments"])
+    ]
     results = replay(read_snapshot(pickle.dumps(snapshot)))
     assert [result.device for result in results] == [0, 2]
     assert all(result.matches_recording for result in results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, SimulatedMachine
-from plimsoll.units import GiB, MiB
+from plimsoll.units import GiB, MiB, format_size
 
 
 @pytest.fixture
@@ -309,3 +309,163 @@ def test_time_and_fractions_have_bounds(allocator: Allocator, gpu: SimulatedGpu)
         allocator.record_memory_history(max_entries=-1)
     with pytest.raises(InputError):
         SimulatedGpu("8GiB", driver="bsd")  # type: ignore[arg-type]
+
+
+# --- messages and stacks -------------------------------------------------------------------------
+
+# As PyTorch 2.11 printed it on an H100 under a fraction, sizes left out.
+MESSAGE = (
+    "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of {} of which {} is "
+    "free. Including non-PyTorch memory, this process has {} memory in use. {} allowed; Of the "
+    "allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but unallocated. "
+    "If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation "
+    "for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
+    "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
+
+
+def test_the_error_has_the_text_of_pytorch_and_the_right_numbers(allocator: Allocator) -> None:
+    allocator.set_per_process_memory_fraction(1 / 32)
+    allocator.malloc(100 * MiB)
+    allocator.malloc(3 * MiB)  # in a segment of 20 MiB
+    with pytest.raises(OutOfMemoryError) as caught:
+        allocator.malloc(151 * MiB)
+    sizes = (152 * MiB, 8 * GiB, 8 * GiB - 120 * MiB, 120 * MiB, 256 * MiB, 103 * MiB, 17 * MiB)
+    assert str(caught.value) == MESSAGE.format(*map(format_size, sizes))
+    error = caught.value
+    assert (error.requested_bytes, error.free_bytes) == (151 * MiB, 8 * GiB - 120 * MiB)
+    assert (error.allocated_bytes, error.reserved_bytes) == (103 * MiB, 120 * MiB)
+
+
+def test_the_error_names_private_pools_and_no_limit_where_there_is_none(
+    allocator: Allocator,
+) -> None:
+    with allocator.use_pool(allocator.make_pool()):
+        allocator.free(allocator.malloc(64 * MiB))
+    with pytest.raises(OutOfMemoryError) as caught:
+        allocator.malloc(8 * GiB)
+    assert "allowed" not in str(caught.value)
+    assert (
+        "Of the allocated memory 64.00 MiB is allocated by PyTorch, with 64.00 MiB allocated in "
+        "private pools (e.g., CUDA Graphs), and 0 bytes is reserved"
+    ) in str(caught.value)
+
+
+def test_without_pinned_memory_the_error_says_what_is_free() -> None:
+    gpu = SimulatedGpu("1GiB", host_memory="1GiB", driver="wddm")
+    pinned = gpu.pin_memory("300MiB")
+    with pytest.raises(
+        OutOfMemoryError, match=r"212\.00 MiB of 512\.00 MiB of shared memory is free"
+    ):
+        gpu.pin_memory("300MiB")
+    gpu.unpin_memory(pinned)
+    with pytest.raises(InputError, match="is not pinned"):
+        gpu.unpin_memory(pinned)
+
+
+def forward(allocator: Allocator) -> int:
+    return allocator.malloc(30 * MiB)
+
+
+def test_stacks_name_the_lines_of_the_program(allocator: Allocator) -> None:
+    allocator.record_memory_history(stacks=True)
+    forward(allocator)
+    snapshot = allocator.memory_snapshot()
+    (segment,) = snapshot["segments"]
+    (block,) = segment["blocks"]
+    for owner in (segment, block, *snapshot["device_traces"][0]):
+        inner, outer = owner["frames"][:2]
+        assert inner["filename"] == outer["filename"] == __file__
+        assert (inner["name"], inner["line"]) == ("forward", forward.__code__.co_firstlineno + 1)
+        assert outer["name"] == "test_stacks_name_the_lines_of_the_program"
+
+
+def test_what_empty_cache_frees_is_not_laid_to_an_earlier_call(allocator: Allocator) -> None:
+    def use_and_drop() -> None:
+        allocator.free(allocator.malloc(30 * MiB))
+
+    allocator.record_memory_history(stacks=True)
+    use_and_drop()
+    allocator.empty_cache()
+    last = allocator.memory_snapshot()["device_traces"][0][-1]
+    assert last["action"] == "segment_free"
+    assert last["frames"][0]["name"].startswith("test_what_empty_cache_frees")
+
+
+def test_stacks_are_kept_only_if_asked_for(allocator: Allocator) -> None:
+    allocator.record_memory_history(stacks=True)
+    forward(allocator)
+    allocator.record_memory_history()
+    forward(allocator)
+    assert not any(event["frames"] for event in allocator.memory_snapshot()["device_traces"][0])
+
+
+def test_recording_ends_and_starts_anew(allocator: Allocator) -> None:
+    def actions() -> list[str]:
+        return [event["action"] for event in allocator.memory_snapshot()["device_traces"][0]]
+
+    allocator.malloc(1)
+    assert actions() == []
+    allocator.record_memory_history()
+    allocator.malloc(1)
+    assert actions() == ["alloc"]
+    assert actions() == ["alloc", "snapshot"]
+    allocator.record_memory_history(max_entries=0)
+    allocator.malloc(1)
+    assert actions() == []
+
+
+# --- more of pools -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_released_pool_lives_as_long_as_a_block_of_it(gpu: SimulatedGpu, conf: str) -> None:
+    allocator = Allocator(gpu, conf=conf)
+    pool = allocator.make_pool()
+    with allocator.use_pool(pool):
+        allocator.free(allocator.malloc(60 * MiB))
+        tensor = allocator.malloc(20 * MiB)
+    pool.release()
+    allocator.empty_cache()
+    (segment,) = allocator.memory_snapshot()["segments"]
+    assert segment["segment_pool_id"] == pool.id
+    allocator.free(tensor)
+    allocator.empty_cache()
+    assert allocator.memory_reserved() == 0
+
+
+def test_a_pool_may_serve_one_stream_only(allocator: Allocator) -> None:
+    pool = allocator.make_pool()
+    with allocator.use_pool(pool, stream=1):
+        allocator.malloc(512, stream=1)
+        allocator.malloc(512, stream=2)
+    segments = allocator.memory_snapshot()["segments"]
+    owners = {segment["stream"]: segment["segment_pool_id"] for segment in segments}
+    assert owners == {1: pool.id, 2: (0, 0)}
+
+
+def test_only_a_pool_made_for_it_helps_out(allocator: Allocator) -> None:
+    with allocator.use_pool(allocator.make_pool()):
+        allocator.free(allocator.malloc(6 * GiB))
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc(6 * GiB)
+
+
+def test_blocks_of_a_pool_can_be_kept_whole(allocator: Allocator) -> None:
+    with allocator.use_pool(allocator.make_pool(no_split=True)):
+        assert allocator.block_size(allocator.malloc(3 * MiB)) == 20 * MiB
+
+
+def test_a_pool_is_released_once_and_not_used_afterwards(allocator: Allocator) -> None:
+    pool = allocator.make_pool()
+    with allocator.use_pool(pool):
+        with pytest.raises(InputError, match="already"), allocator.use_pool(pool):
+            pass
+        pool.release()
+        with pytest.raises(InputError, match="released already"):
+            pool.release()
+    with pytest.raises(InputError, match="was released"), allocator.use_pool(pool):
+        pass
+    with pytest.raises(InputError, match="no private pools"):
+        Allocator(allocator.gpu, policy="uncached").make_pool(no_split=True)

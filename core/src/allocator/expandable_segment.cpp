@@ -1,6 +1,6 @@
 #include "plimsoll/allocator/expandable_segment.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "plimsoll/allocator/allocator.h"
 
@@ -23,7 +23,12 @@ ExpandableSegment::ExpandableSegment(Driver& driver, StreamId stream, Bytes devi
 }
 
 ExpandableSegment::~ExpandableSegment() {
-  unmap_pages(0, handles_.size());
+  for (std::size_t page = 0; page < handles_.size(); ++page) {
+    if (handles_[page] == 0) continue;
+    driver_.unmap(address_ + page * page_size_, page_size_);
+    unreleased_.push_back(handles_[page]);
+  }
+  release_handles();
   driver_.unreserve(address_, size());
 }
 
@@ -31,6 +36,7 @@ Bytes ExpandableSegment::map(Address address, Bytes size) {
   const std::size_t begin = (address - address_) / page_size_;
   const std::size_t end = begin + round_up(size, page_size_) / page_size_;
   if (handles_.size() < end) handles_.resize(end, 0);
+  release_handles();
 
   std::size_t created = begin;
   Status status = Status::success;
@@ -49,10 +55,7 @@ Bytes ExpandableSegment::map(Address address, Bytes size) {
   if (status == Status::success) return (end - begin) * page_size_;
 
   if (mapped > begin) driver_.unmap(address, (mapped - begin) * page_size_);
-  for (std::size_t page = begin; page < end; ++page) {
-    if (page < created) driver_.release(handles_[page]);
-    handles_[page] = 0;
-  }
+  drop_handles(begin, created);
   if (status != Status::out_of_memory) throw DriverError("map memory", status);
   return 0;
 }
@@ -61,18 +64,23 @@ ExpandableSegment::Range ExpandableSegment::unmap(Address address, Bytes size) {
   const std::size_t begin = round_up(address - address_, page_size_) / page_size_;
   const std::size_t end = (address + size - address_) / page_size_;
   if (begin >= end) return {address, 0};
+  const Range range{address_ + begin * page_size_, (end - begin) * page_size_};
   require("wait for a stream", driver_.synchronize_stream(stream_));
-  unmap_pages(begin, end);
-  return {address_ + begin * page_size_, (end - begin) * page_size_};
+  require("unmap memory", driver_.unmap(range.address, range.size));
+  drop_handles(begin, end);
+  return range;
 }
 
-void ExpandableSegment::unmap_pages(std::size_t begin, std::size_t end) {
+void ExpandableSegment::drop_handles(std::size_t begin, std::size_t end) {
   for (std::size_t page = begin; page < end; ++page) {
-    if (handles_[page] == 0) continue;
-    driver_.unmap(address_ + page * page_size_, page_size_);
-    driver_.release(handles_[page]);
-    handles_[page] = 0;
+    unreleased_.push_back(std::exchange(handles_[page], 0));
   }
+  release_handles();
+}
+
+void ExpandableSegment::release_handles() {
+  std::erase_if(unreleased_,
+                [&](Handle handle) { return driver_.release(handle) == Status::success; });
 }
 
 }  // namespace plimsoll

@@ -785,8 +785,36 @@ void NativeAllocator::check_invariants() const {
   require(!limit_ || statistics_.reserved_bytes.all.peak >= 0, "peaks are not negative");
 }
 
+namespace {
+
+// Blocks that tile their segment, segments that ascend: anything else cannot have been recorded.
+void require_possible(const std::vector<SegmentInfo>& segments) {
+  constexpr Address kMostAddress = Address{1} << 62;
+  constexpr Bytes most = Bytes{1} << 48;
+  Address end = 0;
+  for (const SegmentInfo& segment : segments) {
+    bool possible = segment.address >= end && segment.address < kMostAddress && segment.total_size > 0 &&
+                    segment.total_size < most &&
+                    segment.total_size % AllocatorConfig::kMinBlock == 0;
+    end = segment.address;
+    for (const BlockInfo& block : segment.blocks) {
+      possible = possible && block.address == end && block.size > 0 &&
+                 block.size % AllocatorConfig::kMinBlock == 0 && block.size <= segment.total_size &&
+                 block.requested <= block.size;
+      end += block.size;
+    }
+    if (!possible || end != segment.address + segment.total_size) {
+      throw std::invalid_argument("the blocks of the segment " + format_address(segment.address) +
+                                  " do not make it up");
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
                                              const std::vector<SegmentInfo>& segments) {
+  require_possible(segments);
   std::vector<Block*> active;
   for (const SegmentInfo& segment : segments) {
     if (!segment.pool.is_default() && !private_pools_.contains(segment.pool)) {

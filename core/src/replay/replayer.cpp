@@ -15,6 +15,9 @@ constexpr StreamId kFirstMadeUpStream = StreamId{1} << 63;
 // which best fit breaks ties; spaced out, they keep it.
 constexpr int kSpacingBits = 4;
 
+// More than any device has: a size beyond it is damage.
+constexpr Bytes kMostBytes = Bytes{1} << 48;
+
 bool is_release(Action action) {
   return action == Action::segment_free || action == Action::segment_unmap;
 }
@@ -47,6 +50,7 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
     }
     if (!segment.pool.is_default()) pool_uses_.emplace(segment.pool, 1);
   }
+  note_peak();
   allocator_.history().clear();
 }
 
@@ -94,8 +98,9 @@ void Replayer::step(const TraceEvent& event) {
 }
 
 void Replayer::request(const TraceEvent& event) {
-  if (event.size == 0) {
-    throw ReplayError("event " + std::to_string(index_) + " asks for 0 bytes");
+  if (event.size == 0 || event.size > kMostBytes) {
+    throw ReplayError("event " + std::to_string(index_) + " asks for " +
+                      std::to_string(event.size) + " bytes");
   }
   if (event.action == Action::alloc && live_.find(event.address) != nullptr) {
     throw ReplayError("event " + std::to_string(index_) + " allocates " +

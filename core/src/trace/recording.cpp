@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace plimsoll {
@@ -14,6 +15,15 @@ namespace {
 using Kind = PickleValue::Kind;
 
 std::string of_kind(PickleValue value) { return std::string(kind_name(value.kind())); }
+
+// Text of a stranger's, fit for a message: short, and nothing that a terminal would obey.
+std::string printable(std::string_view text) {
+  std::string result(text.substr(0, 80));
+  for (char& character : result) {
+    if (character < ' ' || character > '~') character = '?';
+  }
+  return result;
+}
 
 // Names an entry for messages: "event 17 of device 0".
 struct Place {
@@ -41,50 +51,67 @@ std::uint64_t unsigned_of(PickleValue value, std::string_view key, const Place& 
   return static_cast<std::uint64_t>(integer);
 }
 
-// Call stacks by number; the same frames get the same number.
+// Frames and call stacks by number; the same ones get the same number. Each is read once however
+// often it is shared, so that memory stays in proportion to the file.
 class StackTable {
  public:
-  StackTable(const PickleDocument& document, std::vector<Stack>& stacks)
-      : document_(document), stacks_(stacks) {
-    stacks_.emplace_back();
+  StackTable(const PickleDocument& document, Recording& recording)
+      : document_(document), recording_(recording) {
+    recording_.stacks.emplace_back();
   }
 
   std::uint32_t number(PickleValue frames) {
     if (frames.kind() != Kind::list && frames.kind() != Kind::tuple) return 0;
     const auto items = document_.items(frames);
     if (items.empty()) return 0;
-    const auto known = by_list_.find(items.data());
-    if (known != by_list_.end()) return known->second;
-    Stack stack;
-    std::string key;
-    for (const PickleValue item : items) {
-      Frame frame;
-      if (item.kind() == Kind::dict) {
-        if (const auto file = document_.find(item, "filename")) frame.filename = text(*file);
-        if (const auto name = document_.find(item, "name")) frame.name = text(*name);
-        if (const auto line = document_.find(item, "line"); line && line->kind() == Kind::integer) {
-          frame.line = line->as_int();
-        }
-      }
-      key += frame.filename + '\n' + std::to_string(frame.line) + '\n' + frame.name + '\n';
-      stack.push_back(std::move(frame));
+    if (const auto known = by_list_.find(items.data()); known != by_list_.end()) {
+      return known->second;
     }
+    Stack stack;
+    for (const PickleValue item : items) stack.push_back(frame_number(item));
     const auto [entry, is_new] =
-        by_content_.try_emplace(std::move(key), static_cast<std::uint32_t>(stacks_.size()));
-    if (is_new) stacks_.push_back(std::move(stack));
+        stack_numbers_.try_emplace(stack, static_cast<std::uint32_t>(recording_.stacks.size()));
+    if (is_new) recording_.stacks.push_back(std::move(stack));
     by_list_.emplace(items.data(), entry->second);
     return entry->second;
   }
 
  private:
+  static constexpr std::size_t kLongestName = 4096;
+
+  std::uint32_t frame_number(PickleValue value) {
+    if (value.kind() != Kind::dict) return frame_number(Frame{});
+    const PickleValue* const place = document_.items(value).data();
+    if (const auto known = by_dict_.find(place); known != by_dict_.end()) return known->second;
+    Frame frame;
+    if (const auto file = document_.find(value, "filename")) frame.filename = text(*file);
+    if (const auto name = document_.find(value, "name")) frame.name = text(*name);
+    if (const auto line = document_.find(value, "line"); line && line->kind() == Kind::integer) {
+      frame.line = line->as_int();
+    }
+    const std::uint32_t number = frame_number(std::move(frame));
+    by_dict_.emplace(place, number);
+    return number;
+  }
+
+  std::uint32_t frame_number(Frame frame) {
+    const auto [entry, is_new] =
+        frame_numbers_.try_emplace(frame, static_cast<std::uint32_t>(recording_.frames.size()));
+    if (is_new) recording_.frames.push_back(std::move(frame));
+    return entry->second;
+  }
+
   [[nodiscard]] std::string text(PickleValue value) const {
-    return value.kind() == Kind::string ? std::string(document_.text(value)) : std::string();
+    if (value.kind() != Kind::string) return {};
+    return std::string(document_.text(value).substr(0, kLongestName));
   }
 
   const PickleDocument& document_;
-  std::vector<Stack>& stacks_;
+  Recording& recording_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
-  std::unordered_map<std::string, std::uint32_t> by_content_;
+  std::unordered_map<const PickleValue*, std::uint32_t> by_dict_;
+  std::map<Stack, std::uint32_t> stack_numbers_;
+  std::map<Frame, std::uint32_t> frame_numbers_;
 };
 
 enum class Field : std::uint8_t {
@@ -190,7 +217,7 @@ class EventReader {
       if (known == text.data()) return action;
     }
     const auto action = action_from(text);
-    if (!action) fail(place, "has an unknown action '" + std::string(text) + "'");
+    if (!action) fail(place, "has an unknown action '" + printable(text) + "'");
     if (actions_.size() < kActionCount) actions_.emplace_back(text.data(), *action);
     return *action;
   }
@@ -201,12 +228,34 @@ class EventReader {
   std::vector<std::pair<const char*, Action>> actions_;
 };
 
+// Values can be shared in a pickle, so that a small one stands for a huge one. What PyTorch writes
+// shares strings and stacks, but each event and each segment is there once.
+class OnceOnly {
+ public:
+  OnceOnly(const PickleDocument& document, const char* what) : document_(document), what_(what) {}
+
+  void take(PickleValue container) {
+    const auto items = document_.items(container);
+    if (!items.empty() && !seen_.insert(items.data()).second) {
+      throw RecordingError(std::string(what_) + " is in the snapshot twice");
+    }
+  }
+
+ private:
+  const PickleDocument& document_;
+  const char* what_;
+  std::unordered_set<const PickleValue*> seen_;
+};
+
 class SegmentReader {
  public:
   SegmentReader(const PickleDocument& document, StackTable& stacks, const EventReader& events)
-      : document_(document), stacks_(stacks), events_(events) {}
+      : document_(document),
+        stacks_(stacks),
+        events_(events),
+        blocks_once_(document, "a list of blocks") {}
 
-  [[nodiscard]] SegmentInfo read(PickleValue value, const Place& place) const {
+  [[nodiscard]] SegmentInfo read(PickleValue value, const Place& place) {
     SegmentInfo segment;
     segment.address = required(value, "address", place);
     segment.total_size = required(value, "total_size", place);
@@ -223,6 +272,7 @@ class SegmentReader {
     }
     const auto blocks = document_.find(value, "blocks");
     if (!blocks || blocks->kind() != Kind::list) fail(place, "has no 'blocks'");
+    blocks_once_.take(*blocks);
     Address address = segment.address;
     for (const PickleValue item : document_.items(*blocks)) {
       BlockInfo block;
@@ -263,6 +313,7 @@ class SegmentReader {
   const PickleDocument& document_;
   StackTable& stacks_;
   const EventReader& events_;
+  OnceOnly blocks_once_;
 };
 
 // PyTorch before 2.12 does not say to which pool an event belongs, but the segments that are left
@@ -307,16 +358,18 @@ Recording Recording::read(const PickleDocument& document) {
     throw RecordingError("'device_traces' is " + of_kind(*traces) + ", not a list");
   }
   Recording recording;
-  StackTable stacks(document, recording.stacks);
+  StackTable stacks(document, recording);
   EventReader events(document, stacks);
   const auto devices = document.items(*traces);
   if (devices.size() > kMostDevices) throw RecordingError("'device_traces' has too many devices");
   recording.devices.resize(devices.size());
+  OnceOnly traces_once(document, "a list of events");
   for (std::size_t device = 0; device < devices.size(); ++device) {
     if (devices[device].kind() != Kind::list) {
       throw RecordingError("the trace of device " + std::to_string(device) + " is " +
                            of_kind(devices[device]) + ", not a list");
     }
+    traces_once.take(devices[device]);
     const auto entries = document.items(devices[device]);
     for (std::size_t index = 0; index < entries.size(); ++index) {
       events.read(entries[index], {"event", index, device}, recording.devices[device].events);
@@ -324,11 +377,13 @@ Recording Recording::read(const PickleDocument& document) {
   }
   if (const auto segments = document.find(root, "segments");
       segments && segments->kind() == Kind::list) {
-    const SegmentReader reader(document, stacks, events);
+    SegmentReader reader(document, stacks, events);
     std::size_t index = 0;
+    OnceOnly segments_once(document, "a segment");
     for (const PickleValue value : document.items(*segments)) {
       const Place place{"segment", index++, 0};
       if (value.kind() != Kind::dict) fail(place, "is " + of_kind(value) + ", not a dict");
+      segments_once.take(value);
       std::size_t device = 0;
       if (const auto number = document.find(value, "device")) {
         device = unsigned_of(*number, "device", place);

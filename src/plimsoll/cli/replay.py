@@ -64,10 +64,11 @@ def replay(
     for path in files:
         recording = read_recording(path)
         results: list[ReplayResult] = []
+        any_fits = False
         confs: list[str | None] = [*conf] if conf else [None]
         for one in confs:
             with _progress(sum(device.event_count for device in recording.devices)) as progress:
-                results += run(
+                ran = run(
                     recording,
                     allocator=allocator,  # type: ignore[arg-type]
                     conf=one,
@@ -76,14 +77,17 @@ def replay(
                     version=version,
                     progress=progress,
                 )
-        for key, reason in {entry for result in results for entry in result.conf_without_effect}:
+            results += ran
+            any_fits = any_fits or all(result.fits for result in ran)
+        ignored = {entry for result in results for entry in result.conf_without_effect}
+        for key, reason in sorted(ignored):
             print(f"note: {key} has no effect here: {reason}", file=sys.stderr)
         if as_json:
             for result in results:
                 print(json.dumps(result.to_dict()))
         else:
             _show(results)
-        fits = fits and any(result.fits for result in results)
+        fits = fits and any_fits
         differs = differs or any(result.matches_recording is False for result in results)
     if not as_json and sys.stderr.isatty():
         _hint(files[0], compared=bool(conf and len(conf) > 1))
@@ -114,7 +118,7 @@ def _show(results: list[ReplayResult]) -> None:
     console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160)
     for device in sorted({result.device for result in results}):
         mine = [result for result in results if result.device == device]
-        ranked = sorted(mine, key=lambda r: (not r.fits, r.peak_reserved_bytes))
+        ranked = sorted(mine, key=_rank)
         console.print(
             Text(f"{mine[0].file}, device {device}: {_count(mine[0])} replayed"), end="\n\n"
         )
@@ -128,7 +132,15 @@ def _show(results: list[ReplayResult]) -> None:
         console.print()
         for line in _explain(ranked[0]):
             console.print(Text(line))
+        for result in ranked[1:]:
+            for line in _verdict(result):
+                console.print(Text(f"{_name(result)}: {line}"))
         console.print()
+
+
+def _rank(result: ReplayResult) -> tuple[bool, int]:
+    """Least reserved first; last those that ended early, the one that got furthest before others."""
+    return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 
 def _count(result: ReplayResult) -> str:
@@ -137,7 +149,7 @@ def _count(result: ReplayResult) -> str:
 
 def _row(result: ReplayResult) -> list[str]:
     return [
-        result.conf or ("default" if result.allocator == "native" else result.allocator),
+        _name(result),
         format_size(result.peak_allocated_bytes),
         format_size(result.peak_reserved_bytes),
         "-" if result.utilization is None else f"{result.utilization:.1%}",
@@ -145,6 +157,10 @@ def _row(result: ReplayResult) -> list[str]:
         "no" if result.first_oom_event is None else f"at event {result.first_oom_event}",
         f"{result.driver_seconds * 1e3:.1f} ms",
     ]
+
+
+def _name(result: ReplayResult) -> str:
+    return result.conf or ("default" if result.allocator == "native" else result.allocator)
 
 
 def _explain(result: ReplayResult) -> Iterator[str]:
@@ -168,11 +184,18 @@ def _explain(result: ReplayResult) -> Iterator[str]:
     if result.peak_reserved_range_bytes is not None:
         least, most = map(format_size, result.peak_reserved_range_bytes)
         yield (
-            f"Frees that wait for other streams depend on timing: with another, between {least} "
-            f"and {most} would be reserved."
+            f"Frees that wait for other streams depend on timing: done at once or as late as can "
+            f"be, they make it {least} to {most}."
         )
     if result.reconstructed_start:
         yield "The history starts late; what was alive before was taken from the final segments."
+    if result.matches_recording is True:
+        yield "Every address and segment is as recorded."
+    yield from _verdict(result)
+
+
+def _verdict(result: ReplayResult) -> Iterator[str]:
+    """What speaks against a replay."""
     if (oom := result.first_oom) is not None:
         where = f" ({oom.at})" if oom.at else ""
         yield (
@@ -180,9 +203,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
             f"needed, when {format_size(oom.reserved_bytes)} was reserved and "
             f"{format_size(oom.allocated_bytes)} of it in use{_after_oom(result)}."
         )
-    if result.matches_recording is True:
-        yield "Every address and segment is as recorded."
-    elif result.matches_recording is False and result.first_difference is not None:
+    if result.matches_recording is False and result.first_difference is not None:
         difference = result.first_difference
         yield (
             f"Differs from the recording at event {difference.event}: recorded "
@@ -191,7 +212,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
 
 
 def _after_oom(result: ReplayResult) -> str:
-    return "" if result.matches_recording is True else "; what the program does then is not known"
+    return "" if result.fits else "; what the program does then is not known"
 
 
 def _entry(entry: tuple[str, int, int] | None) -> str:

@@ -170,6 +170,9 @@ class SimulatedGpu:
     def fail(self, call: CallName, *, after: int = 0, times: int | None = None) -> None:
         """Make driver calls of one kind fail for lack of memory, to test what then happens.
 
+        A request then raises OutOfMemoryError, or DriverError where the allocator cannot do
+        without the call; either way nothing is lost.
+
         Args:
             call: Which, such as "allocate" (cudaMalloc) or "create" (cuMemCreate).
             after: How many more succeed first.

@@ -76,7 +76,7 @@ def replay(
         )
         try:
             results.append(_replay_device(trace, request, recorded_conf, progress))
-        except (_core.ReplayError, _core.DriverError) as error:
+        except (InputError, _core.ReplayError, _core.DriverError) as error:
             raise InputError(f"{recording.name}: device {trace.device}: {error}") from None
     return results
 
@@ -125,7 +125,7 @@ def _replay_device(
     if run is None:
         emptied = _emptied_caches(trace, start, recorded)
         run = _run(trace, start, request, emptied=emptied, progress=progress)
-        bounds = _bounds(trace, start, request, emptied) if run.had_pending_frees else None
+        bounds = _bounds(trace, start, request, emptied, run) if run.had_pending_frees else None
     else:
         bounds = None
     return _result(trace, request, limit_source, run, matches, bounds, reconstructed=bool(start))
@@ -217,13 +217,21 @@ def _emptied_caches(
 
 
 def _bounds(
-    trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
-) -> tuple[int, int]:
-    """Peak reserved if frees that wait for other streams were done at once, or very late."""
-    peaks = [
-        _run(trace, start, request, completion=completion, emptied=emptied).peak[1]
-        for completion in ("at_once", "late")
+    trace: DeviceTrace,
+    start: list[_core.SegmentInfo],
+    request: _Request,
+    emptied: list[int],
+    run: _core.Replay,
+) -> tuple[int, int] | None:
+    """Peak reserved over this run and those whose pending frees are done at once or very late."""
+    runs = [
+        run,
+        _run(trace, start, request, completion="at_once", emptied=emptied),
+        _run(trace, start, request, completion="late", emptied=emptied),
     ]
+    if any(one.stopped for one in runs):
+        return None
+    peaks = [one.peak[1] for one in runs]
     return min(peaks), max(peaks)
 
 
@@ -259,6 +267,7 @@ def _result(
         utilization=peak_allocated / peak_reserved if peak_reserved else None,
         num_alloc_retries=stats["num_alloc_retries"],
         num_ooms=stats["num_ooms"],
+        fits=not run.stopped,
         first_oom_event=run.first_oom,
         first_oom=_first_oom(trace, run),
         avoided_ooms=run.avoided_ooms,

@@ -94,13 +94,15 @@ class ReplayResult:
         peak_allocated_bytes: The most in live blocks.
         peak_active_bytes: The most in blocks not yet reusable.
         peak_reserved_bytes: The most taken from the driver.
-        peak_reserved_range_bytes: What another timing of the streams could have made of it, least
-            and most; None where no free waited for another stream.
+        peak_reserved_range_bytes: Least and most of it over three timings of the frees that wait
+            for other streams: as recorded, at once, and as late as can be. None where no free
+            waits, where a replay ended early, and under the recorded configuration.
         utilization: Peak allocated over peak reserved.
         num_alloc_retries: Requests that were tried again after releasing cached memory.
         num_ooms: Requests that failed.
-        first_oom_event: The first one's event number. Where the recorded program did not run out
-            of memory, the replay ends there.
+        fits: Whether the program got all the memory that it got in the recording. If not, the
+            replay ends at the request that failed.
+        first_oom_event: The event number of the first request that failed.
         first_oom: More about it.
         avoided_ooms: Requests that failed in the recording, but not here.
         events: Events replayed.
@@ -132,6 +134,7 @@ class ReplayResult:
     utilization: float | None
     num_alloc_retries: int
     num_ooms: int
+    fits: bool
     first_oom_event: int | None
     first_oom: FirstOom | None
     avoided_ooms: int
@@ -144,11 +147,6 @@ class ReplayResult:
     conf_without_effect: tuple[tuple[str, str], ...]
     peak: PeakBreakdown
     memory_stats: dict[str, int]
-
-    @property
-    def fits(self) -> bool:
-        """Whether the program got all the memory that it got in the recording."""
-        return self.first_oom_event is None or self.matches_recording is True
 
     def to_dict(self) -> dict[str, Any]:
         """The result for JSON: base units, stable keys, None for unknown."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plimsoll import _core
 from plimsoll.errors import InputError
@@ -87,11 +87,5 @@ def read_snapshot(content: bytes, name: str = "snapshot") -> Recording:
     return Recording(
         name=name,
         devices=list(devices),
-        settings=_part(file, "allocator_settings", {}),
-        annotations=_part(file, "external_annotations", []),
+        settings=file.settings if isinstance(file.settings, dict) else {},
     )
-
-
-def _part(file: _core.SnapshotFile, key: str, empty: Any) -> Any:
-    value = file.part(key)
-    return value if isinstance(value, type(empty)) else empty

@@ -99,13 +99,11 @@ class Recording:
         name: The file, or what stands for it in messages.
         devices: The history of each device that has events, by device number.
         settings: `allocator_settings` of the snapshot, empty where there were none.
-        annotations: `external_annotations` of the snapshot.
     """
 
     name: str
     devices: list[DeviceTrace]
     settings: dict[str, Any] = field(default_factory=dict)
-    annotations: list[Any] = field(default_factory=list)
 
     @property
     def conf(self) -> str:

@@ -25,8 +25,8 @@ class ByAddress {
   // Throws UnknownAddress unless `address` came from malloc and was not freed since.
   void free(Address address) {
     Block* const found = block(address);
-    live_.erase(address);
     allocator_.free(found);
+    live_.erase(address);
   }
   [[nodiscard]] Block* block(Address address) const {
     Block* const* const found = live_.find(address);

@@ -24,7 +24,8 @@ class ExpandableSegment {
     Address address = 0;
     Bytes size = 0;
   };
-  // Unmaps the pages that lie wholly in the range, after the segment's stream is idle.
+  // Unmaps the pages that lie wholly in the range, after the segment's stream is idle. Throws
+  // DriverError if the driver refuses; then nothing has changed.
   Range unmap(Address address, Bytes size);
 
   [[nodiscard]] Address address() const { return address_; }
@@ -32,14 +33,16 @@ class ExpandableSegment {
   [[nodiscard]] Bytes page_size() const { return page_size_; }
 
  private:
-  void unmap_pages(std::size_t begin, std::size_t end);
+  void drop_handles(std::size_t begin, std::size_t end);
+  void release_handles();
 
   Driver& driver_;
   StreamId stream_;
   Bytes page_size_;
   std::size_t pages_;
   Address address_ = 0;
-  std::vector<Handle> handles_;  // a page each; 0 where nothing is mapped
+  std::vector<Handle> handles_;     // a page each; 0 where nothing is mapped
+  std::vector<Handle> unreleased_;  // of no page any more; what the driver refused to take back
 };
 
 }  // namespace plimsoll

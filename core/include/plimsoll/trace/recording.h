@@ -2,6 +2,7 @@
 // ended with. Equal call stacks are stored once and named by number.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -23,8 +24,9 @@ struct Frame {
   std::string filename;
   std::string name;
   std::int64_t line = 0;
+  auto operator<=>(const Frame&) const = default;
 };
-using Stack = std::vector<Frame>;
+using Stack = std::vector<std::uint32_t>;  // frame numbers, innermost first
 
 struct EventColumns {
   std::vector<std::uint8_t> action;
@@ -46,6 +48,7 @@ struct DeviceRecording {
 
 struct Recording {
   std::vector<DeviceRecording> devices;
+  std::vector<Frame> frames;
   std::vector<Stack> stacks;  // [0] is the empty stack
 
   // The snapshot must be a dict as torch.cuda.memory._snapshot() returns it. Throws RecordingError.
