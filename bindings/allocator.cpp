@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "conversions.h"
 #include "module.h"
 #include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/config.h"
@@ -26,8 +27,8 @@ namespace {
 // An allocator of either kind, used by address.
 class Engine {
  public:
-  Engine(std::unique_ptr<Allocator> made, NativeAllocator* as_native)
-      : allocator(std::move(made)), native(as_native), by_address(*allocator) {}
+  Engine(std::unique_ptr<Allocator> made, NativeAllocator* as_native, TorchVersion of)
+      : allocator(std::move(made)), native(as_native), by_address(*allocator), version(of) {}
 
   static std::unique_ptr<Engine> make_native(SimulatedDriver& driver, const std::string& conf,
                                              const std::string& version, int device) {
@@ -35,10 +36,12 @@ class Engine {
     auto made = std::make_unique<NativeAllocator>(driver, AllocatorConfig::parse(conf, parsed),
                                                   parsed, device);
     NativeAllocator* const as_native = made.get();
-    return std::make_unique<Engine>(std::move(made), as_native);
+    return std::make_unique<Engine>(std::move(made), as_native, parsed);
   }
-  static std::unique_ptr<Engine> make_uncached(SimulatedDriver& driver, int device) {
-    return std::make_unique<Engine>(std::make_unique<UncachedAllocator>(driver, device), nullptr);
+  static std::unique_ptr<Engine> make_uncached(SimulatedDriver& driver, const std::string& version,
+                                               int device) {
+    return std::make_unique<Engine>(std::make_unique<UncachedAllocator>(driver, device), nullptr,
+                                    TorchVersion::parse(version));
   }
 
   NativeAllocator& rules() {
@@ -49,6 +52,7 @@ class Engine {
   std::unique_ptr<Allocator> allocator;
   NativeAllocator* native;
   ByAddress by_address;
+  TorchVersion version;
 };
 
 nb::tuple event_tuple(const TraceEvent& event) {
@@ -66,6 +70,10 @@ void bind_allocator(nb::module_& module) {
   nb::exception<OutOfMemory>(module, "OutOfMemory", PyExc_RuntimeError);
 
   module.attr("NEWEST_VERSION") = TorchVersion{}.to_string();
+  module.def(
+      "plain_version",
+      [](const std::string& version) { return TorchVersion::parse(version).to_string(); },
+      "version"_a, "The version of PyTorch without patch level and build: 2.11 for 2.11.0+cu130.");
   nb::class_<AllocatorConfig>(module, "AllocatorConfig")
       .def_static(
           "parse",
@@ -96,7 +104,7 @@ void bind_allocator(nb::module_& module) {
   nb::class_<Engine>(module, "Engine")
       .def_static("native", &Engine::make_native, "driver"_a, "conf"_a, "version"_a, "device"_a,
                   nb::keep_alive<0, 1>())
-      .def_static("uncached", &Engine::make_uncached, "driver"_a, "device"_a,
+      .def_static("uncached", &Engine::make_uncached, "driver"_a, "version"_a, "device"_a,
                   nb::keep_alive<0, 1>())
       .def(
           "malloc",
@@ -164,11 +172,7 @@ void bind_allocator(nb::module_& module) {
       .def(
           "statistics",
           [](const Engine& engine) {
-            nb::dict result;
-            for (const auto& [name, value] : engine.allocator->statistics().flatten()) {
-              result[name.c_str()] = value;
-            }
-            return result;
+            return statistics_dict(engine.allocator->statistics(), engine.version);
           },
           nb::sig("def statistics(self) -> dict[str, int]"))
       .def("reset_peak_statistics",

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "arrays.h"
+#include "conversions.h"
 #include "module.h"
 #include "plimsoll/allocator/native.h"
 #include "plimsoll/allocator/uncached.h"
@@ -56,14 +56,16 @@ class Replay {
   Replay(const std::string& allocator, const std::string& conf, const std::string& version,
          std::optional<Bytes> limit, Bytes gpu_memory, bool compare, const std::string& completion,
          std::optional<std::vector<std::uint64_t>> emptied, std::size_t device)
-      : host_(kHostMemory), driver_(host_, gpu_memory), emptied_(std::move(emptied)) {
+      : host_(kHostMemory),
+        driver_(host_, gpu_memory),
+        version_(TorchVersion::parse(version)),
+        emptied_(std::move(emptied)) {
     NativeAllocator* native = nullptr;
     if (allocator == "uncached") {
       allocator_ = std::make_unique<UncachedAllocator>(driver_, static_cast<int>(device));
     } else {
-      const TorchVersion parsed = TorchVersion::parse(version);
-      auto made = std::make_unique<NativeAllocator>(driver_, AllocatorConfig::parse(conf, parsed),
-                                                    parsed, static_cast<int>(device));
+      auto made = std::make_unique<NativeAllocator>(driver_, AllocatorConfig::parse(conf, version_),
+                                                    version_, static_cast<int>(device));
       native = made.get();
       allocator_ = std::move(made);
     }
@@ -90,6 +92,7 @@ class Replay {
 
   [[nodiscard]] const Replayer& replayer() const { return *replayer_; }
   [[nodiscard]] const Allocator& allocator() const { return *allocator_; }
+  [[nodiscard]] TorchVersion version() const { return version_; }
   [[nodiscard]] double engine_seconds() const { return engine_seconds_; }
   [[nodiscard]] double driver_seconds() const { return driver_.driver_seconds(); }
 
@@ -104,6 +107,7 @@ class Replay {
 
   SimulatedHost host_;
   SimulatedDriver driver_;
+  TorchVersion version_;
   std::optional<std::vector<std::uint64_t>> emptied_;
   std::unique_ptr<Allocator> allocator_;
   std::unique_ptr<Replayer> replayer_;
@@ -180,11 +184,7 @@ void bind_replay(nb::module_& module) {
       .def(
           "statistics",
           [](const Replay& replay) {
-            nb::dict result;
-            for (const auto& [name, value] : replay.allocator().statistics().flatten()) {
-              result[name.c_str()] = value;
-            }
-            return result;
+            return statistics_dict(replay.allocator().statistics(), replay.version());
           },
           nb::sig("def statistics(self) -> dict[str, int]"))
       .def("segments", [](const Replay& replay) { return replay.allocator().segments(); });

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "arrays.h"
+#include "conversions.h"
 #include "module.h"
 #include "plimsoll/trace/history.h"
 #include "plimsoll/trace/recording.h"

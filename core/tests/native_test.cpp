@@ -273,14 +273,19 @@ TEST(native_statistics_keep_peaks_and_totals_until_they_are_reset) {
 TEST(native_statistics_have_the_names_of_memory_stats) {
   Gpu gpu(1_GiB);
   gpu.malloc(5_MiB);
-  std::map<std::string, std::int64_t> stats;
-  for (const auto& [name, value] : gpu.allocator.statistics().flatten()) stats[name] = value;
-  CHECK_EQUAL(stats.at("allocated_bytes.large_pool.peak"), static_cast<std::int64_t>(5_MiB));
-  CHECK_EQUAL(stats.at("allocated_bytes.small_pool.peak"), 0);
-  CHECK_EQUAL(stats.at("reserved_bytes.all.current"), static_cast<std::int64_t>(20_MiB));
-  CHECK_EQUAL(stats.at("segment.all.allocated"), 1);
-  CHECK_EQUAL(stats.at("num_device_alloc"), 1);
-  CHECK_EQUAL(stats.at("max_split_size"), -1);
+  for (const bool with_oom_rejections : {true, false}) {
+    std::map<std::string, std::int64_t> stats;
+    for (const auto& [name, value] : gpu.allocator.statistics().flatten(with_oom_rejections)) {
+      stats[name] = value;
+    }
+    CHECK_EQUAL(stats.at("allocated_bytes.large_pool.peak"), static_cast<std::int64_t>(5_MiB));
+    CHECK_EQUAL(stats.at("allocated_bytes.small_pool.peak"), 0);
+    CHECK_EQUAL(stats.at("reserved_bytes.all.current"), static_cast<std::int64_t>(20_MiB));
+    CHECK_EQUAL(stats.at("segment.all.allocated"), 1);
+    CHECK_EQUAL(stats.at("num_device_alloc"), 1);
+    CHECK_EQUAL(stats.at("max_split_size"), -1);
+    CHECK_EQUAL(stats.contains("num_oom_rejections"), with_oom_rejections);
+  }
 }
 
 TEST(native_describes_its_segments) {

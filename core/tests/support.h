@@ -254,13 +254,13 @@ class RandomProgram {
 };
 
 // Events as the columns that a replay reads.
-class EventColumns {
+class EventList {
  public:
-  EventColumns() = default;
-  explicit EventColumns(const std::vector<TraceEvent>& events) {
+  EventList() = default;
+  explicit EventList(const std::vector<TraceEvent>& events) {
     for (const TraceEvent& event : events) add(event);
   }
-  explicit EventColumns(const History& history) {
+  explicit EventList(const History& history) {
     for (std::size_t i = 0; i < history.size(); ++i) add(history[i]);
   }
 

@@ -196,6 +196,11 @@ class OutOfMemory(RuntimeError):
 
 NEWEST_VERSION: str = '2.13'
 
+def plain_version(version: str) -> str:
+    """
+    The version of PyTorch without patch level and build: 2.11 for 2.11.0+cu130.
+    """
+
 class AllocatorConfig:
     @staticmethod
     def parse(text: str, version: str) -> AllocatorConfig: ...
@@ -236,7 +241,7 @@ class Engine:
     def native(driver: SimulatedDriver, conf: str, version: str, device: int) -> Engine: ...
 
     @staticmethod
-    def uncached(driver: SimulatedDriver, device: int) -> Engine: ...
+    def uncached(driver: SimulatedDriver, version: str, device: int) -> Engine: ...
 
     def malloc(self, size: int, stream: int) -> int: ...
 

@@ -127,8 +127,8 @@ def test_parquet_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["trace.parquet"]
     assert target.stat().st_mode & 0o077 == 0
     before = target.read_bytes()
-    with pytest.raises(InputError, match="exists already"):
-        TraceWriter(target)
+    with pytest.raises(InputError, match="exists already"), TraceWriter(target):
+        pass
     assert target.read_bytes() == before
 
 

@@ -56,7 +56,7 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
   Request request = request_for(size, stream);
   Block* block = take_free_block(request);
   if (block == nullptr) {
-    if (collects_garbage()) collect_garbage();
+    for (Block* const unused : garbage()) release_segment(unused);
     if (exceeds_limit(request) && rejects_above_limit()) {
       ++statistics_.num_oom_rejections;
       fail(size, request.size, request.segment, stream, id_of(*request.pool),
@@ -88,14 +88,13 @@ void NativeAllocator::poll() {
 NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
   const Request request = request_for(size, stream);
   if (best_fit(request) != nullptr) return Outlook::cached;
-  const bool collects = collects_garbage() && reserved_ > garbage_threshold();
-  if (exceeds_limit(request) && rejects_above_limit()) {
-    return collects ? Outlook::collects : Outlook::rejected;
+  Bytes collected = 0;
+  for (const Block* const block : garbage()) collected += block->size;
+  if (exceeds_limit(request, collected)) {
+    return rejects_above_limit() ? Outlook::rejected : Outlook::refused;
   }
-  if (exceeds_limit(request) || growth_for(request) > driver_.memory_info().free) {
-    return Outlook::refused;
-  }
-  return collects ? Outlook::collects : Outlook::grows;
+  if (growth_for(request) > driver_.memory_info().free + collected) return Outlook::refused;
+  return collected > 0 ? Outlook::collects : Outlook::grows;
 }
 
 // Only the first candidate by (size, address) is judged; if it is unfit, there is none.
@@ -232,8 +231,7 @@ Block* NativeAllocator::expandable_place(const Request& request) const {
 Block* NativeAllocator::expandable_candidate(const Request& request) {
   if (Block* const place = expandable_place(request)) return place;
   auto segment = std::make_unique<ExpandableSegment>(
-      driver_, request.stream, driver_.memory_info().total,
-      page_size(*request.pool));
+      driver_, request.stream, driver_.memory_info().total, page_size(*request.pool));
   Block* const all = make_block(segment->address(), segment->size(), request.stream, request.pool);
   all->mapped = false;
   all->expandable = segment.get();
@@ -250,8 +248,8 @@ Bytes NativeAllocator::growth_for(const Request& request) const {
   for (Bytes bytes = 0; bytes < request.size; block = block->next) {
     Bytes gained = block->size;
     if (!block->mapped) {
-      gained = round_up(std::min(request.size - bytes, block->size),
-                        block->expandable->page_size());
+      gained =
+          round_up(std::min(request.size - bytes, block->size), block->expandable->page_size());
       growth += gained;
     }
     bytes += gained;
@@ -510,34 +508,32 @@ Bytes NativeAllocator::garbage_threshold() const {
   return static_cast<Bytes>(config_.garbage_collection_threshold * static_cast<double>(*limit_));
 }
 
-// Frees unsplit blocks of the large pool that are at least of average age, until enough is free or
-// nothing more can be freed.
-void NativeAllocator::collect_garbage() {
-  if (reserved_ <= garbage_threshold()) return;
+// The unsplit blocks of the large pool that are at least of average age, and again of those that
+// are left, until enough is found or nothing more can be.
+std::vector<Block*> NativeAllocator::garbage() const {
+  std::vector<Block*> found;
+  if (!collects_garbage() || reserved_ <= garbage_threshold()) return found;
   const Bytes target = reserved_ - garbage_threshold();
   const auto age = [&](const Block* block) { return large_.searches - block->age_base; };
+  std::vector<Block*> left = large_.free_blocks();
+  std::erase_if(left, [](const Block* block) { return block->is_split(); });
   std::uint64_t total_age = 0;
-  std::uint64_t candidates = 0;
-  for (const Block* block : large_.free_blocks()) {
-    if (block->is_split()) continue;
-    total_age += age(block);
-    ++candidates;
-  }
-  Bytes freed = 0;
-  bool any_freed = true;
-  while (freed < target && any_freed && candidates > 0) {
-    const double average = static_cast<double>(total_age) / static_cast<double>(candidates);
-    any_freed = false;
-    for (Block* const block : large_.free_blocks()) {
-      if (block->is_split() || block->expandable != nullptr) continue;
-      if (static_cast<double>(age(block)) < average) continue;
-      any_freed = true;
-      freed += block->size;
+  for (const Block* block : left) total_age += age(block);
+  Bytes bytes = 0;
+  bool found_any = true;
+  while (bytes < target && found_any && !left.empty()) {
+    const double average = static_cast<double>(total_age) / static_cast<double>(left.size());
+    found_any = false;
+    std::erase_if(left, [&](Block* block) {
+      if (block->expandable != nullptr || static_cast<double>(age(block)) < average) return false;
+      found_any = true;
+      bytes += block->size;
       total_age -= age(block);
-      --candidates;
-      release_segment(block);
-    }
+      found.push_back(block);
+      return true;
+    });
   }
+  return found;
 }
 
 // Returns blocks of max_split_size or more until the request would fit; false if they do not
@@ -793,8 +789,8 @@ void require_possible(const std::vector<SegmentInfo>& segments) {
   constexpr Bytes most = Bytes{1} << 48;
   Address end = 0;
   for (const SegmentInfo& segment : segments) {
-    bool possible = segment.address >= end && segment.address < kMostAddress && segment.total_size > 0 &&
-                    segment.total_size < most &&
+    bool possible = segment.address >= end && segment.address < kMostAddress &&
+                    segment.total_size > 0 && segment.total_size < most &&
                     segment.total_size % AllocatorConfig::kMinBlock == 0;
     end = segment.address;
     for (const BlockInfo& block : segment.blocks) {

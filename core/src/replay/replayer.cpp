@@ -179,7 +179,9 @@ void Replayer::free_later(const TraceEvent& event) {
 
 void Replayer::wait_for_recording(Block* block, Address address) {
   StreamId stream = next_stream_;
-  if (idle_streams_.empty()) {
+  if (options_.completion == Completion::late) {
+    // All wait for the same; the allocator then need not ask for each.
+  } else if (idle_streams_.empty()) {
     ++next_stream_;
   } else {
     stream = idle_streams_.back();
@@ -258,15 +260,17 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
 }
 
 void Replayer::prepare_request(const TraceEvent& event) {
-  const Release release = release_before(event);
-  release == Release::emptied ? empty_cache() : release_emptied_pools();
+  Release release = release_before(event);
   // A refused request waits for all streams by itself, but too late for a block that it could use;
   // inside a capture, none does.
   const bool refused = release == Release::refused || event.action == Action::oom;
   if (options_.compare && !(refused && event.pool.is_default())) {
     use_pool({});
     complete_run();
+    use_pool(event.pool);
+    if (!refused) release = release_before(event);  // what is free by now may be garbage
   }
+  release == Release::emptied ? empty_cache() : release_emptied_pools();
   use_pool(event.pool);
   for (const TraceEvent& entry : run_) {
     if (entry.action == Action::segment_alloc) feed_address(entry, event.size);
@@ -320,8 +324,8 @@ void Replayer::release_emptied_pools() {
 void Replayer::end_run() {
   if (run_.empty()) return;
   // A history that was cut between a free and its completion begins with the latter.
-  const bool is_cut = run_start_ == 0 && run_.size() == 1 &&
-                      run_.front().action == Action::free_completed;
+  const bool is_cut =
+      run_start_ == 0 && run_.size() == 1 && run_.front().action == Action::free_completed;
   if (!is_cut) empty_cache();
   if (options_.compare) {
     complete_run();

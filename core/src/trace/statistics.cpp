@@ -50,7 +50,8 @@ void Statistics::reset_accumulated() {
   num_device_alloc = num_device_free = num_oom_rejections = 0;
 }
 
-std::vector<std::pair<std::string, std::int64_t>> Statistics::flatten() const {
+std::vector<std::pair<std::string, std::int64_t>> Statistics::flatten(
+    bool with_oom_rejections) const {
   std::vector<std::pair<std::string, std::int64_t>> result;
   for_each_stat(*this, [&](const std::string& name, const Stat& stat) {
     result.emplace_back(name + ".current", stat.current);
@@ -63,7 +64,7 @@ std::vector<std::pair<std::string, std::int64_t>> Statistics::flatten() const {
   result.emplace_back("num_sync_all_streams", num_sync_all_streams);
   result.emplace_back("num_device_alloc", num_device_alloc);
   result.emplace_back("num_device_free", num_device_free);
-  result.emplace_back("num_oom_rejections", num_oom_rejections);
+  if (with_oom_rejections) result.emplace_back("num_oom_rejections", num_oom_rejections);
   result.emplace_back("max_split_size", max_split_size);
   return result;
 }

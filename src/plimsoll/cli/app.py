@@ -48,8 +48,15 @@ def main() -> None:
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
+    except MemoryError:
+        print("plimsoll: there is not enough memory for this file", file=sys.stderr)
+        sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        print(f"plimsoll: {error.strerror or error}", file=sys.stderr)
+        sys.stdout = None  # what it still holds cannot be written
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -139,7 +139,7 @@ def _show(results: list[ReplayResult]) -> None:
 
 
 def _rank(result: ReplayResult) -> tuple[bool, int]:
-    """Least reserved first; last those that ended early, the one that got furthest before others."""
+    """Least reserved first; last those that ended early, the one that got furthest first."""
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 

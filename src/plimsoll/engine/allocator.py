@@ -6,13 +6,13 @@ import itertools
 import pickle
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll import _core
 from plimsoll.engine.snapshot import snapshot_dict
 from plimsoll.engine.summary import summary_text
 from plimsoll.errors import InputError, OutOfMemoryError
+from plimsoll.files import NewFile
 from plimsoll.units import parse_size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class MemoryPool:
         self._allocator = allocator
 
     def release(self) -> None:
-        """Give the pool up: its memory may go back to the driver once it is free.
+        """Give the pool up: what is free of it goes back to the driver, the rest when it can.
 
         Raises:
             InputError: If it was released already.
@@ -47,6 +47,7 @@ class MemoryPool:
         if self.released:
             raise InputError("this private pool was released already")
         self._allocator._engine.release_pool(*self.id)
+        self._allocator._engine.empty_cache(*self.id)
         self.released = True
 
 
@@ -89,15 +90,15 @@ class Allocator:
         self.gpu = gpu
         self.policy = policy
         self.conf = conf
-        self.version = version or _core.NEWEST_VERSION
         device = next((i for i, other in enumerate(gpu.machine.gpus) if other is gpu), 0)
         self.device = device
         try:
+            self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
             if policy == "native":
                 self._engine = _core.Engine.native(gpu._driver, conf, self.version, device)
             elif policy == "uncached":
-                self._engine = _core.Engine.uncached(gpu._driver, device)
+                self._engine = _core.Engine.uncached(gpu._driver, self.version, device)
             else:
                 raise InputError(f"unknown policy {policy!r}; there are native and uncached")
         except _core.ConfigError as error:
@@ -219,6 +220,8 @@ class Allocator:
         Raises:
             InputError: If the pool was released, or is in use already.
         """
+        if pool._allocator is not self:
+            raise InputError("this private pool belongs to another allocator")
         if pool.released:
             raise InputError("this private pool was released")
         try:
@@ -235,11 +238,7 @@ class Allocator:
 
     def memory_stats(self) -> dict[str, int]:
         """All counters by the keys of torch.cuda.memory_stats(), sorted."""
-        stats = self._engine.statistics()
-        major, minor = self.version.split(".")[:2]
-        if (int(major), int(minor)) < (2, 12):
-            del stats["num_oom_rejections"]
-        return dict(sorted(stats.items()))
+        return dict(sorted(self._engine.statistics().items()))
 
     def memory_allocated(self) -> int:
         """Bytes in live blocks."""
@@ -298,14 +297,11 @@ class Allocator:
         """Write `memory_snapshot()` as a pickle that PyTorch's memory viewer reads.
 
         Raises:
-            InputError: If the file exists already.
+            InputError: If the file exists already, or cannot be written.
         """
         content = pickle.dumps(self.memory_snapshot())
-        try:
-            with Path(path).open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            raise InputError(f"{path}: exists already and is not overwritten") from None
+        with NewFile(path) as file:
+            file.write(content)
 
     def check_invariants(self) -> None:
         """Check the allocator's own bookkeeping, block by block; for tests.

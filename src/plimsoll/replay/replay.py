@@ -60,8 +60,9 @@ def replay(
     if allocator not in ("native", "uncached"):
         raise InputError(f"unknown allocator {allocator!r}; there are native and uncached")
     recording = source if isinstance(source, Recording) else read_recording(source)
-    version = version or _core.NEWEST_VERSION
-    _checked("", version, "the")
+    version = _plain_version(version)
+    if allocator == "uncached" and conf:
+        raise InputError("the uncached allocator takes no configuration")
     recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
     given_conf = None if conf is None else _checked(conf, version, "the given")
     results = []
@@ -91,6 +92,13 @@ class _Request:
     version: str
     limit: int | None
     gpu_memory: int | None
+
+
+def _plain_version(version: str | None) -> str:
+    try:
+        return _core.plain_version(version or _core.NEWEST_VERSION)
+    except _core.ConfigError as error:
+        raise InputError(str(error)) from None
 
 
 def _checked(conf: str, version: str, which: str) -> str:

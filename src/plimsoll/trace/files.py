@@ -34,16 +34,16 @@ def read_recording(path: str | PathLike[str]) -> Recording:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            magic = file.read(4)
-        if magic == _PARQUET:
-            from plimsoll.trace.parquet import read_parquet
+            magic = file.peek(4)[:4]
+            if magic == _PARQUET:
+                from plimsoll.trace.parquet import read_parquet
 
-            return read_parquet(path)
-        if magic[:2] == _GZIP:
-            with gzip.open(path) as packed:
-                content = packed.read()
-        else:
-            content = path.read_bytes()
+                return read_parquet(path)
+            if magic[:2] == _GZIP:
+                with gzip.open(file) as packed:
+                    content = packed.read()
+            else:
+                content = file.read()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:

@@ -8,8 +8,7 @@ key `plimsoll`.
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +17,14 @@ import pyarrow.parquet as pq
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.files import NewFile
 from plimsoll.trace.events import ACTIONS, COLUMNS, EventBatch
 from plimsoll.trace.recording import DeviceTrace, Recording
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
+    from pathlib import Path
     from types import TracebackType
 
 _FORMAT = 1
@@ -53,24 +55,35 @@ def write_parquet(recording: Recording, path: str | os.PathLike[str]) -> None:
 class TraceWriter:
     """Writes a columnar trace batch by batch, one device after the other.
 
-    The file appears under its name only when the writer is closed without an error.
+    The file appears under its name only when the `with` block ends without an error.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, settings: dict[str, Any] | None = None
     ) -> None:
-        self._path = Path(path)
-        if self._path.exists():
-            raise InputError(f"{self._path}: exists already and is not overwritten")
-        self._unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except OSError as error:
-            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from None
-        self._file = os.fdopen(descriptor, "wb")
-        self._writer = pq.ParquetWriter(self._file, _SCHEMA, compression="zstd")
+        self._target = NewFile(path)
         self._settings = settings or {}
         self._devices: dict[int, dict[str, Any]] = {}
+
+    def __enter__(self) -> TraceWriter:
+        self._stack = ExitStack()
+        file = self._stack.enter_context(self._target)
+        self._writer = self._stack.enter_context(
+            pq.ParquetWriter(file, _SCHEMA, compression="zstd")
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            if error is not None:
+                raise error
+            metadata = {"format": _FORMAT, "settings": self._settings, "devices": self._devices}
+            self._writer.add_key_value_metadata({_KEY.decode(): json.dumps(metadata)})
 
     def write(self, device: int, batch: EventBatch) -> None:
         """Append events of `device`."""
@@ -94,30 +107,6 @@ class TraceWriter:
         entry["segments"] = [_segment_to_json(segment) for segment in segments]
         entry["start"] = [_segment_to_json(segment) for segment in start]
 
-    def close(self) -> None:
-        """Finish the file and give it its name."""
-        metadata = {"format": _FORMAT, "settings": self._settings, "devices": self._devices}
-        self._writer.add_key_value_metadata({_KEY.decode(): json.dumps(metadata)})
-        self._writer.close()
-        self._file.close()
-        self._unfinished.rename(self._path)
-
-    def __enter__(self) -> TraceWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        self._writer.close()
-        self._file.close()
-        self._unfinished.unlink(missing_ok=True)
-
 
 def read_parquet(path: Path) -> Recording:
     """Open a columnar trace; events are read only when they are gone through.
@@ -129,18 +118,19 @@ def read_parquet(path: Path) -> Recording:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             metadata = json.loads((file.metadata.metadata or {})[_KEY])
-        if metadata["format"] != _FORMAT or schema.names != _SCHEMA.names:
-            raise InputError(f"{path}: a columnar trace of another version of plimsoll")
+        is_known = metadata["format"] == _FORMAT and schema.equals(_SCHEMA)
+        several = len(metadata["devices"]) > 1
         devices: list[DeviceTrace] = [
-            ParquetTrace(path, int(device), entry, several=len(metadata["devices"]) > 1)
+            ParquetTrace(path, int(device), entry, several=several)
             for device, entry in metadata["devices"].items()
-            if entry["events"] > 0
+            if entry["events"] > 0 and int(device) >= 0
         ]
         settings = dict(metadata["settings"])
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except (pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError,
+            ValueError, RecursionError):  # fmt: skip
         raise InputError(f"{path}: not a columnar trace of plimsoll") from None
+    if not is_known:
+        raise InputError(f"{path}: a columnar trace of another version of plimsoll")
     if not devices:
         raise InputError(f"{path}: the history is empty")
     return Recording(name=str(path), devices=devices, settings=settings)
@@ -165,6 +155,8 @@ class ParquetTrace(DeviceTrace):
                 for rows in file.iter_batches(
                     batch_size=_BATCH, columns=columns, use_threads=False
                 ):
+                    if any(column.null_count for column in rows.columns):
+                        raise InputError(f"{self._path}: a value is missing")
                     batch = EventBatch.of(
                         {name: rows.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
                     )

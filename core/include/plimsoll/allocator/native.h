@@ -86,8 +86,9 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] bool collects_garbage() const {
     return limit_.has_value() && config_.garbage_collection_threshold > 0;
   }
-  [[nodiscard]] bool exceeds_limit(const Request& request) const {
-    return limit_.has_value() && reserved_ + request.segment > *limit_;
+  // Whether the limit refuses, once `collected` bytes have gone back to the driver.
+  [[nodiscard]] bool exceeds_limit(const Request& request, Bytes collected = 0) const {
+    return limit_.has_value() && reserved_ - collected + request.segment > *limit_;
   }
   [[nodiscard]] bool rejects_above_limit() const {
     return version_.has_oom_rejection() && config_.throw_on_cudamalloc_oom;
@@ -117,7 +118,7 @@ class NativeAllocator final : public Allocator {
   void synchronize_events(const PrivatePool* pool);
 
   [[nodiscard]] Bytes garbage_threshold() const;
-  void collect_garbage();
+  [[nodiscard]] std::vector<Block*> garbage() const;
   bool release_oversize_blocks(const Request& request);
   void release_cached_blocks(PoolId pool);
   void release_free_segments(Pool& pool);

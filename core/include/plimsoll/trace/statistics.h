@@ -76,9 +76,10 @@ struct Statistics {
   void reset_peak();
   void reset_accumulated();
 
-  // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them. The keys are
-  // those that every supported version of PyTorch has.
-  [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten() const;
+  // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them;
+  // num_oom_rejections is there from PyTorch 2.12 on.
+  [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
+      bool with_oom_rejections) const;
 };
 
 }  // namespace plimsoll

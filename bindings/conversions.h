@@ -1,4 +1,4 @@
-// NumPy arrays over the engine's columns, without a copy, in both directions.
+// What several parts of the module convert: columns without a copy, statistics to a dict.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,6 +6,9 @@
 
 #include <span>
 #include <vector>
+
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/trace/statistics.h"
 
 namespace plimsoll::python {
 
@@ -23,6 +26,14 @@ template <typename T>
 nanobind::object view(const std::vector<T>& values, nanobind::handle owner) {
   return nanobind::cast(nanobind::ndarray<nanobind::numpy, const T, nanobind::ndim<1>>(
       values.data(), {values.size()}, owner));
+}
+
+inline nanobind::dict statistics_dict(const Statistics& statistics, TorchVersion version) {
+  nanobind::dict result;
+  for (const auto& [name, value] : statistics.flatten(version.has_oom_rejection())) {
+    result[name.c_str()] = value;
+  }
+  return result;
 }
 
 }  // namespace plimsoll::python
