@@ -34,6 +34,10 @@ int main(int argc, char** argv) {
     }
     ++(running_test_failed ? failed : passed);
   }
+  if (passed + failed == 0) {
+    std::cerr << "no test's name contains '" << filter << "'\n";
+    return 1;
+  }
   std::cout << passed << " passed, " << failed << " failed\n";
   return failed == 0 ? 0 : 1;
 }

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "check.h"
+#include "support.h"
 
 using namespace std::string_view_literals;
+using plimsoll::message_of;
 using plimsoll::PickleDocument;
 using plimsoll::PickleError;
 using plimsoll::PickleValue;
@@ -146,16 +148,6 @@ std::string read(std::string_view pickle) {
   } catch (const PickleError& error) {
     return error.what();
   }
-}
-
-template <typename Read>
-std::string message_of(Read read_value) {
-  try {
-    static_cast<void>(read_value());
-  } catch (const PickleError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 std::string repeat(std::string_view part, std::size_t count) {
@@ -366,16 +358,19 @@ TEST(pickle_finds_the_last_of_equal_keys) {
 TEST(pickle_values_name_what_was_expected) {
   const PickleDocument document = PickleDocument::parse("(K\1U\1sN]\x88t.");
   const auto root = document.items(document.root());
-  CHECK_EQUAL(message_of([&] { return root[1].as_int(); }), "expected an integer, found a string");
-  CHECK_EQUAL(message_of([&] { return root[2].as_unsigned(); }), "expected an integer, found None");
-  CHECK_EQUAL(message_of([&] { return root[0].as_bool(); }),
+  CHECK_EQUAL(message_of<PickleError>([&] { return root[1].as_int(); }),
+              "expected an integer, found a string");
+  CHECK_EQUAL(message_of<PickleError>([&] { return root[2].as_unsigned(); }),
+              "expected an integer, found None");
+  CHECK_EQUAL(message_of<PickleError>([&] { return root[0].as_bool(); }),
               "expected a boolean, found an integer");
-  CHECK_EQUAL(message_of([&] { return root[4].as_real(); }), "expected a float, found a boolean");
-  CHECK_EQUAL(message_of([&] { return document.text(root[3]); }),
+  CHECK_EQUAL(message_of<PickleError>([&] { return root[4].as_real(); }),
+              "expected a float, found a boolean");
+  CHECK_EQUAL(message_of<PickleError>([&] { return document.text(root[3]); }),
               "expected a string, found a list");
-  CHECK_EQUAL(message_of([&] { return document.items(root[0]); }),
+  CHECK_EQUAL(message_of<PickleError>([&] { return document.items(root[0]); }),
               "expected a container, found an integer");
-  CHECK_EQUAL(message_of([&] { return document.find(root[3], "a"); }),
+  CHECK_EQUAL(message_of<PickleError>([&] { return document.find(root[3], "a"); }),
               "expected a dict, found a list");
 }
 
@@ -384,8 +379,9 @@ TEST(pickle_integers_convert_only_when_they_fit) {
   const auto root = document.items(document.root());
   CHECK_EQUAL(root[0].as_unsigned(), 5U);
   CHECK_EQUAL(root[2].as_unsigned(), std::uint64_t{1} << 63);
-  CHECK_EQUAL(message_of([&] { return root[1].as_unsigned(); }), "the integer -5 is negative");
-  CHECK_EQUAL(message_of([&] { return root[2].as_int(); }),
+  CHECK_EQUAL(message_of<PickleError>([&] { return root[1].as_unsigned(); }),
+              "the integer -5 is negative");
+  CHECK_EQUAL(message_of<PickleError>([&] { return root[2].as_int(); }),
               "the integer 9223372036854775808 is too large");
 }
 

@@ -264,7 +264,8 @@ void Replayer::prepare_request(const TraceEvent& event) {
   // A refused request waits for all streams by itself, but too late for a block that it could use;
   // inside a capture, none does.
   const bool refused = release == Release::refused || event.action == Action::oom;
-  if (options_.compare && !(refused && event.pool.is_default())) {
+  const bool waits = refused && event.pool.is_default() && !releases_only_oversize();
+  if (options_.compare && !waits) {
     use_pool({});
     complete_run();
     use_pool(event.pool);
@@ -276,6 +277,18 @@ void Replayer::prepare_request(const TraceEvent& event) {
     if (entry.action == Action::segment_alloc) feed_address(entry, event.size);
     if (entry.action == Action::segment_map) driver_.feed_reservation(entry.address);
   }
+}
+
+// To return blocks of max_split_size or more, the allocator waits for nothing.
+bool Replayer::releases_only_oversize() const {
+  if (native_ == nullptr) return false;
+  bool releases = false;
+  for (const TraceEvent& entry : run_) {
+    if (!is_release(entry.action)) continue;
+    releases = true;
+    if (entry.size < native_->config().max_split_size) return false;
+  }
+  return releases;
 }
 
 void Replayer::feed_address(const TraceEvent& segment, Bytes request) {

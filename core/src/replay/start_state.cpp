@@ -83,6 +83,10 @@ class Past {
       const Address end = address + segment.total_size;
       auto block = blocks.lower_bound(address);
       Address cursor = address;
+      if (segment.expandable && block != blocks.end() && block->first < end) {
+        segment.small =
+            config_.round_request(block->second.requested) <= AllocatorConfig::kSmallRequest;
+      }
       while (block != blocks.end() && block->first < end) {
         if (block->first > cursor) {
           segment.blocks.push_back({cursor, block->first - cursor, 0, BlockState::inactive, 0});
@@ -114,7 +118,7 @@ class Past {
                       event.size,
                       event.stream,
                       event.pool,
-                      event.size < config_.large_segment_size,
+                      event.size % config_.large_segment_size != 0,
                       true,
                       0,
                       {}};
@@ -205,7 +209,7 @@ void settle_ends(const EventSpan& events, std::vector<SegmentInfo>& segments) {
   }
   for (std::size_t i = 0; i < events.count() && !by_gap.empty(); ++i) {
     const TraceEvent event = events[i];
-    if (event.action == Action::free_requested) {
+    if (event.action == Action::free_requested || event.action == Action::free_completed) {
       if (const auto gap = gap_of.find(event.address); gap != gap_of.end()) {
         by_gap.erase(gap->second);
         gap_of.erase(gap);

@@ -170,7 +170,10 @@ class EventReader {
           time_us = static_cast<std::int64_t>(unsigned_of(value, "time_us", place));
           break;
         case Field::frames: stack = stacks_.number(value); break;
-        case Field::pool: pool = pool_of(value, place); break;
+        case Field::pool:
+          pool = pool_of(value, place);
+          names_pools_ = true;
+          break;
         case Field::other: break;
       }
     }
@@ -188,6 +191,9 @@ class EventReader {
     columns.pool_first.push_back(pool.first);
     columns.pool_second.push_back(pool.second);
   }
+
+  // Whether any event said to which pool it belongs.
+  [[nodiscard]] bool names_pools() const { return names_pools_; }
 
   PoolId pool_of(PickleValue value, const Place& place) const {
     if (value.kind() != Kind::tuple && value.kind() != Kind::list) return {};
@@ -226,6 +232,7 @@ class EventReader {
   StackTable& stacks_;
   std::vector<std::pair<const char*, Field>> keys_;
   std::vector<std::pair<const char*, Action>> actions_;
+  bool names_pools_ = false;
 };
 
 // Values can be shared in a pickle, so that a small one stands for a huge one. What PyTorch writes
@@ -396,7 +403,7 @@ Recording Recording::read(const PickleDocument& document) {
   for (DeviceRecording& device : recording.devices) {
     std::sort(device.segments.begin(), device.segments.end(),
               [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
-    name_pools(device);
+    if (!events.names_pools()) name_pools(device);
   }
   return recording;
 }

@@ -92,6 +92,7 @@ class Replayer {
 
   void use_pool(PoolId pool);
   void prepare_request(const TraceEvent& event);
+  [[nodiscard]] bool releases_only_oversize() const;
   void feed_address(const TraceEvent& segment, Bytes request);
   void empty_cache();
   void release_emptied_pools();
