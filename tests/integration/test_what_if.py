@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll import ReplayResult, replay
+from plimsoll import InputError, ReplayResult, replay
 from tests.recordings import LARGE, SMALL, Recorded, recordings_in
 
 # These runs differ in how far the GPU was behind the host, which one recording cannot tell of
@@ -67,6 +67,20 @@ def test_a_random_program_under_every_setting(other: Recorded) -> None:
     assert result.peak_reserved_bytes == pytest.approx(
         other.stats["reserved_bytes.all.peak"], rel=0.005
     )
+
+
+def test_a_cut_history_replays_under_other_rules_too() -> None:
+    ring = SMALL / "ring.default.pickle.gz"
+    (recorded,) = replay(ring)
+    (uncached,) = replay(ring, allocator="uncached")
+    assert uncached.reconstructed_start
+    assert uncached.peak_allocated_bytes == pytest.approx(recorded.peak_allocated_bytes, rel=0.02)
+    (expandable,) = replay(ring, conf="expandable_segments:True")
+    assert expandable.events == recorded.events
+    (limited,) = replay(ring, limit="1GiB")
+    assert not limited.fits
+    with pytest.raises(InputError, match=r"no memory for what was alive|cannot be restored"):
+        replay(ring, gpu_memory="1GiB")
 
 
 def test_a_replay_stops_where_the_program_would_have_died() -> None:

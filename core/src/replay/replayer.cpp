@@ -35,13 +35,22 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
 }
 
 void Replayer::restore(const std::vector<SegmentInfo>& segments) {
+  const std::optional<Bytes> limit = allocator_.limit();
+  allocator_.set_limit(std::nullopt);  // what was there, was there
   try {
-    for (Block* const block : native_->restore(driver_, segments)) {
-      live_.insert(block->address, block);
+    if (native_ != nullptr) {
+      for (Block* const block : native_->restore(driver_, segments)) {
+        live_.insert(block->address, block);
+      }
+    } else {
+      request_again(segments);
     }
   } catch (const std::invalid_argument& error) {
     throw ReplayError(std::string("the state at the start is impossible: ") + error.what());
+  } catch (const OutOfMemory&) {
+    throw ReplayError("the device has no memory for what was alive at the start");
   }
+  allocator_.set_limit(limit);
   for (const SegmentInfo& segment : segments) {
     for (const BlockInfo& block : segment.blocks) {
       if (block.state == BlockState::active_pending_free) {
@@ -52,6 +61,17 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   }
   note_peak();
   allocator_.history().clear();
+}
+
+// Other allocators than the recorded one lay out what was alive in their own way.
+void Replayer::request_again(const std::vector<SegmentInfo>& segments) {
+  for (const SegmentInfo& segment : segments) {
+    for (const BlockInfo& block : segment.blocks) {
+      if (block.state == BlockState::inactive) continue;
+      const Bytes size = block.requested > 0 ? block.requested : block.size;
+      live_.insert(block.address, allocator_.malloc(size, segment.stream));
+    }
+  }
 }
 
 void Replayer::feed(const EventSpan& events) {

@@ -59,7 +59,7 @@ class Replayer {
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 
-  // Begins from this state instead of from nothing. Only with a native allocator.
+  // Begins from this state instead of from nothing.
   void restore(const std::vector<SegmentInfo>& segments);
 
   // Throws ReplayError if an event cannot follow those before it.
@@ -81,6 +81,7 @@ class Replayer {
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_; }
 
  private:
+  void request_again(const std::vector<SegmentInfo>& segments);
   void step(const TraceEvent& event);
   void request(const TraceEvent& event);
   void free_now(const TraceEvent& event);
