@@ -26,7 +26,7 @@ lint: $(VENV)/.tested
 	ruff check
 	ruff format --check
 	mypy
-	clang-format --dry-run --Werror $(shell find core bindings -name '*.h' -o -name '*.cpp')
+	clang-format --dry-run --Werror $(shell find core bindings src/plimsoll -name '*.h' -o -name '*.cpp')
 
 # The core's tests, under the address and undefined-behaviour sanitizers.
 core-test: $(VENV)/.tested

@@ -11,12 +11,9 @@
 #include <utility>
 
 #include "conversions.h"
+#include "engine.h"
 #include "module.h"
-#include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/allocator/native.h"
-#include "plimsoll/allocator/uncached.h"
-#include "plimsoll/driver/simulated.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -24,42 +21,13 @@ using namespace nb::literals;
 namespace plimsoll::python {
 namespace {
 
-// An allocator of either kind, used by address.
-class Engine {
- public:
-  Engine(std::unique_ptr<Allocator> made, NativeAllocator* as_native, TorchVersion of)
-      : allocator(std::move(made)), native(as_native), by_address(*allocator), version(of) {}
-
-  static std::unique_ptr<Engine> make_native(SimulatedDriver& driver, const std::string& conf,
-                                             const std::string& version, int device) {
-    const TorchVersion parsed = TorchVersion::parse(version);
-    auto made = std::make_unique<NativeAllocator>(driver, AllocatorConfig::parse(conf, parsed),
-                                                  parsed, device);
-    NativeAllocator* const as_native = made.get();
-    return std::make_unique<Engine>(std::move(made), as_native, parsed);
-  }
-  static std::unique_ptr<Engine> make_uncached(SimulatedDriver& driver, const std::string& version,
-                                               int device) {
-    return std::make_unique<Engine>(std::make_unique<UncachedAllocator>(driver, device), nullptr,
-                                    TorchVersion::parse(version));
-  }
-
-  NativeAllocator& rules() {
-    if (native == nullptr) throw nb::value_error("this allocator has no private pools");
-    return *native;
-  }
-
-  std::unique_ptr<Allocator> allocator;
-  NativeAllocator* native;
-  ByAddress by_address;
-  TorchVersion version;
-};
-
 nb::tuple event_tuple(const TraceEvent& event) {
   return nb::make_tuple(std::string(to_string(event.action)), event.address, event.size,
                         event.stream, event.pool.first, event.pool.second, event.time_us,
                         event.context);
 }
+
+using Locked = nb::call_guard<EngineLock>;
 
 }  // namespace
 
@@ -111,60 +79,63 @@ void bind_allocator(nb::module_& module) {
           [](Engine& engine, Bytes size, StreamId stream) {
             return engine.by_address.malloc(size, stream);
           },
-          "size"_a, "stream"_a)
+          "size"_a, "stream"_a, Locked())
       .def(
           "free", [](Engine& engine, Address address) { engine.by_address.free(address); },
-          "address"_a)
+          "address"_a, Locked())
       .def(
           "record_stream",
           [](Engine& engine, Address address, StreamId stream) {
             engine.allocator->record_stream(engine.by_address.block(address), stream);
           },
-          "address"_a, "stream"_a)
+          "address"_a, "stream"_a, Locked())
       .def(
           "block_size",
           [](const Engine& engine, Address address) {
             return engine.by_address.block(address)->size;
           },
-          "address"_a)
+          "address"_a, Locked())
       .def(
           "empty_cache",
           [](Engine& engine, std::uint64_t first, std::uint64_t second) {
             engine.allocator->empty_cache({first, second});
           },
-          "first"_a = 0, "second"_a = 0)
-      .def("poll", [](Engine& engine) { engine.allocator->poll(); })
+          "first"_a = 0, "second"_a = 0, Locked())
+      .def_prop_ro("handle",
+                   [](const Engine& engine) { return reinterpret_cast<std::uintptr_t>(&engine); })
+      .def(
+          "poll", [](Engine& engine) { engine.allocator->poll(); }, Locked())
       .def(
           "begin_allocate_to_pool",
           [](Engine& engine, std::uint64_t first, std::uint64_t second,
              std::optional<StreamId> stream) {
             engine.allocator->begin_allocate_to_pool({first, second}, stream);
           },
-          "first"_a, "second"_a, "stream"_a.none())
+          "first"_a, "second"_a, "stream"_a.none(), Locked())
       .def(
           "end_allocate_to_pool",
           [](Engine& engine, std::uint64_t first, std::uint64_t second) {
             engine.allocator->end_allocate_to_pool({first, second});
           },
-          "first"_a, "second"_a)
+          "first"_a, "second"_a, Locked())
       .def(
           "release_pool",
           [](Engine& engine, std::uint64_t first, std::uint64_t second) {
             engine.allocator->release_pool({first, second});
           },
-          "first"_a, "second"_a)
+          "first"_a, "second"_a, Locked())
       .def(
           "set_use_on_oom",
           [](Engine& engine, std::uint64_t first, std::uint64_t second, bool use) {
             engine.rules().set_use_on_oom({first, second}, use);
           },
-          "first"_a, "second"_a, "use"_a)
+          "first"_a, "second"_a, "use"_a, Locked())
       .def(
           "set_no_split",
           [](Engine& engine, std::uint64_t first, std::uint64_t second) {
             engine.rules().set_no_split({first, second});
           },
-          "first"_a, "second"_a)
+          "first"_a, "second"_a, Locked())
       .def_prop_rw(
           "limit", [](const Engine& engine) { return engine.allocator->limit(); },
           [](Engine& engine, std::optional<Bytes> limit) { engine.allocator->set_limit(limit); },
@@ -174,19 +145,24 @@ void bind_allocator(nb::module_& module) {
           [](const Engine& engine) {
             return statistics_dict(engine.allocator->statistics(), engine.version);
           },
-          nb::sig("def statistics(self) -> dict[str, int]"))
-      .def("reset_peak_statistics",
-           [](Engine& engine) { engine.allocator->reset_peak_statistics(); })
-      .def("reset_accumulated_statistics",
-           [](Engine& engine) { engine.allocator->reset_accumulated_statistics(); })
-      .def("segments", [](const Engine& engine) { return engine.allocator->segments(); })
-      .def("check_invariants", [](const Engine& engine) { engine.allocator->check_invariants(); })
+          Locked(), nb::sig("def statistics(self) -> dict[str, int]"))
+      .def(
+          "reset_peak_statistics",
+          [](Engine& engine) { engine.allocator->reset_peak_statistics(); }, Locked())
+      .def(
+          "reset_accumulated_statistics",
+          [](Engine& engine) { engine.allocator->reset_accumulated_statistics(); }, Locked())
+      .def(
+          "segments", [](const Engine& engine) { return engine.allocator->segments(); }, Locked())
+      .def(
+          "check_invariants", [](const Engine& engine) { engine.allocator->check_invariants(); },
+          Locked())
       .def(
           "record_history",
           [](Engine& engine, std::size_t max_entries) {
             engine.allocator->history().record_up_to(max_entries);
           },
-          "max_entries"_a)
+          "max_entries"_a, Locked())
       .def(
           "history",
           [](const Engine& engine) {
@@ -197,15 +173,46 @@ void bind_allocator(nb::module_& module) {
             }
             return events;
           },
+          Locked(),
           nb::sig("def history(self) -> "
                   "list[tuple[str, int, int, int, int, int, int, int]]"))
+      .def(
+          "history_columns",
+          [](const Engine& engine) {
+            const EngineLock lock;
+            const History& history = engine.allocator->history();
+            const auto column = [&]<typename T>(T TraceEvent::* member) {
+              auto* const values = new std::vector<T>(history.size());
+              for (std::size_t i = 0; i < values->size(); ++i) (*values)[i] = history[i].*member;
+              const nb::capsule owner(
+                  values, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+              return view(*values, owner);
+            };
+            auto* const actions = new std::vector<std::uint8_t>(history.size());
+            for (std::size_t i = 0; i < actions->size(); ++i) {
+              (*actions)[i] = static_cast<std::uint8_t>(history[i].action);
+            }
+            const nb::capsule owner(actions, [](void* p) noexcept {
+              delete static_cast<std::vector<std::uint8_t>*>(p);
+            });
+            return nb::make_tuple(view(*actions, owner), column(&TraceEvent::address),
+                                  column(&TraceEvent::size), column(&TraceEvent::stream),
+                                  column(&TraceEvent::time_us), column(&TraceEvent::context));
+          },
+          nb::sig("def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], "
+                  "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
+                  "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], "
+                  "numpy.typing.NDArray[numpy.uint32]]"),
+          "Action codes, addresses, sizes, streams, times and contexts of the history.")
+      .def_prop_ro("history_size",
+                   [](const Engine& engine) { return engine.allocator->history().size(); })
       .def_prop_ro("history_dropped",
                    [](const Engine& engine) { return engine.allocator->history().dropped(); })
       .def(
           "set_context",
           [](Engine& engine, std::uint32_t context) { engine.allocator->set_context(context); },
-          "context"_a)
-      .def("note_snapshot", [](Engine& engine) { engine.allocator->note_snapshot(); });
+          "context"_a, Locked())
+      .def("note_snapshot", [](Engine& engine) { engine.allocator->note_snapshot(); }, Locked());
 }
 
 }  // namespace plimsoll::python

@@ -54,6 +54,13 @@ void bind_driver(nb::module_& module) {
       .def("copy", &SimulatedDriver::copy, "stream"_a, "size"_a)
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(
+          "take",
+          [](SimulatedDriver& driver, Bytes size) {
+            Address address = 0;
+            return driver.allocate(size, address) == Status::success;
+          },
+          "size"_a)
+      .def(
           "allocate_host",
           [](SimulatedDriver& driver, Bytes size) -> std::optional<Address> {
             Address address = 0;

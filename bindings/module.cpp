@@ -8,4 +8,6 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_trace(module);
   plimsoll::python::bind_allocator(module);
   plimsoll::python::bind_replay(module);
+  plimsoll::python::bind_stacks(module);
+  plimsoll::python::bind_c_api(module);
 }

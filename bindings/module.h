@@ -9,5 +9,7 @@ void bind_driver(nanobind::module_& module);
 void bind_trace(nanobind::module_& module);
 void bind_allocator(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);
+void bind_stacks(nanobind::module_& module);
+void bind_c_api(nanobind::module_& module);
 
 }  // namespace plimsoll::python

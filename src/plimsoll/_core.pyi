@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import enum
 
 import numpy
+import numpy.typing
 
 
 class DriverModel(enum.Enum):
@@ -75,6 +76,8 @@ class SimulatedDriver:
     def copy(self, stream: int, size: int) -> None: ...
 
     def synchronize_device(self) -> None: ...
+
+    def take(self, size: int) -> bool: ...
 
     def allocate_host(self, size: int) -> int | None: ...
 
@@ -253,6 +256,9 @@ class Engine:
 
     def empty_cache(self, first: int = 0, second: int = 0) -> None: ...
 
+    @property
+    def handle(self) -> int: ...
+
     def poll(self) -> None: ...
 
     def begin_allocate_to_pool(self, first: int, second: int, stream: int | None) -> None: ...
@@ -284,6 +290,14 @@ class Engine:
     def record_history(self, max_entries: int) -> None: ...
 
     def history(self) -> list[tuple[str, int, int, int, int, int, int, int]]: ...
+
+    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32]]:
+        """
+        Action codes, addresses, sizes, streams, times and contexts of the history.
+        """
+
+    @property
+    def history_size(self) -> int: ...
 
     @property
     def history_dropped(self) -> int: ...
@@ -358,3 +372,12 @@ class LimitEvidence:
 def starts_from_nothing(columns: Columns, segments: Sequence[SegmentInfo]) -> bool: ...
 
 def reconstruct_start(columns: Columns, segments: Sequence[SegmentInfo], conf: str, version: str) -> list[SegmentInfo]: ...
+
+def capture_stack() -> int:
+    """The number of this call stack, the caller's frame first."""
+
+def stack_frames(number: int) -> list[tuple[str, int, str]]:
+    """The frames of a stack, innermost first: file, line, function."""
+
+def c_api() -> int:
+    """The address of the table of C functions in plimsoll/c_api.h."""

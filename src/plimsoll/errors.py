@@ -15,6 +15,18 @@ class InputError(ValueError):
         super().__init__(" ".join(message.splitlines()))
 
 
+class ScriptError(RuntimeError):
+    """A script that was run ended with an error of its own, which it printed.
+
+    Attributes:
+        status: Its exit status.
+    """
+
+    def __init__(self, script: str, status: int) -> None:
+        super().__init__(f"{script} ended with status {status}")
+        self.status = status
+
+
 DriverError = _core.DriverError
 """A driver call failed that the allocator cannot do without; the message names it.
 

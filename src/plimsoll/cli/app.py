@@ -10,8 +10,11 @@ from typing import Annotated
 
 import typer
 
+from plimsoll.cli.fit import fit
+from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
-from plimsoll.errors import InputError
+from plimsoll.cli.run import run
+from plimsoll.errors import InputError, ScriptError
 
 app = typer.Typer(
     name="plimsoll",
@@ -21,7 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(replay)
+for verb in (predict, fit, run, replay):
+    app.command()(verb)
 
 
 def _show_version(asked: bool) -> None:
@@ -48,6 +52,9 @@ def main() -> None:
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
+    except ScriptError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(1)
     except MemoryError:
         print("plimsoll: there is not enough memory for this file", file=sys.stderr)
         sys.exit(2)

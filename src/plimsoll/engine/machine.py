@@ -128,6 +128,25 @@ class SimulatedGpu:
         """Time spent in driver calls so far, by the cost model."""
         return self._driver.driver_seconds
 
+    def take(self, size: int | str) -> None:
+        """Let somebody else hold dedicated memory: a context, another process.
+
+        Raises:
+            OutOfMemoryError: If the device has not that much.
+        """
+        size_bytes = parse_size(size)
+        if not self._driver.take(size_bytes):
+            free = format_size(self.free_bytes)
+            raise OutOfMemoryError(
+                f"the device has {free} free, not {format_size(size_bytes)}",
+                requested_bytes=size_bytes,
+                free_bytes=self.free_bytes,
+                total_bytes=self.total_bytes,
+                limit_bytes=None,
+                allocated_bytes=0,
+                reserved_bytes=0,
+            )
+
     def launch(self, stream: int, seconds: float) -> None:
         """Queue GPU work of a stated length on a stream; the host goes on at once."""
         self._driver.launch(stream, seconds * 1e9)

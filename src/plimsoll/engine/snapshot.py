@@ -5,12 +5,16 @@ The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from plimsoll import _core
 
-_Stacks = list[list[tuple[str, int, str]]]
+
+class Stacks(Protocol):
+    """Call stacks by the number that the engine keeps, innermost frame first."""
+
+    def __getitem__(self, context: int, /) -> list[tuple[str, int, str]]: ...
 
 
 def snapshot_dict(
@@ -18,7 +22,7 @@ def snapshot_dict(
     device: int,
     conf: str,
     config: _core.AllocatorConfig,
-    stacks: _Stacks,
+    stacks: Stacks,
 ) -> dict[str, Any]:
     """The segments, the history and the settings of one allocator."""
     return {
@@ -29,14 +33,14 @@ def snapshot_dict(
     }
 
 
-def _frames(context: int, stacks: _Stacks) -> list[dict[str, Any]]:
+def _frames(context: int, stacks: Stacks) -> list[dict[str, Any]]:
     return [
         {"filename": filename, "line": line, "name": name}
         for filename, line, name in stacks[context]
     ]
 
 
-def _segment(segment: _core.SegmentInfo, device: int, stacks: _Stacks) -> dict[str, Any]:
+def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[str, Any]:
     allocated = [block for block in segment.blocks if block.state == "active_allocated"]
     active = [block for block in segment.blocks if block.state != "inactive"]
     return {
@@ -64,7 +68,7 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: _Stacks) -> dict[s
     }
 
 
-def _trace(engine: _core.Engine, stacks: _Stacks) -> list[dict[str, Any]]:
+def _trace(engine: _core.Engine, stacks: Stacks) -> list[dict[str, Any]]:
     entries = []
     for action, address, size, stream, first, second, time_us, context in engine.history():
         entry: dict[str, Any] = {"action": action}

@@ -1,0 +1,90 @@
+"""The process in which a script runs on simulated GPUs; the command starts it.
+
+`python -m plimsoll.predict.child REQUEST.json`: see `Request`. The script's own output is
+untouched, and so is its exit status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.files import NewFile
+from plimsoll.gpus import gpu_profile
+from plimsoll.predict.observer import Observer
+from plimsoll.predict.report import make_report
+from plimsoll.predict.request import BAD_INPUT, Request
+from plimsoll.torch.simulation import Simulation, start
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+def main() -> None:
+    """Run the script of the request."""
+    path = Path(sys.argv[1])
+    request = Request(**json.loads(path.read_text()))
+    path.unlink()
+    began = time.perf_counter()
+    try:
+        simulation = Simulation(
+            [gpu_profile(name) for name in request.gpus],
+            driver=request.driver,  # type: ignore[arg-type]
+            conf=request.conf,
+            policy=request.allocator,  # type: ignore[arg-type]
+            host_memory=request.host_memory_bytes,
+            unlimited=request.unlimited,
+        )
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    observer = Observer(simulation) if request.report is not None else None
+    start(simulation, observer.install if observer else None)
+    sys.argv = [request.script, *request.arguments]
+    sys.path[0] = str(Path(request.script).resolve().parent)
+    ended_by = _run(request.script)
+    sys.stdout.flush()
+    if observer is not None and request.report is not None:
+        report = make_report(simulation, observer, request, ended_by, time.perf_counter() - began)
+        with NewFile(request.report) as file:
+            file.write(json.dumps(report).encode())
+    _end(ended_by)
+
+
+def _run(script: str) -> BaseException | None:
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt
+        return error
+    return None
+
+
+def _end(error: BaseException | None) -> None:
+    """End as the script would have."""
+    if error is None:
+        return
+    if isinstance(error, SystemExit):
+        raise error
+    if isinstance(error, KeyboardInterrupt):
+        sys.exit(130)
+    _print_traceback(error)
+    sys.exit(1)
+
+
+def _print_traceback(error: BaseException) -> None:
+    own = (os.path.dirname(__file__), "<frozen runpy>")  # noqa: PTH120
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+if __name__ == "__main__":
+    main()

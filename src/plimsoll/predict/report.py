@@ -1,0 +1,188 @@
+"""What the simulated process found out, for the process that asked."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.gpus import gpu_profiles
+from plimsoll.predict.analysis import PHASES, ROLES, Run, Site, find_peak
+from plimsoll.predict.result import Assumed, CardVerdict, Prediction
+from plimsoll.replay import replay
+from plimsoll.trace.events import Action, EventBatch
+from plimsoll.trace.recording import LoadedTrace, Recording
+
+if TYPE_CHECKING:
+    from plimsoll.predict.observer import Observer
+    from plimsoll.predict.request import Request
+    from plimsoll.torch.simulation import Simulation
+
+_OWN = str(Path(__file__).parent.parent)
+
+
+def make_report(
+    simulation: Simulation,
+    observer: Observer,
+    request: Request,
+    error: BaseException | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """A `Prediction` as a dictionary, and how the script ended.
+
+    Keys: prediction; error (None, "out_of_memory" or "other"); exit_status of a script that called
+    sys.exit, or None.
+    """
+    torch = sys.modules.get("torch")
+    out_of_memory = None
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        out_of_memory = str(error)
+    observer.finish()
+    allocators = simulation.allocators
+    device = max(range(len(allocators)), key=lambda i: allocators[i].max_memory_reserved())
+    allocator, profile = allocators[device], simulation.profiles[device]
+    run = _run(simulation, observer, device)
+    peak = find_peak(run, _line)
+    allocated, reserved = allocator.max_memory_allocated(), allocator.max_memory_reserved()
+    by_category = dict(peak.by_category)
+    by_category["rounding"] += allocated - sum(by_category.values())
+    context = profile.context_bytes if simulation.has_contexts else 0
+    used = context + reserved
+    fits = out_of_memory is None
+    prediction = Prediction(
+        script=request.script,
+        gpu=profile.name,
+        driver=request.driver,
+        allocator=request.allocator,
+        conf=request.conf,
+        torch=".".join(map(str, simulation.version)),
+        total_bytes=profile.total_bytes,
+        context_bytes=context,
+        peak_allocated_bytes=allocated,
+        peak_reserved_bytes=reserved,
+        device_used_bytes=used,
+        shared_used_bytes=max(0, used - profile.total_bytes) if request.driver == "wddm" else 0,
+        fits=fits,
+        headroom_bytes=profile.total_bytes - used,
+        out_of_memory=out_of_memory,
+        by_category=by_category,
+        top_lines=peak.top_lines,
+        step_peaks_bytes=peak.step_peaks_bytes,
+        other_gpus=_other_cards(simulation, device, reserved, allocated) if fits else [],
+        assumptions=_assumptions(simulation),
+        uses_cuda=simulation.has_contexts,
+        events=len(run.action),
+        seconds=seconds,
+    )
+    is_exit = isinstance(error, SystemExit)
+    kind = None if error is None or is_exit else "out_of_memory" if out_of_memory else "other"
+    return {"prediction": prediction.to_dict(), "error": kind}
+
+
+def _run(simulation: Simulation, observer: Observer, device: int) -> Run:
+    engine = simulation.allocators[device]._engine
+    action, address, size, _, _, context = engine.history_columns()
+    config = simulation.allocators[device].config
+    return Run(
+        action=action,
+        address=address,
+        size=size,
+        site=context,
+        sites=[
+            Site(site.stack, ROLES[site.role], PHASES[site.phase], site.grad_enabled)
+            for site in simulation.library.sites()
+        ],
+        labels=observer.labels[device],
+        roles={
+            late.serial: ROLES[late.role]
+            for late in simulation.library.late_roles()
+            if late.device == device
+        },
+        round_request=config.round_request,
+        steps=observer.steps[device],
+    )
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {paths["purelib"], paths["platlib"]}
+    own = [str(Path(folder) / "torch") for folder in folders]
+    return (*own, _OWN, paths["stdlib"], "<frozen")
+
+
+@cache
+def _line(stack: int) -> str:
+    """The innermost frame that is neither PyTorch's nor Python's own."""
+    frames = _core.stack_frames(stack)
+    for filename, line, name in frames:
+        if not filename.startswith(_library_folders()) or "site-packages/transformers" in filename:
+            return f"{_short(filename)}:{line} {name}"
+    return "(no Python line)"
+
+
+def _short(filename: str) -> str:
+    marker = "site-packages/"
+    if marker in filename:
+        return filename.split(marker, 1)[1]
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except ValueError:
+        return filename
+
+
+def _assumptions(simulation: Simulation) -> list[Assumed]:
+    merged: dict[tuple[str, str], list[Any]] = {}
+    for assumption in simulation.library.assumptions():
+        what = simulation.library.name(assumption.what)
+        operation = simulation.library.name(assumption.operation)
+        entry = merged.setdefault((what, operation), [None, 0])
+        if entry[0] is None and assumption.stack:
+            entry[0] = _line(assumption.stack)
+        entry[1] += assumption.count
+    return [
+        Assumed(what, operation, line, count) for (what, operation), (line, count) in merged.items()
+    ]
+
+
+def _other_cards(
+    simulation: Simulation, device: int, reserved: int, allocated: int
+) -> list[CardVerdict]:
+    """Every known card, by what it would have left.
+
+    A card with room for all that was reserved fits. One with room for less may still, by returning
+    cached memory: there the requests are replayed under its limit.
+    """
+    verdicts = []
+    recording: Recording | None = None
+    for card in gpu_profiles():
+        room = card.total_bytes - card.context_bytes
+        fits = reserved <= room
+        if not fits and allocated <= room:
+            recording = recording or _recording(simulation, device)
+            allocator = simulation.allocators[device]
+            (result,) = replay(
+                recording,
+                allocator=allocator.policy,
+                conf=allocator.conf if allocator.policy == "native" else None,
+                gpu_memory=room,
+                version=allocator.version,
+            )
+            fits = result.fits
+        headroom = card.total_bytes - card.context_bytes - reserved
+        verdicts.append(CardVerdict(card.name, card.total_bytes, fits, headroom))
+    return verdicts
+
+
+def _recording(simulation: Simulation, device: int) -> Recording:
+    columns = simulation.allocators[device]._engine.history_columns()
+    action, address, size, stream, time_us, _ = columns
+    keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])
+    no_pool = np.zeros(len(action), dtype=np.uint64)
+    batch = EventBatch(action, address, size, stream, time_us, no_pool, no_pool)[keep]
+    return Recording("the simulated run", [LoadedTrace(device, batch, [])], {})

@@ -1,0 +1,40 @@
+"""What the process that runs a script is asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+BAD_INPUT = 2
+"""Its exit status when the request cannot be met."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run.
+
+    Attributes:
+        script: The script's path.
+        arguments: Its arguments.
+        gpus: Names of the cards, one a device.
+        driver: "linux" or "wddm".
+        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        allocator: "native" or "uncached".
+        host_memory_bytes: Of the simulated machine; None for this one's.
+        unlimited: The cards have all the memory that is asked for.
+        report: Where to write what was found, or None.
+    """
+
+    script: str
+    arguments: list[str]
+    gpus: list[str]
+    driver: str = "linux"
+    conf: str = ""
+    allocator: str = "native"
+    host_memory_bytes: int | None = None
+    unlimited: bool = False
+    report: str | None = None
+
+    def to_json(self) -> str:
+        """For the child process."""
+        return json.dumps(asdict(self))

@@ -1,0 +1,139 @@
+"""What a prediction found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "temporaries",
+    "workspaces",
+    "inputs",
+    "rounding",
+)
+"""What memory is for. `temporaries` die within the pass that made them; `workspaces` are kept by
+libraries such as cuBLAS; `rounding` is what blocks have beyond what was asked."""
+
+
+@dataclass(frozen=True)
+class LineShare:
+    """What one source line holds at the peak.
+
+    Attributes:
+        line: "file:line function".
+        bytes: What was asked for there and is live at the peak.
+        blocks: In how many blocks.
+    """
+
+    line: str
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """Something that the simulation cannot know and took for granted.
+
+    Attributes:
+        what: The assumption.
+        operation: PyTorch's name of the operation it is about, or "".
+        line: Where the program called it first, or None.
+        count: How often.
+    """
+
+    what: str
+    operation: str
+    line: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class CardVerdict:
+    """Whether the same run would fit another card, computed from this run's requests.
+
+    Attributes:
+        gpu: The card.
+        total_bytes: Its memory.
+        fits: Whether it fits; kernels are taken to be those of the predicted card.
+        headroom_bytes: What would stay free at the peak; negative for what is missing.
+    """
+
+    gpu: str
+    total_bytes: int
+    fits: bool
+    headroom_bytes: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one script needs on one card.
+
+    Attributes:
+        script: The script.
+        gpu: The card.
+        driver: "linux" or "wddm".
+        allocator: Whose rules were followed.
+        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        torch: PyTorch's version.
+        total_bytes: The card's memory.
+        context_bytes: What CUDA itself takes on it.
+        peak_allocated_bytes: The most in live blocks, on the fullest device.
+        peak_reserved_bytes: The most taken from the driver there.
+        device_used_bytes: What nvidia-smi would show at that peak: context and reserved.
+        shared_used_bytes: Of it, what lies in the host's memory: with `wddm`, silently and slowly.
+        fits: Whether the script gets all the memory it asks for.
+        headroom_bytes: What stays free at the peak; negative for what is missing.
+        out_of_memory: PyTorch's text of the error that ended the script, or None.
+        by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
+        top_lines: The source lines that hold the most at the peak, most first.
+        step_peaks_bytes: The peak of each step that an optimizer ended.
+        other_gpus: The verdict on other cards.
+        assumptions: All that was assumed.
+        uses_cuda: Whether the script touched CUDA at all.
+        events: Requests and frees that were simulated.
+        seconds: Time that the prediction took.
+    """
+
+    script: str
+    gpu: str
+    driver: str
+    allocator: str
+    conf: str
+    torch: str
+    total_bytes: int
+    context_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    device_used_bytes: int
+    shared_used_bytes: int
+    fits: bool
+    headroom_bytes: int
+    out_of_memory: str | None
+    by_category: dict[str, int]
+    top_lines: list[LineShare]
+    step_peaks_bytes: list[int]
+    other_gpus: list[CardVerdict]
+    assumptions: list[Assumed]
+    uses_cuda: bool
+    events: int
+    seconds: float = field(compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: base units, stable keys."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Prediction:
+        """The inverse of `to_dict`."""
+        return cls(
+            **{
+                **values,
+                "top_lines": [LineShare(**line) for line in values["top_lines"]],
+                "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
+                "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
+            }
+        )

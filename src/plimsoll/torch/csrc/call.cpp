@@ -1,0 +1,525 @@
+#include "call.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/op_registration/adaption.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_map>
+
+namespace plimsoll::simulated {
+namespace {
+
+// Values are kept for tensors up to these sizes; integers decide shapes and control flow.
+constexpr std::size_t kMostFloatBytes = 4096;
+constexpr std::size_t kMostIntegerBytes = std::size_t{1} << 20;
+
+std::size_t most_bytes(at::ScalarType type) {
+  return c10::isIntegralType(type, /*includeBool=*/true) ? kMostIntegerBytes : kMostFloatBytes;
+}
+
+bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
+
+// Replaces every tensor within a value.
+template <typename Replace>
+c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {
+  if (value.isTensor()) return replace(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
+at::Generator value_generator() {
+  static const at::Generator generator = at::detail::createCPUGenerator(0);
+  return generator;
+}
+
+}  // namespace
+
+std::size_t storage_bytes(const at::Tensor& shape) {
+  return shape.has_storage() ? shape.storage().nbytes() : 0;
+}
+
+at::Tensor meta_like(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_meta()) return tensor;
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;  // a plain number
+  c10::Allocator* const allocator = c10::GetAllocator(c10::DeviceType::Meta);
+  const std::size_t bytes = tensor.has_storage()
+                                ? tensor.storage().nbytes()
+                                : static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t{}, bytes,
+      c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)), allocator, true);
+  at::Tensor meta = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::Meta),
+      tensor.dtype());
+  c10::TensorImpl* const impl = meta.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  if (tensor.is_conj()) meta._set_conj(true);
+  if (tensor.is_neg()) meta._set_neg(true);
+  return meta;
+}
+
+at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device) {
+  const std::size_t bytes = storage_bytes(shape);
+  Runtime& state = runtime();
+  const c10::DeviceIndex before = state.current_device();
+  if (before != device) state.set_device(device);
+  c10::DataPtr memory;
+  try {
+    memory = device_allocator()->allocate(bytes);
+  } catch (...) {
+    state.set_device(before);
+    throw;
+  }
+  if (before != device) state.set_device(before);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t{}, bytes,
+                                                       std::move(memory), device_allocator(), true);
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CUDA), shape.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides(),
+                                                    shape.storage_offset());
+  return made;
+}
+
+bool has_values(const at::Tensor& tensor) {
+  const Allocation* const allocation = allocation_of(tensor);
+  return allocation != nullptr && allocation->values != nullptr;
+}
+
+at::Tensor values_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) {
+    return at::from_blob(nullptr, tensor.sizes(), tensor.strides(),
+                         at::TensorOptions().dtype(tensor.dtype()));
+  }
+  Allocation* const allocation = allocation_of(tensor);
+  if (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type())) return {};
+  if (!allocation->values) {
+    allocation->values = std::make_unique<std::byte[]>(allocation->size);  // zeros
+  }
+  std::byte* const first = allocation->values.get() +
+                           static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
+  at::Tensor values = at::from_blob(first, tensor.sizes(), tensor.strides(),
+                                    at::TensorOptions().dtype(tensor.dtype()));
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    values.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return values;
+}
+
+// --- what an operation is ------------------------------------------------------------------------
+
+const OperationInfo& info_of(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static auto* const known =
+      new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OperationInfo>>;
+  const c10::FunctionSchema& schema = op.schema();
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto place = known->find(&schema); place != known->end()) return *place->second;
+  }
+  auto info = std::make_unique<OperationInfo>();
+  const std::string& qualified = schema.name();
+  info->plain_name = qualified.substr(qualified.find("::") + 2);
+  info->name = runtime().name(qualified);
+  const auto& arguments = schema.arguments();
+  for (const c10::Argument& argument : arguments) {
+    info->is_written.push_back(argument.alias_info() != nullptr &&
+                               argument.alias_info()->isWrite());
+  }
+  for (const c10::Argument& returned : schema.returns()) {
+    Result result;
+    if (const c10::AliasInfo* const alias = returned.alias_info()) {
+      result.kind = alias->isWrite() ? Result::Kind::argument : Result::Kind::view;
+      for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const c10::AliasInfo* const other = arguments[i].alias_info();
+        if (other != nullptr && !other->beforeSets().empty() &&
+            other->beforeSets() == alias->beforeSets()) {
+          result.argument = i;
+          break;
+        }
+      }
+    }
+    info->results.push_back(result);
+  }
+  for (const at::Tag tag : op.getTags()) {
+    if (tag == at::Tag::pointwise) info->is_pointwise = true;
+    if (tag == at::Tag::nondeterministic_seeded) info->is_random = true;
+  }
+  const std::string& name = info->plain_name;
+  info->mixes_devices = name.rfind("_foreach", 0) == 0 || name.rfind("_fused", 0) == 0 ||
+                        name.rfind("index", 0) == 0 || name.rfind("_index", 0) == 0 ||
+                        name == "record_stream" || name.rfind("set_", 0) == 0;
+  static const std::set<std::string> overwriting{"zero_",    "fill_",      "arange",  "linspace",
+                                                 "eye",      "random_",    "normal_", "uniform_",
+                                                 "randperm", "bernoulli_", "range",   "logspace"};
+  info->overwrites = overwriting.count(name) != 0;
+  const bool is_in_place = !name.empty() && name.back() == '_' && !info->results.empty() &&
+                           info->results[0].kind == Result::Kind::argument;
+  info->needs_shapes = !(schema.returns().empty() || (is_in_place && info->is_random));
+  const RuleEntry entry = find_rule(
+      qualified + (schema.overload_name().empty() ? "" : "." + schema.overload_name()), name);
+  info->rule = entry.rule;
+  const bool all_aliases =
+      std::all_of(info->results.begin(), info->results.end(),
+                  [](const Result& r) { return r.kind != Result::Kind::fresh; });
+  info->is_known =
+      entry.is_known || info->is_pointwise ||
+      (all_aliases && !info->results.empty() && info->results[0].kind == Result::Kind::view);
+  const std::lock_guard lock(mutex);
+  return *known->try_emplace(&schema, std::move(info)).first->second;
+}
+
+// --- a call --------------------------------------------------------------------------------------
+
+Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack)
+    : op_(op), info_(info), stack_(stack), count_(op.schema().arguments().size()) {
+  arguments_.assign(stack.end() - static_cast<std::ptrdiff_t>(count_), stack.end());
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(count_), stack.end());
+  for (const c10::IValue& argument : arguments_) {
+    map_tensors(argument, [this](const at::Tensor& tensor) {
+      if (tensor.defined()) inputs_.push_back(tensor);
+      return tensor;
+    });
+  }
+  find_device();
+  if (!info.mixes_devices) check_devices();
+  results_.resize(info.results.size());
+  is_allocated_.assign(info.results.size(), false);
+}
+
+at::Tensor Call::tensor(std::size_t index) const {
+  const c10::IValue& value = arguments_[index];
+  return value.isTensor() ? value.toTensor() : at::Tensor();
+}
+
+std::vector<at::Tensor> Call::tensors(std::size_t index) const {
+  std::vector<at::Tensor> list;
+  map_tensors(arguments_[index], [&](const at::Tensor& tensor) {
+    list.push_back(tensor);
+    return tensor;
+  });
+  return list;
+}
+
+void Call::find_device() {
+  for (const at::Tensor& tensor : inputs_) {
+    if (tensor.is_cuda()) {
+      device_ = tensor.device().index();
+      return;
+    }
+  }
+  device_ = runtime().current_device();
+  for (const c10::IValue& argument : arguments_) {
+    if (argument.isDevice() && argument.toDevice().has_index()) {
+      device_ = argument.toDevice().index();
+    }
+  }
+}
+
+void Call::check_devices() const {
+  std::optional<c10::Device> common;
+  const auto& schema_arguments = op_.schema().arguments();
+  for (std::size_t i = 0; i < count_; ++i) {
+    map_tensors(arguments_[i], [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return tensor;
+      if (!common) {
+        common = tensor.device();
+      } else if (*common != tensor.device()) {
+        TORCH_CHECK(
+            !info_.is_pointwise,
+            "Expected all tensors to be on the same device, but found at least two devices, ",
+            *common, " and ", tensor.device(), "!");
+        const std::string method = "wrapper_CUDA_" + info_.plain_name;
+        c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
+                                               schema_arguments[i].name().c_str());
+      }
+      return tensor;
+    });
+  }
+}
+
+void Call::infer() {
+  if (is_inferred_) return;
+  is_inferred_ = true;
+  if (!info_.needs_shapes) return;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> converted;
+  for (const c10::IValue& argument : arguments_) {
+    if (argument.isDevice()) {
+      shapes_.emplace_back(c10::Device(c10::DeviceType::Meta));
+    } else if (argument.isGenerator()) {
+      shapes_.emplace_back();
+    } else {
+      shapes_.push_back(map_tensors(argument, [&](const at::Tensor& tensor) {
+        if (!tensor.defined()) return tensor;
+        at::Tensor& meta = converted[tensor.unsafeGetTensorImpl()];
+        if (!meta.defined()) meta = meta_like(tensor);
+        return meta;
+      }));
+    }
+  }
+  try {
+    op_.callBoxed(&shapes_);
+  } catch (const c10::NotImplementedError&) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "plimsoll cannot simulate the operation ", op_.schema().name(),
+        ": PyTorch has no shape function for it. If it is your own, register a Meta kernel "
+        "(torch.library.register_fake)");
+  }
+}
+
+at::Tensor Call::shape_of_result(std::size_t index) {
+  infer();
+  if (index >= shapes_.size() || !shapes_[index].isTensor()) return {};
+  return shapes_[index].toTensor();
+}
+
+void Call::set_shape(std::size_t index, c10::IValue shape) {
+  is_inferred_ = true;
+  if (shapes_.size() < results_.size()) shapes_.resize(results_.size());
+  shapes_[index] = std::move(shape);
+}
+
+void Call::set_result(std::size_t index, const at::Tensor& tensor) {
+  is_allocated_[index] = true;
+  results_[index] = tensor;
+}
+
+at::Tensor Call::allocate(std::size_t index) {
+  infer();
+  if (is_allocated_[index]) {
+    return results_[index].isTensor() ? results_[index].toTensor() : at::Tensor();
+  }
+  is_allocated_[index] = true;
+  const Result& result = info_.results[index];
+  if (result.kind == Result::Kind::argument) {
+    results_[index] = arguments_[result.argument];
+    if (index < shapes_.size() && shapes_[index].isTensor() && results_[index].isTensor()) {
+      const at::Tensor target = results_[index].toTensor();
+      const at::Tensor shape = shapes_[index].toTensor();
+      if (is_simulated(target) && shape.defined() && target.sizes() != shape.sizes()) {
+        target.resize_(shape.sizes());
+        target.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides());
+      }
+    }
+    return results_[index].isTensor() ? results_[index].toTensor() : at::Tensor();
+  }
+  if (index >= shapes_.size()) return {};
+  std::size_t element = 0;
+  const c10::IValue base =
+      result.kind == Result::Kind::view ? arguments_[result.argument] : c10::IValue();
+  const OperationScope scope(info_.name, current_operation().role);
+  results_[index] = map_tensors(shapes_[index], [&](const at::Tensor& shape) -> at::Tensor {
+    if (!shape.defined() || !shape.is_meta()) return shape;
+    if (result.kind == Result::Kind::fresh) return make_tensor(shape, device_);
+    const at::Tensor of = base.isTensor() ? base.toTensor() : base.toTensorVector()[element++];
+    at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+        c10::TensorImpl::VIEW, c10::Storage(of.storage()), of.key_set(), shape.dtype());
+    view.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides(),
+                                                      shape.storage_offset());
+    return view;
+  });
+  return results_[index].isTensor() ? results_[index].toTensor() : at::Tensor();
+}
+
+void Call::allocate_all() {
+  for (std::size_t i = 0; i < results_.size(); ++i) allocate(i);
+}
+
+std::size_t Call::temporary(std::size_t bytes) {
+  const OperationScope scope(info_.name, Role::temporary);
+  Runtime& state = runtime();
+  const c10::DeviceIndex before = state.current_device();
+  state.set_device(device_);
+  temporaries_.push_back(take_memory(bytes));
+  state.set_device(before);
+  return temporaries_.size() - 1;
+}
+
+void Call::release(std::size_t temporary) {
+  const OperationScope scope(info_.name, Role::temporary);
+  temporaries_[temporary].clear();
+}
+
+void Call::synchronize() {
+  Runtime& state = runtime();
+  state.api->synchronize_stream(state.device(device_).engine,
+                                static_cast<std::uint64_t>(state.current_stream(device_)));
+}
+
+void Call::launch(double bytes, double flops, bool tensor_cores) {
+  Runtime& state = runtime();
+  const Device& on = state.device(device_);
+  const double rate = tensor_cores ? on.properties.tensor_flops_per_ns : on.properties.flops_per_ns;
+  constexpr double kLaunchNs = 2000;
+  const double time = kLaunchNs + std::max(bytes / on.properties.bytes_per_ns, flops / rate);
+  state.api->advance(on.engine, state.host_ns_per_operation);
+  state.api->launch(on.engine, static_cast<std::uint64_t>(state.current_stream(device_)), time);
+}
+
+// Small tensors have values, so that lengths, masks and counters are what they would be.
+void Call::compute_values() {
+  bool is_placeholder = info_.is_random;
+  bool any_device = false;
+  for (std::size_t i = 0; i < count_; ++i) {
+    bool fits = true;
+    map_tensors(arguments_[i], [&](const at::Tensor& tensor) {
+      if (!is_simulated(tensor) || !fits) return tensor;
+      any_device = true;
+      const Allocation* const allocation = allocation_of(tensor);
+      if (tensor.numel() != 0 &&
+          (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type()))) {
+        fits = false;
+      } else if (allocation != nullptr && allocation->is_placeholder &&
+                 !(info_.overwrites && info_.is_written[i])) {
+        is_placeholder = true;
+      }
+      return tensor;
+    });
+    if (!fits) is_placeholder = true;
+    if (!fits) {
+      any_device = false;
+      break;
+    }
+  }
+  std::vector<Allocation*> written;
+  bool results_fit = any_device || inputs_.empty();
+  const auto note_written = [&](const at::Tensor& tensor) {
+    if (!is_simulated(tensor) || tensor.numel() == 0) return tensor;
+    Allocation* const allocation = allocation_of(tensor);
+    if (allocation == nullptr) return tensor;
+    if (allocation->size > most_bytes(tensor.scalar_type())) results_fit = false;
+    written.push_back(allocation);
+    return tensor;
+  };
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    if (info_.results[i].kind == Result::Kind::view) return;  // shares its base's values
+    if (info_.results[i].kind == Result::Kind::fresh) map_tensors(results_[i], note_written);
+  }
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (info_.is_written[i]) map_tensors(arguments_[i], note_written);
+  }
+  if (results_fit && !written.empty()) {
+    try {
+      torch::jit::Stack values;
+      for (const c10::IValue& argument : arguments_) {
+        if (argument.isDevice()) {
+          values.emplace_back(c10::Device(c10::DeviceType::CPU));
+        } else if (argument.isGenerator()) {
+          values.emplace_back();
+        } else {
+          values.push_back(map_tensors(argument, [](const at::Tensor& tensor) {
+            return is_simulated(tensor) ? values_of(tensor) : tensor;
+          }));
+        }
+      }
+      if (info_.is_random) {  // leave the program's own generator alone
+        const auto& schema_arguments = op_.schema().arguments();
+        for (std::size_t i = 0; i < count_; ++i) {
+          if (schema_arguments[i].name() == "generator") values[i] = value_generator();
+        }
+      }
+      op_.callBoxed(&values);
+      for (std::size_t i = 0; i < results_.size(); ++i) {
+        if (info_.results[i].kind != Result::Kind::fresh) continue;
+        std::vector<at::Tensor> computed;
+        map_tensors(values[i], [&](const at::Tensor& tensor) {
+          computed.push_back(tensor);
+          return tensor;
+        });
+        std::size_t place = 0;
+        map_tensors(results_[i], [&](const at::Tensor& tensor) {
+          const at::Tensor& value = computed.at(place++);
+          if (is_simulated(tensor) && value.defined() && value.sizes() == tensor.sizes()) {
+            values_of(tensor).copy_(value);
+          }
+          return tensor;
+        });
+      }
+      for (Allocation* const allocation : written) allocation->is_placeholder = is_placeholder;
+      return;
+    } catch (const std::exception&) {
+      // The CPU has no such kernel, or placeholders made no sense to it.
+    }
+  }
+  for (Allocation* const allocation : written) allocation->is_placeholder = true;
+}
+
+void Call::finish() {
+  allocate_all();
+  compute_values();
+  while (!temporaries_.empty()) {
+    const OperationScope scope(info_.name, Role::temporary);
+    temporaries_.pop_back();
+  }
+  for (c10::IValue& result : results_) stack_.push_back(std::move(result));
+}
+
+void Call::finish_on_host(const std::function<at::Tensor(const at::Tensor&)>& make) {
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    const Result& result = info_.results[i];
+    if (result.kind == Result::Kind::argument) {
+      const c10::IValue& target = arguments_[result.argument];
+      if (i < shapes_.size() && shapes_[i].isTensor() && target.isTensor() &&
+          target.toTensor().sizes() != shapes_[i].toTensor().sizes()) {
+        target.toTensor().resize_(shapes_[i].toTensor().sizes());
+      }
+      stack_.push_back(target);
+    } else if (i < shapes_.size()) {
+      stack_.push_back(map_tensors(shapes_[i], make));
+    }
+  }
+}
+
+namespace {
+
+double moved_bytes(const Call& call) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    for (const at::Tensor& tensor : call.tensors(i)) {
+      if (tensor.defined() && tensor.is_cuda()) {
+        bytes += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OperationInfo& info = info_of(op);
+  const OperationScope scope(info.name, Role::output);
+  Call call(op, info, *stack);
+  const bool is_view = !info.results.empty() && info.results[0].kind == Result::Kind::view;
+  if (!info.is_known && !is_view) {
+    call.assume("its kernel takes no memory besides its results");
+  }
+  if (info.is_random && !info.results.empty() && info.results[0].kind == Result::Kind::argument) {
+    const at::Tensor target = call.tensor(info.results[0].argument);
+    const Allocation* const allocation = allocation_of(target);
+    if (allocation != nullptr) {
+      runtime().note_role(allocation->device, allocation->serial, Role::input);
+    }
+  }
+  if (info.rule != nullptr) info.rule(call);
+  call.allocate_all();
+  if (!is_view) call.launch(moved_bytes(call) * 1.3, 0, false);
+  call.finish();
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,135 @@
+// One operation on simulated tensors: its arguments, the shapes of its results, and the memory that
+// its kernel takes on the way.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory.h"
+#include "runtime.h"
+
+namespace plimsoll::simulated {
+
+class Call;
+
+// How a kernel's inner memory is described: takes what the kernel takes, in its order.
+using Rule = void (*)(Call&);
+
+// What a return value is, by the operation's schema.
+struct Result {
+  enum class Kind : std::uint8_t { fresh, argument, view } kind = Kind::fresh;
+  std::size_t argument = 0;  // whose tensor it is, or aliases
+};
+
+// Worked out once for each operation.
+struct OperationInfo {
+  std::uint32_t name = 0;
+  std::string plain_name;  // "addmm" for aten::addmm.out
+  std::vector<Result> results;
+  std::vector<bool> is_written;  // by argument
+  Rule rule = nullptr;
+  bool is_known = false;  // its inner allocations are known, if only to be none
+  bool is_pointwise = false;
+  bool mixes_devices = false;
+  bool is_random = false;
+  bool overwrites = false;   // what it writes does not depend on what was there
+  bool needs_shapes = true;  // its Meta kernel says something that the arguments do not
+};
+
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack);
+
+  [[nodiscard]] const OperationInfo& info() const { return info_; }
+  [[nodiscard]] std::size_t argument_count() const { return count_; }
+  [[nodiscard]] const c10::IValue& argument(std::size_t index) const { return arguments_[index]; }
+  // Undefined where the argument is none.
+  [[nodiscard]] at::Tensor tensor(std::size_t index) const;
+  [[nodiscard]] std::vector<at::Tensor> tensors(std::size_t index) const;
+  [[nodiscard]] c10::DeviceIndex device() const { return device_; }
+  [[nodiscard]] const DeviceProperties& properties() const {
+    return runtime().device(device_).properties;
+  }
+  [[nodiscard]] int torch_version() const { return runtime().torch_version; }
+
+  // The results' shapes, from the operation's Meta kernel; once.
+  void infer();
+  // A result's shape; undefined where there is none.
+  [[nodiscard]] at::Tensor shape_of_result(std::size_t index);
+  // Takes the memory of result `index`, if that was not done yet.
+  at::Tensor allocate(std::size_t index);
+  void allocate_all();
+  // Gives a result another shape than its Meta kernel says.
+  void set_shape(std::size_t index, c10::IValue shape);
+  // Gives a result that takes no device memory: a tensor of the host, or none.
+  void set_result(std::size_t index, const at::Tensor& tensor);
+  // Memory of the kernel's own, until `release` or the call's end.
+  std::size_t temporary(std::size_t bytes);
+  void release(std::size_t temporary);
+  void release_last() { release(temporaries_.size() - 1); }
+  // One more library handle's workspace, kept by PyTorch.
+  void blas_workspace(bool lt);
+  void assume(std::string_view what) { runtime().assume(info_.name, what); }
+  // Makes the host wait for the stream, as a copy to the host does.
+  void synchronize();
+  // GPU time of the kernel, by the bytes it moves and the work it does.
+  void launch(double bytes, double flops, bool tensor_cores);
+
+  // Leaves the results on the stack.
+  void finish();
+  // The same for an operation on the host: `make` turns the shape of a fresh result into a tensor.
+  void finish_on_host(const std::function<at::Tensor(const at::Tensor&)>& make);
+
+ private:
+  void find_device();
+  void check_devices() const;
+  void compute_values();
+
+  const c10::OperatorHandle& op_;
+  const OperationInfo& info_;
+  torch::jit::Stack& stack_;
+  std::size_t count_;
+  std::vector<c10::IValue> arguments_;
+  std::vector<at::Tensor> inputs_;
+  c10::DeviceIndex device_ = 0;
+  bool is_inferred_ = false;
+  torch::jit::Stack shapes_;
+  std::vector<c10::IValue> results_;
+  std::vector<bool> is_allocated_;
+  std::vector<at::DataPtr> temporaries_;
+};
+
+// The size of what a tensor of this shape needs, from the start of its storage.
+std::size_t storage_bytes(const at::Tensor& shape);
+// A fresh tensor on the device with that shape.
+at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
+// Makes a tensor with this shape and no memory.
+at::Tensor meta_like(const at::Tensor& tensor);
+
+// The values of a small tensor as a CPU tensor over the same memory; undefined for a large one.
+at::Tensor values_of(const at::Tensor& tensor);
+bool has_values(const at::Tensor& tensor);
+
+// The kernel for every operation on CUDA tensors.
+void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Kernels written out, by operation; see kernels.cpp.
+using Kernel = void (*)(const c10::OperatorHandle&, torch::jit::Stack*);
+const OperationInfo& info_of(const c10::OperatorHandle& op);
+
+// What kernels take inside, by operation; see rules.cpp. Null: nothing, or not known.
+struct RuleEntry {
+  Rule rule = nullptr;
+  bool is_known = false;
+};
+RuleEntry find_rule(const std::string& qualified, const std::string& plain);
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,276 @@
+// What PyTorch asks of CUDA besides kernels: hooks, device guard, random generators.
+#include "hooks.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstring>
+
+#include "memory.h"
+#include "runtime.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::DeviceType;
+using c10::Stream;
+
+constexpr long kCudnnVersion = 91900;
+
+c10::StreamId stream_id(const Stream& stream) { return stream.id(); }
+std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream_id(stream)); }
+plimsoll_engine* engine(DeviceIndex index) { return runtime().device(index).engine; }
+
+// An event lives on the device it was recorded on.
+struct RecordedEvent {
+  DeviceIndex device = 0;
+  std::uint64_t number = 0;
+  double time_ns = 0;
+};
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override { return DeviceType::CUDA; }
+  Device getDevice() const override { return {DeviceType::CUDA, runtime().current_device()}; }
+  Device exchangeDevice(Device device) const override {
+    const Device before = getDevice();
+    if (device.index() != before.index()) setDevice(device);
+    return before;
+  }
+  void setDevice(Device device) const override {
+    if (device.index() >= 0) runtime().set_device(device.index());
+  }
+  void uncheckedSetDevice(Device device) const noexcept override {
+    try {
+      setDevice(device);
+    } catch (...) {  // NOLINT: this call may not fail
+    }
+  }
+  DeviceIndex deviceCount() const noexcept override {
+    return static_cast<DeviceIndex>(runtime().devices.size());
+  }
+  c10::DeviceCapability getDeviceCapability(Device) const override { return {}; }
+
+  Stream getStream(Device device) const override {
+    return Stream(Stream::UNSAFE, device, runtime().current_stream(device.index()));
+  }
+  Stream getDefaultStream(Device device) const override { return Stream(Stream::DEFAULT, device); }
+  Stream getStreamFromGlobalPool(Device device, bool high) const override {
+    return getNewStream(device, high ? -1 : 0);
+  }
+  Stream getNewStream(Device device, int priority) const override {
+    const DeviceIndex index = device.has_index() ? device.index() : runtime().current_device();
+    return Stream(Stream::UNSAFE, Device(DeviceType::CUDA, index),
+                  runtime().new_stream(index, priority));
+  }
+  Stream exchangeStream(Stream stream) const override {
+    const Stream before = getStream(stream.device());
+    runtime().set_stream(stream.device_index(), stream.id());
+    return before;
+  }
+  void* getStreamNativeHandle(const Stream stream) const {
+    return reinterpret_cast<void*>(queue(stream));
+  }
+
+  void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new RecordedEvent;
+    auto& recorded = *static_cast<RecordedEvent*>(*event);
+    const plimsoll_c_api& api = *runtime().api;
+    if (recorded.number != 0) api.destroy_event(engine(recorded.device), recorded.number);
+    recorded.device = stream.device_index();
+    api.record_event(engine(recorded.device), queue(stream), &recorded.number);
+    recorded.time_ns = api.now(engine(recorded.device));
+  }
+  void block(void* event, const Stream& stream) const override {
+    const auto* const recorded = static_cast<RecordedEvent*>(event);
+    if (recorded == nullptr || recorded->number == 0) return;
+    if (recorded->device == stream.device_index()) {
+      runtime().api->wait_event(engine(recorded->device), queue(stream), recorded->number);
+    }
+  }
+  bool queryEvent(void* event) const override {
+    const auto* const recorded = static_cast<RecordedEvent*>(event);
+    return recorded == nullptr || recorded->number == 0 ||
+           runtime().api->query_event(engine(recorded->device), recorded->number) ==
+               PLIMSOLL_SUCCESS;
+  }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override {
+    const auto* const recorded = static_cast<RecordedEvent*>(event);
+    if (recorded != nullptr && recorded->number != 0 && !runtime().is_over) {
+      runtime().api->destroy_event(engine(recorded->device), recorded->number);
+    }
+    delete recorded;
+  }
+  void synchronizeEvent(void* event) const override {
+    const auto* const recorded = static_cast<RecordedEvent*>(event);
+    if (recorded != nullptr && recorded->number != 0) {
+      runtime().api->synchronize_event(engine(recorded->device), recorded->number);
+    }
+  }
+  double elapsedTime(void* first, void* second, DeviceIndex) const override {
+    return (static_cast<RecordedEvent*>(second)->time_ns -
+            static_cast<RecordedEvent*>(first)->time_ns) *
+           1e-6;
+  }
+
+  bool queryStream(const Stream& stream) const override {
+    const plimsoll_c_api& api = *runtime().api;
+    std::uint64_t event = 0;
+    plimsoll_engine* const on = engine(stream.device_index());
+    api.record_event(on, queue(stream), &event);
+    const bool done = api.query_event(on, event) == PLIMSOLL_SUCCESS;
+    api.destroy_event(on, event);
+    return done;
+  }
+  void synchronizeStream(const Stream& stream) const override {
+    runtime().api->synchronize_stream(engine(stream.device_index()), queue(stream));
+  }
+  void synchronizeDevice(DeviceIndex index) const override {
+    runtime().api->synchronize_device(engine(index < 0 ? runtime().current_device() : index));
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& pointer, const Stream& stream) const override {
+    if (pointer.get() == nullptr) return;
+    runtime().api->record_stream(engine(stream.device_index()),
+                                 reinterpret_cast<std::uint64_t>(pointer.get()), queue(stream));
+  }
+};
+
+// Seed and offset of a Philox generator; no number is ever drawn from it.
+class Generator final : public c10::GeneratorImpl {
+ public:
+  explicit Generator(DeviceIndex index)
+      : GeneratorImpl(Device(DeviceType::CUDA, index),
+                      c10::DispatchKeySet(c10::DispatchKey::CUDA)) {}
+  void set_current_seed(std::uint64_t seed) override {
+    seed_ = seed;
+    offset_ = 0;
+  }
+  void set_offset(std::uint64_t offset) override { offset_ = offset; }
+  std::uint64_t get_offset() const override { return offset_; }
+  std::uint64_t current_seed() const override { return seed_; }
+  std::uint64_t seed() override {
+    set_current_seed(c10::detail::getNonDeterministicRandom(true));
+    return seed_;
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    TORCH_CHECK(state.numel() == kStateBytes, "RNG state is wrong size");
+    const auto* const bytes = static_cast<const std::uint8_t*>(state.data());
+    std::memcpy(&seed_, bytes, sizeof seed_);
+    std::memcpy(&offset_, bytes + sizeof seed_, sizeof offset_);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    const at::Tensor state = at::empty({kStateBytes}, at::kByte);
+    auto* const bytes = state.mutable_data_ptr<std::uint8_t>();
+    std::memcpy(bytes, &seed_, sizeof seed_);
+    std::memcpy(bytes + sizeof seed_, &offset_, sizeof offset_);
+    return state.getIntrusivePtr();
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
+    const auto* const other = static_cast<const Generator*>(state.get());
+    seed_ = other->seed_;
+    offset_ = other->offset_;
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::intrusive_ptr<c10::GeneratorImpl>::reclaim(clone_impl());
+  }
+
+ private:
+  static constexpr std::int64_t kStateBytes = sizeof(std::uint64_t) + sizeof(std::int64_t);
+  Generator* clone_impl() const override {
+    auto* const copy = new Generator(device().index());
+    copy->seed_ = seed_;
+    copy->offset_ = offset_;
+    return copy;
+  }
+  std::uint64_t seed_ = c10::default_rng_seed_val;
+  std::uint64_t offset_ = 0;
+};
+
+const at::Generator& default_generator(DeviceIndex index) {
+  static auto* const generators = new std::vector<at::Generator>;
+  const auto count = runtime().devices.size();
+  while (generators->size() < count) {
+    generators->push_back(
+        at::make_generator<Generator>(static_cast<DeviceIndex>(generators->size())));
+  }
+  return (*generators)[static_cast<std::size_t>(index < 0 ? runtime().current_device() : index)];
+}
+
+bool next_generator_is_default = false;
+
+struct Hooks final : at::CUDAHooksInterface {
+  explicit Hooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return !runtime().devices.empty(); }
+  bool hasCUDA() const override { return !runtime().devices.empty(); }
+  bool hasCUDART() const override { return true; }
+  bool hasCuDNN() const override { return true; }
+  bool hasCuSOLVER() const override { return true; }
+  bool hasCuBLASLt() const override { return true; }
+  bool hasMAGMA() const override { return false; }
+  bool hasPrimaryContext(DeviceIndex) const override { return !runtime().devices.empty(); }
+  DeviceIndex current_device() const override { return runtime().current_device(); }
+  DeviceIndex deviceCount() const override {
+    return static_cast<DeviceIndex>(runtime().devices.size());
+  }
+  int getNumGPUs() const override { return static_cast<int>(runtime().devices.size()); }
+  DeviceIndex getCurrentDevice() const override { return runtime().current_device(); }
+  void setCurrentDevice(DeviceIndex index) const override { runtime().set_device(index); }
+  DeviceIndex exchangeDevice(DeviceIndex index) const override {
+    const DeviceIndex before = runtime().current_device();
+    runtime().set_device(index);
+    return before;
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex index) const override {
+    return exchangeDevice(index);
+  }
+  Device getDeviceFromPtr(void*) const override {
+    return {DeviceType::CUDA, runtime().current_device()};
+  }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
+  c10::Allocator* getCUDADeviceAllocator() const override { return device_allocator(); }
+  const at::Generator& getDefaultGenerator(DeviceIndex index) const override {
+    return default_generator(index);
+  }
+  at::Generator getNewGenerator(DeviceIndex index) const override {
+    if (next_generator_is_default) return default_generator(index);
+    return at::make_generator<Generator>(index < 0 ? runtime().current_device() : index);
+  }
+  bool compiledWithCuDNN() const override { return true; }
+  bool supportsDilatedConvolutionWithCuDNN() const override { return true; }
+  bool supportsDepthwiseConvolutionWithCuDNN() const override { return true; }
+  bool supportsBFloat16ConvolutionWithCuDNNv8() const override { return true; }
+  bool supportsBFloat16RNNWithCuDNN() const override { return true; }
+  long versionCuDNN() const override { return kCudnnVersion; }
+  long versionRuntimeCuDNN() const { return kCudnnVersion; }
+  long versionCuDNNFrontend() const { return 11500; }
+  long versionCUDART() const override { return 13000; }
+  double batchnormMinEpsilonCuDNN() const override { return 0.0; }
+  std::string showConfig() const override { return "  - simulated CUDA device\n"; }
+  void deviceSynchronize(DeviceIndex index) const override {
+    runtime().api->synchronize_device(engine(index));
+  }
+};
+
+// Preferred to those of a CUDA build.
+const at::RegistererCUDAHooksRegistry registered(
+    "CUDAHooks", c10::REGISTRY_PREFERRED, at::CUDAHooksRegistry(),
+    at::RegistererCUDAHooksRegistry::DefaultCreator<Hooks>);
+
+}  // namespace
+
+void install_guard() {
+  static const auto* const guard = new Guard;
+  c10::impl::device_guard_impl_registry[static_cast<std::size_t>(DeviceType::CUDA)].store(guard);
+  c10::SetAllocator(DeviceType::CUDA, device_allocator(), 255);
+}
+
+void make_next_generator_default(bool value) { next_generator_is_default = value; }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,12 @@
+// Device guard, allocator and random generators, put in PyTorch's places for them.
+#pragma once
+
+namespace plimsoll::simulated {
+
+// Again after PyTorch is loaded: a CUDA build sets its own then.
+void install_guard();
+
+// While true, a new generator is the device's default one.
+void make_next_generator_default(bool value);
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,85 @@
+// What Python calls: the library's C interface, used through ctypes.
+#include <ATen/Context.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "hooks.h"
+#include "kernels.h"
+#include "rules/rules.h"
+#include "runtime.h"
+
+using plimsoll::simulated::Device;
+using plimsoll::simulated::DeviceProperties;
+using plimsoll::simulated::runtime;
+
+#define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
+
+PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version, int device_count,
+                                   plimsoll_engine* const* engines,
+                                   const DeviceProperties* properties) {
+  if (api->version != PLIMSOLL_C_API_VERSION) return 1;
+  auto& state = runtime();
+  state.api = api;
+  state.torch_version = torch_version;
+  for (int i = 0; i < device_count; ++i) {
+    auto& device = state.devices.emplace_back();
+    device.engine = engines[i];
+    device.properties = properties[i];
+  }
+  plimsoll::simulated::install_guard();
+  return 0;
+}
+
+// After PyTorch is loaded.
+PLIMSOLL_EXPORT void plimsoll_install(const char* const* names, int count) {
+  plimsoll::simulated::install_guard();
+  plimsoll::simulated::register_kernels(std::vector<std::string>(names, names + count));
+}
+
+PLIMSOLL_EXPORT void plimsoll_end() { runtime().is_over = true; }
+
+PLIMSOLL_EXPORT void plimsoll_record(int sites, int stacks) {
+  runtime().record_sites = sites != 0;
+  runtime().record_stacks = stacks != 0;
+}
+
+PLIMSOLL_EXPORT void plimsoll_set_phase(int phase) {
+  runtime().set_phase(static_cast<plimsoll::simulated::Phase>(phase));
+}
+
+PLIMSOLL_EXPORT int plimsoll_current_device() { return runtime().current_device(); }
+PLIMSOLL_EXPORT int plimsoll_set_device(int index) {
+  if (index < 0 || static_cast<std::size_t>(index) >= runtime().devices.size()) return 1;
+  runtime().set_device(static_cast<c10::DeviceIndex>(index));
+  return 0;
+}
+PLIMSOLL_EXPORT int64_t plimsoll_current_stream(int index) {
+  return runtime().current_stream(static_cast<c10::DeviceIndex>(index));
+}
+PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
+  runtime().set_stream(static_cast<c10::DeviceIndex>(index), stream);
+}
+PLIMSOLL_EXPORT void plimsoll_default_generators(int on) {
+  plimsoll::simulated::make_next_generator_default(on != 0);
+}
+PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() {
+  plimsoll::simulated::clear_blas_workspaces();
+}
+
+PLIMSOLL_EXPORT size_t plimsoll_sites(const plimsoll::simulated::Site** sites) {
+  *sites = runtime().sites.data();
+  return runtime().sites.size();
+}
+PLIMSOLL_EXPORT size_t plimsoll_assumptions(const plimsoll::simulated::Assumption** assumptions) {
+  *assumptions = runtime().assumptions.data();
+  return runtime().assumptions.size();
+}
+PLIMSOLL_EXPORT size_t plimsoll_late_roles(const plimsoll::simulated::LateRole** roles) {
+  *roles = runtime().late_roles.data();
+  return runtime().late_roles.size();
+}
+PLIMSOLL_EXPORT const char* plimsoll_name(uint32_t number) {
+  return runtime().name_at(number).c_str();
+}

@@ -1,0 +1,207 @@
+// Fused attention kernels: statistics of the softmax, random state, and accumulators of gradients.
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+constexpr std::size_t kFloat = 4;
+
+// Sizes of query, key and value, which are laid out as batch, heads, rows, width.
+struct Shape {
+  explicit Shape(const Tensor& query, const Tensor& key)
+      : batch(size(query, 0)),
+        heads(size(query, 1)),
+        rows(size(query, 2)),
+        width(size(query, 3)),
+        key_heads(size(key, 1)),
+        key_rows(size(key, 2)) {}
+  static std::size_t size(const Tensor& tensor, std::int64_t dimension) {
+    return static_cast<std::size_t>(tensor.size(dimension));
+  }
+  std::size_t batch, heads, rows, width, key_heads, key_rows;
+};
+
+bool is_row_major(const Tensor& tensor) { return tensor.transpose(1, 2).is_contiguous(); }
+
+// --- flash: flash_api.cpp ------------------------------------------------------------------------
+
+// Few query rows are spread over the chip by splitting the keys.
+std::size_t flash_splits(std::size_t blocks, std::size_t processors, std::size_t key_blocks) {
+  if (static_cast<double>(blocks) >= 0.8 * static_cast<double>(processors)) return 1;
+  const std::size_t most = std::min<std::size_t>({128, processors, key_blocks});
+  const auto per_split = [&](std::size_t splits) { return (key_blocks + splits - 1) / splits; };
+  std::vector<double> efficiency;
+  for (std::size_t splits = 1; splits <= most; ++splits) {
+    const bool changes = splits == 1 || per_split(splits) != per_split(splits - 1);
+    const double waves = static_cast<double>(blocks * splits) / static_cast<double>(processors);
+    efficiency.push_back(changes ? waves / std::ceil(waves) : 0);
+  }
+  if (efficiency.empty()) return 1;
+  const double best = *std::max_element(efficiency.begin(), efficiency.end());
+  for (std::size_t splits = 1; splits <= most; ++splits) {
+    if (efficiency[splits - 1] > 0 && efficiency[splits - 1] >= 0.85 * best) return splits;
+  }
+  return 1;
+}
+
+std::size_t flash_width(std::size_t width) {
+  return width <= 192 ? round_up(width, 32) : std::size_t{256};
+}
+
+void flash_forward(Call& call) {
+  const Shape shape(call.tensor(0), call.tensor(1));
+  const double dropout = call.argument(3).toDouble();
+  call.allocate(0);
+  call.allocate(1);
+  if (dropout == 0) {
+    // One query row of several heads that share a key head counts as rows of that head.
+    const bool swaps = shape.rows == 1 && shape.heads > shape.key_heads && shape.width % 8 == 0;
+    const std::size_t heads = swaps ? shape.key_heads : shape.heads;
+    const std::size_t rows = swaps ? shape.heads / shape.key_heads : shape.rows;
+    const std::size_t key_block = shape.width <= 64 ? 256 : shape.width <= 128 ? 128 : 64;
+    const auto processors = static_cast<std::size_t>(call.properties().multiprocessors);
+    const std::size_t splits =
+        flash_splits(shape.batch * heads * ((rows + 63) / 64), 2 * processors,
+                     (shape.key_rows + key_block - 1) / key_block);
+    if (splits > 1) {
+      const std::size_t statistics = splits * shape.batch * heads * rows * kFloat;
+      const std::size_t first = call.temporary(statistics);
+      const std::size_t second = call.temporary(statistics * flash_width(shape.width));
+      call.allocate_all();
+      call.release(first);
+      call.release(second);
+      return;
+    }
+    call.allocate_all();
+    return;
+  }
+  const std::size_t state = call.temporary(16);
+  call.allocate(7);
+  call.allocate(6);
+  call.release(state);
+}
+
+void flash_backward(Call& call) {
+  const Tensor gradient = call.tensor(0);
+  const Tensor query = call.tensor(1);
+  const Shape shape(query, call.tensor(2));
+  const std::size_t bytes = elements(query) * query.itemsize();
+  if (!is_row_major(gradient)) call.temporary(bytes);
+  if (!is_row_major(call.tensor(4))) call.temporary(bytes);
+  call.allocate_all();
+  const std::size_t rows = round_up(shape.rows, 128);
+  call.temporary(shape.batch * shape.heads * rows * kFloat);
+  call.temporary(shape.batch * rows * shape.heads * flash_width(shape.width) * kFloat);
+  if (shape.heads != shape.key_heads) {
+    const std::size_t expanded =
+        shape.batch * shape.key_rows * shape.heads * shape.width * query.itemsize();
+    call.temporary(expanded);
+    call.temporary(expanded);
+  }
+}
+
+// --- efficient: attention.cu and kernel_backward.h ---------------------------------------------
+
+// Seed and offset stay on the host but in a graph's capture.
+void efficient_forward(Call& call) {
+  call.infer();
+  call.allocate(0);
+  call.allocate(1);
+  call.set_result(2, at::empty({}, at::TensorOptions().dtype(at::kLong)));
+  call.set_result(3, at::empty({}, at::TensorOptions().dtype(at::kLong)));
+  const Tensor value = call.tensor(2);
+  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {  // sums do not fit registers
+    call.temporary(elements(call.allocate(0)) * kFloat);
+  }
+}
+
+std::size_t efficient_workspace(const Shape& shape, bool is_float) {
+  const std::size_t width = shape.width <= 64    ? 64
+                            : shape.width <= 128 ? 128
+                                                 : round_up(shape.width, 64);
+  const std::size_t block = !is_float && shape.width > 64 && shape.width <= 128 ? 128 : 64;
+  const std::size_t rows = round_up(shape.rows, block);
+  std::size_t head = rows * width * kFloat + rows / block * 16;
+  if (shape.width > 128) {
+    head += rows / block * 16;
+    // Gradients of keys and values are accumulated as well.
+    if (!is_float) head += 2 * round_up(shape.key_rows, block) * width * kFloat;
+  }
+  return shape.batch * shape.heads * head;
+}
+
+void efficient_backward(Call& call) {
+  const Tensor query = call.tensor(1);
+  const Shape shape(query, call.tensor(2));
+  const bool is_float = query.scalar_type() == at::kFloat;
+  const Tensor gradient = call.tensor(0);
+  if (gradient.stride(-1) != 1) call.temporary(elements(gradient) * gradient.itemsize());
+  call.allocate_all();
+  const std::size_t statistics = shape.batch * shape.heads * shape.rows * kFloat;
+  std::size_t delta = 0;
+  if (is_float) {
+    const std::size_t product = call.temporary(elements(gradient) * kFloat);
+    const std::size_t sums = call.temporary(statistics);
+    delta = call.temporary(statistics);
+    call.release(sums);
+    call.release(product);
+  } else {
+    delta = call.temporary(statistics);
+  }
+  call.temporary(efficient_workspace(shape, is_float));
+  call.release(delta);
+}
+
+// --- cuDNN: MHA.cpp; its workspaces fitted to recordings (cuDNN 9.19) ---------------------------
+
+void cudnn_forward(Call& call) {
+  const Shape shape(call.tensor(0), call.tensor(1));
+  call.allocate(6);
+  call.allocate(7);
+  call.allocate(0);
+  if (call.argument(4).toBool()) {
+    call.allocate(1);
+  } else {
+    call.set_result(1, Tensor());
+  }
+  call.allocate_all();
+  if (shape.rows > 1) call.temporary(256);
+}
+
+void cudnn_backward(Call& call) {
+  const Tensor query = call.tensor(1);
+  const Shape shape(query, call.tensor(2));
+  call.allocate_all();
+  if (call.tensor(0).strides() != call.tensor(4).strides()) {
+    call.temporary(elements(query) * query.itemsize());
+  }
+  const std::size_t statistics = shape.batch * shape.heads * shape.rows * kFloat;
+  std::size_t bytes = statistics * shape.width + statistics + 256;
+  if (shape.heads != shape.key_heads) {
+    bytes += 2 * shape.batch * shape.heads * shape.key_rows * shape.width * query.itemsize();
+  }
+  call.temporary(bytes);
+}
+
+constexpr RuleRow kRules[] = {
+    {"_scaled_dot_product_flash_attention", flash_forward},
+    {"_scaled_dot_product_flash_attention_backward", flash_backward},
+    {"_scaled_dot_product_efficient_attention", efficient_forward},
+    {"_scaled_dot_product_efficient_attention_backward", efficient_backward},
+    {"_scaled_dot_product_cudnn_attention", cudnn_forward},
+    {"_scaled_dot_product_cudnn_attention_backward", cudnn_backward},
+};
+
+}  // namespace
+
+std::span<const RuleRow> attention_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,309 @@
+// Convolutions through cuDNN, whose workspaces follow no rule that it states.
+//
+// A table of 11,000 measured convolutions (cuDNN 9.19, compute capability 9.0) stands for one. The
+// nearest entry says which of the operands cuDNN copies into another layout, whatever their size,
+// and what it takes besides, which grows with the weight.
+#include <ATen/Context.h>
+#include <ATen/native/ConvUtils.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "reduction.h"
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+struct Measured {
+  std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
+      padding, groups, dilation;
+  std::int64_t forward, input_gradient, weight_gradient;
+};
+
+constexpr Measured kMeasured[] = {
+#include "cudnn_workspaces.inc"
+};
+
+enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
+
+std::int64_t measured_bytes(const Measured& entry, Pass pass) {
+  return pass == Pass::forward          ? entry.forward
+         : pass == Pass::input_gradient ? entry.input_gradient
+                                        : entry.weight_gradient;
+}
+
+// Bytes of input, weight and output.
+using Operands = std::array<double, 3>;
+
+struct Convolution {
+  std::int32_t kind = 0, type = 0;
+  bool channels_last = false;
+  double batch = 1, channels = 1, side = 1, out_channels = 1;
+  std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
+  Operands bytes{};
+};
+
+Operands operands_of(const Measured& entry) {
+  const double element = entry.type == 0 ? 4 : 2;
+  const double side = entry.side;
+  const double reach = entry.dilation * (entry.kernel - 1) + 1;
+  const double out_side = entry.kind == 1
+                              ? (side - 1) * entry.stride - 2 * entry.padding + entry.kernel
+                              : std::floor((side + 2 * entry.padding - reach) / entry.stride) + 1;
+  const double dimensions = entry.kind == 2 ? 1 : 2;
+  return {element * entry.batch * entry.channels * std::pow(side, dimensions),
+          element * entry.channels * entry.out_channels / entry.groups *
+              std::pow(entry.kernel, dimensions),
+          element * entry.batch * entry.out_channels * std::pow(out_side, dimensions)};
+}
+
+double ratio(double first, double second) { return std::abs(std::log2(first / second)); }
+
+double distance(const Convolution& call, const Measured& entry) {
+  if (call.kind != entry.kind || call.type != entry.type ||
+      call.channels_last != (entry.channels_last != 0)) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const auto group_class = [](double groups, double channels) {
+    return groups == 1 ? 0 : groups == channels ? 1 : 2;
+  };
+  const auto is_aligned = [](double channels) { return std::fmod(channels, 8) == 0; };
+  double total = ratio(call.batch, entry.batch) + ratio(call.channels, entry.channels) +
+                 2 * ratio(call.side, entry.side) + ratio(call.out_channels, entry.out_channels);
+  if (call.kernel != entry.kernel) {
+    total += 2 + ratio(static_cast<double>(call.kernel), entry.kernel);
+    if (call.kernel == 1 || entry.kernel == 1) total += 20;
+  }
+  if (call.stride != entry.stride) total += 3;
+  if ((call.stride == call.kernel) != (entry.stride == entry.kernel)) total += 6;
+  if (call.dilation != entry.dilation) total += 1;
+  if (group_class(static_cast<double>(call.groups), call.channels) !=
+      group_class(entry.groups, entry.channels)) {
+    total += 40;
+  }
+  if (is_aligned(call.channels) != is_aligned(entry.channels)) total += 10;
+  if (is_aligned(call.out_channels) != is_aligned(entry.out_channels)) total += 10;
+  return total;
+}
+
+std::size_t workspace(const Convolution& call, Pass pass) {
+  const auto nearest = std::min_element(
+      std::begin(kMeasured), std::end(kMeasured),
+      [&](const Measured& a, const Measured& b) { return distance(call, a) < distance(call, b); });
+  const auto bytes = static_cast<double>(measured_bytes(*nearest, pass));
+  constexpr double kSmall = 4096;
+  if (bytes < kSmall) return static_cast<std::size_t>(bytes);
+  // The largest set of operands that the entry's workspace has room for.
+  const Operands there = operands_of(*nearest);
+  int best = 0;
+  double best_bytes = 0;
+  for (int set = 1; set < 8; ++set) {
+    double sum = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if ((set >> i & 1) != 0) sum += there[i];
+    }
+    if (sum <= bytes * 1.001 + 64 && sum > best_bytes) {
+      best = set;
+      best_bytes = sum;
+    }
+  }
+  double here = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if ((best >> i & 1) != 0) here += call.bytes[i];
+  }
+  const double rest = std::max(0.0, bytes - best_bytes);
+  const double growth = rest < kSmall ? 1 : std::clamp(call.bytes[1] / there[1], 0.25, 4.0);
+  return static_cast<std::size_t>(here + rest * growth);
+}
+
+double storage(const Tensor& tensor) {
+  return static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+}
+
+bool wants_channels_last(const Tensor& input, const Tensor& weight) {
+  const auto is_last = [](const Tensor& tensor) {
+    const auto format = tensor.suggest_memory_format();
+    return format == at::MemoryFormat::ChannelsLast || format == at::MemoryFormat::ChannelsLast3d;
+  };
+  return input.scalar_type() != at::kDouble && (is_last(input) || is_last(weight));
+}
+
+Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& output,
+                     at::IntArrayRef stride, at::IntArrayRef dilation, std::int64_t groups,
+                     bool transposed) {
+  Convolution call;
+  const bool is_line = input.dim() == 4 && (input.size(2) == 1 || weight.size(2) == 1) &&
+                       weight.size(-1) != weight.size(2);
+  call.kind = is_line ? 2 : transposed ? 1 : 0;
+  call.type = input.scalar_type() == at::kBFloat16 ? 1 : input.scalar_type() == at::kHalf ? 2 : 0;
+  call.channels_last = call.kind != 2 && wants_channels_last(input, weight);
+  call.batch = static_cast<double>(input.size(0));
+  call.channels = static_cast<double>(input.size(1));
+  call.out_channels = static_cast<double>(output.size(1));
+  double area = 1;
+  for (std::int64_t i = 2; i < input.dim(); ++i) area *= static_cast<double>(input.size(i));
+  call.side = std::max(1.0, is_line ? area : std::sqrt(area));
+  call.kernel = weight.size(-1);
+  call.stride = stride.empty() ? 1 : stride.back();
+  call.dilation = dilation.empty() ? 1 : dilation.back();
+  call.groups = groups;
+  call.bytes = {storage(input), storage(weight), storage(output)};
+  return call;
+}
+
+void take(Call& call, std::size_t bytes) {
+  if (bytes != 0) call.release(call.temporary(bytes));
+}
+
+void launch(Call& call, const Tensor& weight, const Tensor& output, double times) {
+  const double flops = 2.0 * static_cast<double>(output.numel()) *
+                       static_cast<double>(weight.numel()) / static_cast<double>(weight.size(0));
+  call.launch(0, times * flops,
+              weight.scalar_type() != at::kFloat || at::globalContext().allowTF32CuDNN());
+}
+
+void note_source(Call& call) {
+  call.assume("its workspaces are those of the nearest convolution measured on an H200");
+}
+
+// Where the operations have their numbers.
+struct Places {
+  std::size_t padding, stride, dilation;
+  std::size_t groups = 0;          // 0: as many as the weight implies
+  std::size_t output_padding = 0;  // 0: not a transposed convolution
+};
+constexpr Places kForward{2, 3, 4, 5};
+constexpr Places kTransposed{2, 4, 5, 6, 3};
+constexpr Places kDepthwise{5, 4, 6};
+
+// PyTorch has no shape functions for these operations.
+void set_output_shape(Call& call, const Places& places) {
+  const Tensor input = call.tensor(0);
+  const Tensor weight = call.tensor(1);
+  const bool transposed = places.output_padding != 0;
+  const auto padding = call.argument(places.padding).toIntVector();
+  const auto stride = call.argument(places.stride).toIntVector();
+  const auto dilation = call.argument(places.dilation).toIntVector();
+  const std::int64_t groups = places.groups != 0 ? call.argument(places.groups).toInt() : 1;
+  std::vector<std::int64_t> sizes{input.size(0),
+                                  transposed ? weight.size(1) * groups : weight.size(0)};
+  for (std::int64_t i = 2; i < input.dim(); ++i) {
+    const auto k = static_cast<std::size_t>(i - 2);
+    const std::int64_t reach = dilation[k] * (weight.size(i) - 1) + 1;
+    if (transposed) {
+      sizes.push_back((input.size(i) - 1) * stride[k] - 2 * padding[k] + reach +
+                      call.argument(places.output_padding).toIntVector()[k]);
+    } else {
+      sizes.push_back((input.size(i) + 2 * padding[k] - reach) / stride[k] + 1);
+    }
+  }
+  const auto format = !wants_channels_last(input, weight) ? at::MemoryFormat::Contiguous
+                      : input.dim() == 5                  ? at::MemoryFormat::ChannelsLast3d
+                                                          : at::MemoryFormat::ChannelsLast;
+  call.set_shape(0, at::empty(sizes, input.options().device(at::kMeta), format));
+}
+
+// cudnn_convolution(input, weight, padding, stride, dilation, groups, ...)
+void forward(Call& call) {
+  set_output_shape(call, kForward);
+  const Tensor output = call.allocate(0);
+  const Tensor weight = call.tensor(1);
+  note_source(call);
+  take(call, workspace(describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
+                                call.argument(4).toIntVector(), call.argument(5).toInt(), false),
+                       Pass::forward));
+  launch(call, weight, output, 1);
+}
+
+// cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation, groups,
+// ...)
+void transposed_forward(Call& call) {
+  set_output_shape(call, kTransposed);
+  const Tensor output = call.allocate(0);
+  const Tensor weight = call.tensor(1);
+  note_source(call);
+  take(call, workspace(describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
+                                call.argument(5).toIntVector(), call.argument(6).toInt(), true),
+                       Pass::forward));
+  launch(call, weight, call.tensor(0), 1);
+}
+
+// _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation)
+void depthwise_forward(Call& call) {
+  set_output_shape(call, kDepthwise);
+  launch(call, call.tensor(1), call.allocate(0), 1);
+}
+
+// A copy in the layout that the kernel wants, if it has another.
+void copy_unless_laid_out(Call& call, const Tensor& tensor, bool channels_last) {
+  const auto format = channels_last && tensor.dim() == 4   ? at::MemoryFormat::ChannelsLast
+                      : channels_last && tensor.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
+                                                           : at::MemoryFormat::Contiguous;
+  if (!tensor.is_contiguous(format)) call.temporary(elements(tensor) * tensor.itemsize());
+}
+
+void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
+  if (!is_wanted) return;
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < gradient.dim(); ++i) dimensions.push_back(i);
+  reduce(call, call.allocate(2), gradient, dimensions, {4, 4});
+}
+
+// convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
+// transposed, output_padding, groups, output_mask)
+void backward(Call& call) {
+  const Tensor gradient = call.tensor(0);
+  const Tensor input = call.tensor(1);
+  const Tensor weight = call.tensor(2);
+  const auto stride = call.argument(4).toIntVector();
+  const auto dilation = call.argument(6).toIntVector();
+  const Convolution shape = describe(input, weight, gradient, stride, dilation,
+                                     call.argument(9).toInt(), call.argument(7).toBool());
+  const auto mask = call.argument(10).toBoolList();
+  const auto backend = at::native::select_conv_backend(
+      input, weight, std::nullopt, call.argument(4).toSymIntVector(),
+      call.argument(5).toSymIntVector(), call.argument(6).toSymIntVector(),
+      call.argument(7).toBool(), call.argument(8).toSymIntVector(), call.argument(9).toSymInt(),
+      std::nullopt);
+  if (backend == at::native::ConvBackend::CudaDepthwise2d) {
+    copy_unless_laid_out(call, gradient, false);
+    copy_unless_laid_out(call, input, false);
+    call.allocate(1);
+    call.allocate(0);
+    bias_gradient(call, gradient, mask[2]);
+    return;
+  }
+  note_source(call);
+  copy_unless_laid_out(call, gradient, shape.channels_last);
+  copy_unless_laid_out(call, input, shape.channels_last);
+  copy_unless_laid_out(call, weight, shape.channels_last);
+  if (mask[0]) {
+    call.allocate(0);
+    take(call, workspace(shape, Pass::input_gradient));
+  }
+  if (mask[1]) {
+    call.allocate(1);
+    take(call, workspace(shape, Pass::weight_gradient));
+  }
+  bias_gradient(call, gradient, mask[2]);
+  launch(call, weight, gradient, (mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
+}
+
+constexpr RuleRow kRules[] = {
+    {"cudnn_convolution", forward},
+    {"cudnn_convolution_transpose", transposed_forward},
+    {"convolution_backward", backward},
+    {"_conv_depthwise2d", depthwise_forward},
+};
+
+}  // namespace
+
+std::span<const RuleRow> convolution_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

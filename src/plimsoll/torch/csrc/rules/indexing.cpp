@@ -1,0 +1,447 @@
+// Indexing, scattering, embeddings.
+#include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/_index_put_impl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/sort.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+
+namespace cub {  // in sorting.cpp
+std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, std::size_t bits,
+                       bool is_float);
+std::size_t scan(std::size_t items, at::ScalarType type);
+std::size_t scan_by_key(std::size_t items, std::size_t key);
+std::size_t unique(std::size_t items, at::ScalarType type);
+std::size_t unique_by_key(std::size_t items);
+}  // namespace cub
+
+namespace {
+
+void scratch(Call& call, std::size_t bytes) {
+  call.temporary(bytes);
+  call.release_last();
+}
+
+std::size_t bytes_of(const at::Tensor& tensor) { return elements(tensor) * tensor.itemsize(); }
+
+at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// --- index ---------------------------------------------------------------------------------------
+
+bool is_mask(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+}
+
+// An index of the program: memory that its 64-bit form takes, if any.
+struct Index {
+  at::Tensor given;   // undefined where the whole dimension is taken
+  at::Tensor shape;   // of kLong
+  at::Tensor places;  // nonzero's result for a mask, shared by its dimensions
+  std::optional<std::size_t> converted;
+};
+
+// Masks become positions, 32-bit indices 64-bit ones.
+std::vector<Index> expand(Call& call, const at::Tensor& self, const c10::IValue& list) {
+  std::vector<Index> expanded;
+  for (const c10::IValue& value : list.toListRef()) {
+    const at::Tensor index = value.isTensor() ? value.toTensor() : at::Tensor();
+    if (!index.defined()) {
+      expanded.emplace_back();
+    } else if (is_mask(index)) {
+      for (std::int64_t i = 0; i < index.dim(); ++i) {
+        const std::size_t dim = expanded.size() + static_cast<std::size_t>(i);
+        TORCH_CHECK_INDEX(static_cast<std::int64_t>(dim) < self.dim() &&
+                              index.size(i) == self.size(static_cast<std::int64_t>(dim)),
+                          "The shape of the mask ", index.sizes(), " at index ", i,
+                          " does not match the shape of the indexed tensor ", self.sizes(),
+                          " at index ", dim);
+      }
+      at::Tensor places = at::nonzero(index);
+      const at::Tensor shape = meta_empty({places.size(0)}, at::kLong);
+      for (std::int64_t i = 0; i < index.dim(); ++i) {
+        expanded.push_back({index, shape, places, {}});
+        if (index.is_cpu()) expanded.back().converted = call.temporary(elements(shape) * 8);
+      }
+    } else {
+      Index entry{index, meta_empty({0}, at::kLong), {}, {}};
+      entry.shape.unsafeGetTensorImpl()->set_sizes_and_strides(index.sizes(), index.strides());
+      if (index.scalar_type() != at::kLong || index.is_cpu()) {
+        entry.converted = call.temporary(elements(index) * 8);
+      }
+      expanded.push_back(std::move(entry));
+    }
+  }
+  return expanded;
+}
+
+std::vector<std::int64_t> broadcast_sizes(const std::vector<Index>& indices) {
+  std::vector<std::int64_t> sizes;
+  for (const Index& index : indices) {
+    if (index.shape.defined()) sizes = at::infer_size(sizes, index.shape.sizes());
+  }
+  return sizes;
+}
+
+// Several indices must have the same strides, or are copied.
+void even_strides(Call& call, const std::vector<Index>& indices) {
+  std::vector<at::Tensor> shapes;
+  const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
+  for (const Index& index : indices) {
+    if (!index.shape.defined()) continue;
+    at::Tensor shape = index.shape.expand(sizes);
+    if (index.places.defined()) {  // a column of nonzero's transposed result
+      shape.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, {1});
+    }
+    shapes.push_back(std::move(shape));
+  }
+  const bool are_even = std::all_of(shapes.begin(), shapes.end(), [&](const at::Tensor& shape) {
+    return shape.strides() == shapes[0].strides();
+  });
+  if (are_even) return;
+  for (const at::Tensor& shape : shapes) {
+    if (!shape.is_contiguous()) call.temporary(elements(shape) * 8);
+  }
+}
+
+// The shape of self[indices].
+at::Tensor indexed_shape(const at::Tensor& self, const std::vector<Index>& indices) {
+  c10::List<std::optional<at::Tensor>> list;
+  for (const Index& index : indices) {
+    list.push_back(index.shape.defined() ? std::optional(index.shape) : std::nullopt);
+  }
+  return at::index(meta_like(self), list);
+}
+
+void index(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const std::vector<Index> indices = expand(call, self, call.argument(1));
+  const bool any_mask = std::any_of(indices.begin(), indices.end(),
+                                    [](const Index& index) { return index.places.defined(); });
+  if (any_mask) call.set_shape(0, indexed_shape(self, indices));
+  call.infer();
+  even_strides(call, indices);
+  call.allocate_all();
+}
+
+void masked_select(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor mask = call.tensor(1);
+  const std::vector<std::int64_t> sizes = at::infer_size(self.sizes(), mask.sizes());
+  const at::Tensor places = at::nonzero(mask.sizes() == sizes ? mask : mask.expand(sizes));
+  call.set_shape(0, meta_empty({places.size(0)}, self.scalar_type()));
+  call.allocate_all();
+}
+
+// Positions are sorted, so that each is written in one place.
+void put_sorted(Call& call, std::vector<Index>& indices, bool is_checked) {
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor values = call.tensor(2);
+  const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
+  const std::size_t count = static_cast<std::size_t>(c10::multiply_integers(sizes));
+  bool is_first = true;
+  std::int64_t slice = 1;  // elements behind the last index
+  if (is_checked && count != 0) {
+    for (const Index& index : indices) {
+      if (!index.given.defined() || index.places.defined() || index.given.is_cpu()) continue;
+      for (const bool is_largest : {true, false}) {
+        const at::Tensor extreme = is_largest ? at::max(index.given) : at::min(index.given);
+        scratch(call, 1);  // whether it is in range
+      }
+    }
+  }
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    Index& index = indices[i];
+    if (!index.shape.defined()) continue;
+    const std::size_t wrapped = call.temporary(count * 8);
+    const std::size_t scaled = call.temporary(count * 8);
+    call.release(wrapped);
+    if (index.converted) call.release(*index.converted);
+    index.places = at::Tensor();
+    if (!is_first) call.release(scaled);  // added to the first
+    is_first = false;
+    slice = 1;
+    for (std::int64_t dim = static_cast<std::int64_t>(i) + 1; dim < self.dim(); ++dim) {
+      slice *= self.size(dim);
+    }
+  }
+  if (is_first) return;
+  const at::Tensor written = indexed_shape(self, indices);
+  if (values.numel() < written.numel() || !values.is_contiguous()) {
+    call.temporary(elements(written) * values.itemsize());
+  }
+  if (count == 0 || slice == 0) return;
+  if (!self.is_contiguous()) call.temporary(bytes_of(self));
+  call.temporary(count * 8);  // sorted
+  call.temporary(count * 8);  // where they were
+  call.temporary(count * 8);  // 0, 1, ...
+  const std::int64_t last = std::max<std::int64_t>(self.numel(), 1) - 1;
+  const auto largest = static_cast<std::size_t>(last / slice);
+  const std::size_t bits = std::max<std::size_t>(1, std::bit_width(largest));
+  scratch(call, cub::radix_sort(count, 8, 8, bits, false));
+  call.release_last();
+}
+
+void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor values = call.tensor(2);
+  const bool accumulate = call.argument(3).toBool();
+  const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
+  call.set_shape(0, {});
+  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // a mask's fill?
+    int masks = 0;
+    bool only_masks = true;
+    for (const c10::IValue& value : call.argument(1).toListRef()) {
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      only_masks = only_masks && is_mask(value.toTensor());
+      ++masks;
+    }
+    if (only_masks && masks == 1) return;
+    call.temporary(values.itemsize());
+  }
+  std::vector<Index> indices = expand(call, self, call.argument(1));
+  (void)indexed_shape(self, indices);  // complains about what does not fit
+  if (accumulate || at::globalContext().deterministicAlgorithms()) {
+    put_sorted(call, indices, !is_unsafe);
+  } else {
+    even_strides(call, indices);
+  }
+}
+
+void masked_scatter(Call& call) {  // (self, mask, source)
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor mask = call.tensor(1);
+  const at::Tensor source = call.tensor(2);
+  call.allocate_all();
+  if (self.numel() == 0) return;
+  if (mask.sizes() != self.sizes() || !mask.is_contiguous()) call.temporary(elements(self));
+  call.temporary(elements(self) * 8);
+  scratch(call, cub::scan(elements(self), at::kLong));
+  if (!source.is_contiguous()) call.temporary(bytes_of(source));
+}
+
+// (self, dim, index, source, alpha): written in a fixed order, if that is asked for.
+void index_add(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor result = call.allocate(0);
+  if (!at::globalContext().deterministicAlgorithms() || self.dim() == 0) return;
+  std::int64_t dim = call.argument(1).toInt();
+  if (dim < 0) dim += self.dim();
+  c10::List<std::optional<at::Tensor>> indices;
+  for (std::int64_t i = 0; i < dim; ++i) indices.push_back(std::nullopt);
+  indices.push_back(call.tensor(2));
+  call.temporary(bytes_of(call.tensor(3)));
+  at::Tensor target = result;
+  at::_index_put_impl_(target, indices, call.tensor(3), /*accumulate=*/true, /*unsafe=*/false);
+}
+
+// --- scatter -------------------------------------------------------------------------------------
+
+void scatter_reduce(Call& call) {  // (self, dim, index, src, reduce, include_self)
+  call.allocate_all();
+  if (call.argument(4).toStringView() != "mean") return;
+  const at::Tensor self = call.tensor(0);
+  call.temporary(bytes_of(call.tensor(3)));
+  call.temporary(bytes_of(self));
+  scratch(call, elements(self));
+}
+
+// --- repeat_interleave ---------------------------------------------------------------------------
+
+void repeat_interleave(Call& call) {  // (repeats, output_size)
+  const at::Tensor repeats = call.tensor(0);
+  const std::size_t count = elements(repeats);
+  if (count == 0) {
+    call.set_shape(0, meta_empty({0}, repeats.scalar_type()));
+    return;
+  }
+  if (!repeats.is_contiguous()) call.temporary(bytes_of(repeats));
+  if (repeats.scalar_type() != at::kLong) {
+    call.temporary(count * 8);
+    scratch(call, count * 8);
+  } else {
+    call.temporary(count * 8);
+  }
+  scratch(call, cub::scan(count, at::kLong));
+  std::int64_t total = repeats.numel();
+  if (!call.argument(1).isNone()) {
+    total = call.argument(1).toInt();
+  } else {
+    const std::size_t are_valid = call.temporary(count);
+    scratch(call, 1);
+    call.release(are_valid);
+    if (has_values(repeats)) {
+      total = values_of(repeats).sum().item<std::int64_t>();
+      if (allocation_of(repeats)->is_placeholder) {
+        call.assume("the size of its result was taken from placeholders");
+      }
+    } else {
+      call.assume("every element is repeated once");
+    }
+  }
+  call.set_shape(0, meta_empty({total}, repeats.scalar_type()));
+  call.allocate_all();
+}
+
+// --- embeddings ----------------------------------------------------------------------------------
+
+struct Sorted {
+  bool counts = false;  // how often each index occurs
+  bool is_bag = false;
+};
+
+// Gradients of rows: sorts the indices, sums runs of ten, then sums those by row.
+void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indices,
+                      std::int64_t rows, Sorted options) {
+  const std::int64_t count = indices.numel();
+  const std::size_t size = indices.itemsize();
+  const auto take = [&](std::int64_t items, std::size_t bytes) {
+    return call.temporary(static_cast<std::size_t>(items) * bytes);
+  };
+  const std::size_t items = elements(indices);
+  take(count, size);
+  take(count, size);
+  const std::size_t range = take(count, size);
+  scratch(call, cub::radix_sort(items, size, size, size * 8, false));
+  call.release(range);
+  if (options.counts) {
+    take(count, size);
+    scratch(call, cub::scan_by_key(items, size));
+    scratch(call, cub::scan_by_key(items, size));
+  }
+  call.allocate_all();
+  take(count, size);
+  take(1, 8);
+  const std::size_t keys = take(count, size);
+  scratch(call, cub::unique_by_key(items));
+  call.release(keys);
+  const std::int64_t segments = std::min(count, rows);
+  take(segments, size);
+  take(segments, size);
+  scratch(call, cub::scan(static_cast<std::size_t>(segments), indices.scalar_type()));
+  take(1, 8);
+  const std::int64_t partials = count / 10 + segments;
+  take(partials, size);
+  const std::int64_t width = grad.size(-1);
+  const std::size_t sum_size = std::max<std::size_t>(grad.itemsize(), 4);
+  // Few rows are summed with atomics.
+  const std::int64_t warps = ceil_div(width, 32) * 32;
+  const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
+  if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
+      call.torch_version() >= 211 && !at::globalContext().deterministicAlgorithms()) {
+    take(partials, size);
+    if (grad.itemsize() < 4) take(rows * width, 4);
+  } else {
+    take(partials * width, sum_size);
+  }
+}
+
+// (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+void embedding_dense_backward(Call& call) {
+  const at::Tensor grad = call.tensor(0);
+  const at::Tensor indices = call.tensor(1);
+  const bool counts = call.argument(4).toBool();
+  if (!indices.is_contiguous()) call.temporary(bytes_of(indices));
+  if (!grad.is_contiguous()) call.temporary(bytes_of(grad));
+  if (indices.numel() <= 3072 && !counts) return call.allocate_all();
+  sorted_gradients(call, grad, indices, call.argument(2).toInt(), {counts, false});
+}
+
+// (grad, indices, [offsets,] offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...)
+void embedding_bag_backward(Call& call) {
+  const at::Tensor grad = call.tensor(0);
+  const std::size_t rows = call.info().plain_name == "_embedding_bag_backward" ? 6 : 5;
+  if (!grad.is_contiguous()) call.temporary(bytes_of(grad));
+  constexpr std::int64_t kMax = 2;
+  const bool is_sparse = rows == 6 && call.argument(9).toBool();
+  if (is_sparse || call.argument(rows + 2).toInt() == kMax || call.tensor(1).numel() == 0) {
+    return call.allocate_all();
+  }
+  sorted_gradients(call, grad, call.tensor(1), call.argument(rows).toInt(),
+                   {call.argument(rows + 1).toBool(), true});
+}
+
+// Results: output, offset2bag, bag_size, max_indices.
+void embedding_bag(Call& call) {
+  call.infer();
+  for (const std::size_t result : {2, 1, 0, 3}) {
+    if (result < call.info().results.size()) call.allocate(result);
+  }
+}
+
+void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
+  const at::Tensor indices = call.tensor(1);
+  if (!indices.is_contiguous()) call.temporary(bytes_of(indices));
+  const at::Tensor sorted = std::get<0>(at::sort(indices));
+  const std::size_t distinct = call.temporary(bytes_of(indices));
+  const std::size_t count = call.temporary(8);
+  scratch(call, cub::unique(elements(indices), indices.scalar_type()));
+  call.release(count);
+  call.release(distinct);
+}
+
+constexpr RuleRow kRules[] = {
+    {"aten::index.Tensor", index},
+    {"aten::_unsafe_index.Tensor", index},
+    {"masked_select", masked_select},
+    {"_index_put_impl_", index_put},
+    {"masked_scatter_", masked_scatter},
+    {"scatter_reduce", scatter_reduce},
+    {"scatter_reduce_", scatter_reduce},
+    {"repeat_interleave", repeat_interleave},
+    {"embedding_dense_backward", embedding_dense_backward},
+    {"_embedding_bag_backward", embedding_bag_backward},
+    {"_embedding_bag_dense_backward", embedding_bag_backward},
+    {"_embedding_bag", embedding_bag},
+    {"_embedding_bag_forward_only", embedding_bag},
+    {"_embedding_bag_per_sample_weights_backward", nullptr},
+    {"embedding", nullptr},
+    {"embedding_renorm_", embedding_renorm},
+    {"index_add", index_add},
+    {"index_add_", index_add},
+    {"index_copy", nullptr},
+    {"index_copy_", nullptr},
+    {"index_fill_", nullptr},
+    {"index_reduce", nullptr},
+    {"index_reduce_", nullptr},
+    {"index_select", nullptr},
+    {"gather", nullptr},
+    {"scatter", nullptr},
+    {"scatter_", nullptr},
+    {"scatter_add", nullptr},
+    {"scatter_add_", nullptr},
+    {"masked_fill", nullptr},
+    {"masked_fill_", nullptr},
+    {"take", nullptr},
+    {"put_", nullptr},
+    {"where", nullptr},
+    {"cat", nullptr},
+    {"stack", nullptr},
+    {"flip", nullptr},
+    {"tril_indices", nullptr},
+    {"triu_indices", nullptr},
+};
+
+}  // namespace
+
+std::span<const RuleRow> indexing_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

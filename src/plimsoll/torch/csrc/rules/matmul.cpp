@@ -1,0 +1,220 @@
+// Matrix products: cuBLAS keeps a workspace for each handle and stream.
+#include <ATen/Context.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// --- matrix products -----------------------------------------------------------------------------
+
+// cuBLAS handles are handed to threads from a pool, and each (handle, stream) keeps a workspace.
+class HandlePool {
+ public:
+  int take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return made_++;
+    const int handle = free_.back();
+    free_.pop_back();
+    return handle;
+  }
+  void give_back(int handle) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(handle);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<int> free_;
+  int made_ = 0;
+};
+
+HandlePool& handle_pool() {
+  static auto* const pool = new HandlePool;
+  return *pool;
+}
+
+struct ThreadHandles {
+  std::map<c10::DeviceIndex, int> handles;
+  int of(c10::DeviceIndex device) {
+    const auto [place, is_new] = handles.try_emplace(device, 0);
+    if (is_new) place->second = handle_pool().take();
+    return place->second;
+  }
+  ~ThreadHandles() {
+    for (const auto& [device, handle] : handles) handle_pool().give_back(handle);
+  }
+};
+thread_local ThreadHandles thread_handles;
+
+using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId, bool>;
+std::map<WorkspaceKey, at::DataPtr>& workspaces() {
+  static auto* const all = new std::map<WorkspaceKey, at::DataPtr>;
+  return *all;
+}
+
+// CUBLAS_WORKSPACE_CONFIG holds pairs of KiB and counts, ":4096:2:16:8".
+std::optional<std::size_t> configured_workspace() {
+  const char* const text = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  if (text == nullptr) return std::nullopt;
+  std::size_t total = 0;
+  std::size_t kib = 0;
+  std::size_t count = 0;
+  const char* at = text;
+  int used = 0;
+  while (std::sscanf(at, ":%zu:%zu%n", &kib, &count, &used) == 2) {
+    total += kib * 1024 * count;
+    at += used;
+  }
+  return total;
+}
+
+std::size_t blas_workspace_bytes(const Call& call, bool lt) {
+  if (const auto configured = configured_workspace(); configured && !lt) return *configured;
+  const DeviceProperties& on = call.properties();
+  const bool is_large =
+      on.major == 9 || (call.torch_version() >= 212 && (on.major == 10 || on.major == 12));
+  if (lt && call.torch_version() < 212) return std::size_t{1} << 20;
+  return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
+}
+
+// cuBLAS takes a matrix with one dense dimension as it is, and any other as a copy.
+bool fits_blas(const at::Tensor& matrix) {
+  const auto rows = matrix.size(-2);
+  const auto columns = matrix.size(-1);
+  const auto down = matrix.stride(-2);
+  const auto across = matrix.stride(-1);
+  if (matrix.dim() == 2 && matrix.is_non_overlapping_and_dense()) return true;
+  return (down == 1 && across >= std::max<std::int64_t>(1, rows)) ||
+         (across == 1 && down >= std::max<std::int64_t>(1, columns));
+}
+
+void copy_for_blas(Call& call, const at::Tensor& matrix) {
+  if (matrix.dim() >= 2 && matrix.numel() != 0 && !fits_blas(matrix)) {
+    call.temporary(elements(matrix) * matrix.itemsize());
+  }
+}
+
+// A bias of one row is added within the product, by cublasLt.
+bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
+                          const at::Tensor& right) {
+  return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&
+         bias.size(0) == right.size(1) && call.argument(3).toScalar().equal(1) &&
+         (call.argument_count() < 5 || call.argument(4).toScalar().equal(1)) && right.size(0) > 1 &&
+         right.size(1) > 1;
+}
+
+template <std::size_t first>
+void gemm(Call& call) {
+  call.allocate_all();
+  const at::Tensor left = call.tensor(first);
+  const at::Tensor right = call.tensor(first + 1);
+  copy_for_blas(call, left);
+  copy_for_blas(call, right);
+  call.blas_workspace(false);
+  const double flops =
+      2.0 * static_cast<double>(left.numel()) * static_cast<double>(right.size(-1));
+  call.launch(0, flops, left.scalar_type() != at::kFloat || at::globalContext().allowTF32CuBLAS());
+}
+
+void addmm(Call& call) {
+  gemm<1>(call);
+  if (call.torch_version() < 212 &&
+      adds_bias_in_product(call, call.tensor(0), call.tensor(1), call.tensor(2))) {
+    call.blas_workspace(true);
+  }
+}
+
+void addmm_activation(Call& call) {
+  gemm<1>(call);
+  if (call.torch_version() < 212) call.blas_workspace(true);
+}
+
+void vector_product(Call& call) {
+  call.allocate_all();
+  call.blas_workspace(false);
+}
+
+// _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
+// PyTorch's own shape function refuses what the fallback, one product a group, accepts.
+void grouped_mm(Call& call) {
+  const at::Tensor left = call.tensor(0);
+  const at::Tensor right = call.tensor(1);
+  const at::Tensor offsets = call.tensor(2);
+  const auto type =
+      call.argument(4).isNone() ? left.scalar_type() : call.argument(4).toScalarType();
+  std::vector<std::int64_t> sizes;
+  std::int64_t groups = left.size(0);
+  if (left.dim() == 2) {
+    groups = offsets.size(0);
+    sizes = {left.size(0), right.size(-1)};
+    if (right.dim() == 2) sizes.insert(sizes.begin(), groups);
+  } else if (right.dim() == 2) {
+    groups = offsets.size(0);
+    sizes = {left.size(1), right.size(1)};
+  } else {
+    sizes = {left.size(0), left.size(1), right.size(-1)};
+  }
+  const auto step = static_cast<std::int64_t>(16 / c10::elementSize(type));
+  const std::int64_t row = (sizes.back() + step - 1) / step * step;
+  std::vector<std::int64_t> strides{row, 1};
+  if (sizes.size() == 3) strides.insert(strides.begin(), sizes[1] * row);
+  call.set_shape(0,
+                 at::empty_strided(sizes, strides, left.options().dtype(type).device(at::kMeta)));
+  call.allocate_all();
+  const int major = call.properties().major;
+  if (left.scalar_type() == at::kBFloat16 && (major == 9 || major == 10)) {
+    call.temporary(60 * static_cast<std::size_t>(groups));
+    constexpr std::size_t kCutlassWorkspace = 67584;  // as recorded
+    call.temporary(kCutlassWorkspace);
+    return;
+  }
+  if (offsets.defined()) call.synchronize();
+  call.blas_workspace(false);
+}
+
+constexpr RuleRow kRules[] = {
+    {"_grouped_mm", grouped_mm},
+    {"mm", gemm<0>},
+    {"bmm", gemm<0>},
+    {"baddbmm", gemm<1>},
+    {"baddbmm_", gemm<1>},
+    {"addmm", addmm},
+    {"addmm_", addmm},
+    {"_addmm_activation", addmm_activation},
+    {"addmv", vector_product},
+    {"addmv_", vector_product},
+    {"dot", vector_product},
+    {"vdot", vector_product},
+};
+
+}  // namespace
+
+void clear_blas_workspaces() { workspaces().clear(); }
+
+void Call::blas_workspace(bool lt) {
+  Runtime& state = runtime();
+  const WorkspaceKey key{device_, thread_handles.of(device_), state.current_stream(device_), lt};
+  if (workspaces().count(key) != 0) return;
+  const OperationScope scope(info_.name, Role::workspace);
+  const c10::DeviceIndex before = state.current_device();
+  state.set_device(device_);
+  at::DataPtr memory = take_memory(blas_workspace_bytes(*this, lt));
+  state.set_device(before);
+  const std::lock_guard lock(state.mutex);
+  workspaces().emplace(key, std::move(memory));
+}
+
+std::span<const RuleRow> matmul_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,160 @@
+// Layer, group and batch normalization.
+#include <algorithm>
+#include <bit>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+constexpr std::size_t kFloat = 4;
+
+std::size_t copy_unless_contiguous(Call& call, const Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_contiguous()) return 0;
+  return call.temporary(elements(tensor) * tensor.itemsize());
+}
+
+// native_layer_norm(input, shape, weight, bias, eps), _fused_rms_norm(input, shape, weight, eps)
+void layer_norm(Call& call) {
+  copy_unless_contiguous(call, call.tensor(0));
+  call.allocate_all();
+}
+
+// Many short rows: partial sums of the weights' gradients, which a reduction then adds up.
+void weight_gradients(Call& call, const Tensor& input, const Tensor& statistics,
+                      std::initializer_list<std::size_t> results) {
+  const auto rows = elements(statistics);
+  const auto width = elements(input) / std::max<std::size_t>(rows, 1);
+  const auto processors = static_cast<std::size_t>(call.properties().multiprocessors);
+  constexpr std::size_t kManyRows = 64 * 1024;
+  if (rows <= kManyRows || width / 32 >= processors / 2) {
+    for (const std::size_t result : results) call.allocate(result);
+    return;
+  }
+  for (const std::size_t result : results) call.allocate(result);
+}
+
+// native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask)
+void layer_norm_backward(Call& call) {
+  copy_unless_contiguous(call, call.tensor(0));
+  copy_unless_contiguous(call, call.tensor(1));
+  call.allocate(0);
+  weight_gradients(call, call.tensor(1), call.tensor(3), {1, 2});
+  const bool only_weight = call.tensor(5).defined() && !call.tensor(6).defined();
+  if (only_weight) call.temporary(elements(call.tensor(1)) * call.tensor(1).itemsize());
+}
+
+// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask)
+void rms_norm_backward(Call& call) {
+  copy_unless_contiguous(call, call.tensor(0));
+  copy_unless_contiguous(call, call.tensor(1));
+  call.allocate(0);
+  weight_gradients(call, call.tensor(1), call.tensor(3), {1});
+}
+
+// native_group_norm(input, weight, bias, N, C, HxW, group, eps)
+void group_norm(Call& call) {
+  call.allocate_all();
+  if (!call.tensor(1).defined() && !call.tensor(2).defined()) return;
+  const auto channels =
+      static_cast<std::size_t>(call.argument(3).toInt() * call.argument(4).toInt());
+  call.temporary(channels * kFloat);
+  call.temporary(channels * kFloat);
+}
+
+// native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, mask)
+void group_norm_backward(Call& call) {
+  const auto batch = static_cast<std::size_t>(call.argument(5).toInt());
+  const std::size_t per_channel =
+      batch * static_cast<std::size_t>(call.argument(6).toInt()) * kFloat;
+  const std::size_t per_group = batch * static_cast<std::size_t>(call.argument(8).toInt()) * kFloat;
+  call.allocate_all();
+  call.temporary(per_channel);
+  call.temporary(per_channel);
+  const std::size_t second = call.temporary(per_group);
+  const std::size_t third = call.temporary(per_group);
+  if (call.tensor(4).defined()) call.temporary(per_channel);
+  call.release(third);
+  call.release(second);
+}
+
+bool has_channels_last_kernel(const Tensor& input) {
+  return input.dim() == 2 ||
+         (input.dim() == 4 && input.is_contiguous(at::MemoryFormat::ChannelsLast) &&
+          !input.is_contiguous()) ||
+         (input.dim() == 5 && input.is_contiguous(at::MemoryFormat::ChannelsLast3d) &&
+          !input.is_contiguous());
+}
+
+// How a channels-last reduction is spread over blocks (Normalization.cuh).
+struct ChannelsLastLaunch {
+  explicit ChannelsLastLaunch(const Tensor& input)
+      : channels(static_cast<std::size_t>(input.size(1))) {
+    constexpr std::size_t kMostThreads = 512;
+    constexpr std::size_t kPerThread = 16;
+    const std::size_t rows = elements(input) / std::max<std::size_t>(channels, 1);
+    const std::size_t width = std::bit_floor(std::max<std::size_t>(channels, 1));
+    std::size_t across = std::min<std::size_t>(width, 32);
+    const std::size_t down = std::max<std::size_t>(
+        1, std::min(std::bit_floor((rows + kPerThread - 1) / kPerThread), kMostThreads / across));
+    if (across * down != kMostThreads) across = std::min(width, kMostThreads / down);
+    columns = (channels + across - 1) / across;
+    blocks = std::min<std::size_t>((rows + down * kPerThread - 1) / (down * kPerThread), 128);
+    if (blocks < 8) blocks = 1;
+  }
+  std::size_t channels;
+  std::size_t columns = 1;
+  std::size_t blocks = 1;
+};
+
+void stage(Call& call, const Tensor& input, std::size_t values) {
+  const ChannelsLastLaunch launch(input);
+  if (launch.blocks == 1) return;
+  const std::size_t staging = call.temporary(values * launch.channels * launch.blocks * kFloat);
+  const std::size_t semaphores = call.temporary(launch.columns * sizeof(int));
+  call.release(semaphores);
+  call.release(staging);
+}
+
+// native_batch_norm(input, weight, bias, mean, var, training, momentum, eps)
+void batch_norm(Call& call) {
+  call.allocate_all();
+  const Tensor input = call.tensor(0);
+  if (call.argument(5).isBool() && call.argument(5).toBool() && has_channels_last_kernel(input)) {
+    stage(call, input, 4);
+  }
+}
+
+// native_batch_norm_backward(grad_out, input, ...)
+void batch_norm_backward(Call& call) {
+  const Tensor input = call.tensor(1);
+  if (!has_channels_last_kernel(input)) {
+    call.allocate_all();
+    return;
+  }
+  const std::size_t channels = static_cast<std::size_t>(input.size(1)) * kFloat;
+  const std::size_t first = call.temporary(channels);
+  const std::size_t second = call.temporary(channels);
+  call.allocate(1);
+  call.allocate(2);
+  stage(call, input, 2);
+  call.allocate(0);
+  call.release(second);
+  call.release(first);
+}
+
+constexpr RuleRow kRules[] = {
+    {"native_layer_norm", layer_norm}, {"native_layer_norm_backward", layer_norm_backward},
+    {"_fused_rms_norm", layer_norm},   {"_fused_rms_norm_backward", rms_norm_backward},
+    {"native_group_norm", group_norm}, {"native_group_norm_backward", group_norm_backward},
+    {"native_batch_norm", batch_norm}, {"native_batch_norm_backward", batch_norm_backward},
+    {"cudnn_batch_norm", nullptr},     {"cudnn_batch_norm_backward", nullptr},
+};
+
+}  // namespace
+
+std::span<const RuleRow> normalization_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

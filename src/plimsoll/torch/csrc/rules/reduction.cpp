@@ -1,0 +1,262 @@
+// Reductions that are split over several blocks: partial results, and a semaphore an output.
+//
+// The launch shape is that of setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh.
+#include <ATen/TensorIterator.h>
+#include <ATen/WrapDimUtilsMulti.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <bitset>
+
+#include "reduction.h"
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kMostThreads = 512;
+constexpr int kLeastValuesPerThread = 16;
+constexpr int kMostValuesPerThread = 256;
+
+int last_power_of_2(std::int64_t value) {
+  return value < 1 ? 1 : static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(value)));
+}
+
+std::int64_t div_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+
+struct Launch {
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::int64_t step_input = 1;
+  std::int64_t step_output = 1;
+  int block_width = 1;
+  int block_height = 1;
+  int output_vector = 1;
+  bool reduces_across_x = false;
+
+  [[nodiscard]] std::int64_t values_per_thread() const { return div_up(inputs, step_input); }
+  [[nodiscard]] std::int64_t grid() const { return div_up(outputs / output_vector, step_output); }
+
+  void set_block(std::int64_t across, std::int64_t down) {
+    const int most = kMostThreads / output_vector;
+    const int width = across < most ? last_power_of_2(across) : most;
+    const int height = down < most ? last_power_of_2(down) : most;
+    block_width = std::min(width, kWarp);
+    block_height = std::min(height, most / block_width);
+    block_width = std::min(width, most / block_height);
+  }
+};
+
+// How many outputs a thread can load at once, where the reduced dimension is not the fastest.
+int output_vector(const at::TensorIterator& iterator, std::size_t element) {
+  const int input = iterator.ntensors() - 1;
+  int vector = 4;
+  const auto shrink = [&](std::uint64_t value) {
+    while (value % static_cast<std::uint64_t>(vector) != 0) vector /= 2;
+  };
+  shrink(reinterpret_cast<std::uint64_t>(iterator.data_ptr(input)) / element);
+  const int reduced = iterator.num_reduce_dims();
+  shrink(static_cast<std::uint64_t>(iterator.shape()[static_cast<std::size_t>(reduced)]));
+  for (int i = 0; i < iterator.ndim(); ++i) {
+    if (i != reduced) {
+      shrink(static_cast<std::uint64_t>(iterator.strides(input)[static_cast<std::size_t>(i)]) /
+             element);
+    }
+  }
+  return vector;
+}
+
+void reduce_once(Call& call, const at::TensorIterator& iterator, const Accumulation& how,
+                 std::size_t element) {
+  Launch launch;
+  launch.outputs = iterator.num_output_elements();
+  launch.inputs = iterator.numel() / std::max<std::int64_t>(launch.outputs, 1);
+  const int input = iterator.ntensors() - 1;
+  bool reduces_fastest = true;
+  std::int64_t fastest_stride = static_cast<std::int64_t>(element);
+  std::int64_t across = 1;
+  std::int64_t down = 1;
+  if (iterator.ndim() > 0) {
+    const auto strides = iterator.strides(input);
+    const auto reduced = static_cast<std::size_t>(iterator.num_reduce_dims());
+    reduces_fastest =
+        iterator.num_reduce_dims() == iterator.ndim() || strides[0] < strides[reduced];
+    across = reduces_fastest ? launch.inputs : launch.outputs;
+    down = reduces_fastest ? launch.outputs : launch.inputs;
+    fastest_stride = reduces_fastest ? strides[0] : strides[reduced];
+  }
+  if (fastest_stride == static_cast<std::int64_t>(element)) {
+    if (reduces_fastest && across >= 128 && iterator.num_reduce_dims() == 1) {
+      across /= how.input_vector;
+    } else if (!reduces_fastest) {
+      launch.output_vector = output_vector(iterator, element);
+      across /= launch.output_vector;
+    }
+  }
+  launch.set_block(across, down);
+  if (iterator.ndim() == 0 || reduces_fastest) {
+    launch.reduces_across_x = true;
+    launch.step_input *= launch.block_width;
+  } else {
+    launch.step_output *= launch.block_width;
+  }
+  bool is_split_across_warps = false;
+  if (launch.values_per_thread() >= std::min(launch.block_height * 16, kMostValuesPerThread)) {
+    is_split_across_warps = true;
+    launch.step_input *= launch.block_height;
+  } else {
+    launch.step_output *= launch.block_height;
+  }
+  const DeviceProperties& on = call.properties();
+  const std::int64_t blocks_per_processor =
+      on.max_threads_per_multiprocessor / (launch.block_width * launch.block_height);
+  const std::int64_t target = on.multiprocessors * blocks_per_processor;
+  const std::int64_t grid = launch.grid();
+  const std::int64_t values = launch.values_per_thread();
+  if (!is_split_across_warps || values < kMostValuesPerThread || grid > target) return;
+  const std::int64_t blocks =
+      std::max(std::min(div_up(target, grid), div_up(values, kLeastValuesPerThread)),
+               div_up(values, kMostValuesPerThread));
+  if (blocks <= 1) return;
+  std::int64_t bytes = static_cast<std::int64_t>(how.bytes) * launch.outputs * blocks;
+  if (!launch.reduces_across_x) bytes *= launch.block_width * launch.output_vector;
+  const std::size_t partial = call.temporary(static_cast<std::size_t>(bytes));
+  const std::size_t semaphores =
+      call.temporary(sizeof(int) * static_cast<std::size_t>(launch.grid()));
+  call.release(semaphores);
+  call.release(partial);
+}
+
+std::size_t accumulated(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kFloat: return 4;
+    default: return c10::isIntegralType(type, true) ? 8 : c10::elementSize(type);
+  }
+}
+
+}  // namespace
+
+void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
+            c10::OptionalIntArrayRef dimensions, const Accumulation& how) {
+  if (input.numel() == 0 || !result.defined()) return;
+  const auto mask = dimensions && !dimensions->empty()
+                        ? at::dim_list_to_bitset(*dimensions, static_cast<std::size_t>(input.dim()))
+                        : std::bitset<at::dim_bitset_size>().flip();
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::int64_t place = 0;
+  const bool keeps = result.dim() == input.dim();
+  for (std::int64_t i = 0; i < input.dim(); ++i) {
+    const bool is_reduced = mask[static_cast<std::size_t>(i)];
+    sizes.push_back(is_reduced ? 1 : input.size(i));
+    strides.push_back(is_reduced ? 0 : result.stride(keeps ? i : place));
+    if (!is_reduced) ++place;
+  }
+  at::Tensor viewed = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(result.storage()), result.key_set(), result.dtype());
+  viewed.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, result.storage_offset());
+  auto iterator = at::TensorIteratorConfig()
+                      .set_check_mem_overlap(false)
+                      .add_owned_output(viewed)
+                      .add_owned_const_input(input)
+                      .resize_outputs(false)
+                      .is_reduction(true)
+                      .check_all_same_dtype(false)
+                      .build();
+  if (iterator.numel() == 0) return;
+  if (iterator.can_use_32bit_indexing()) {
+    reduce_once(call, iterator, how, input.itemsize());
+    return;
+  }
+  for (const auto& part : iterator.with_32bit_indexing()) {
+    reduce_once(call, part, how, input.itemsize());
+  }
+}
+
+namespace {
+
+c10::OptionalIntArrayRef dimensions_of(const Call& call, std::size_t index,
+                                       std::vector<std::int64_t>& storage) {
+  if (index >= call.argument_count()) return std::nullopt;
+  const c10::IValue& value = call.argument(index);
+  if (value.isIntList()) {
+    storage = value.toIntVector();
+  } else if (value.isInt()) {
+    storage = {value.toInt()};
+  }
+  return storage.empty() ? c10::OptionalIntArrayRef() : c10::OptionalIntArrayRef(storage);
+}
+
+using Size = std::size_t (*)(at::ScalarType);
+
+std::size_t own_size(at::ScalarType type) { return c10::elementSize(type); }
+std::size_t pair_size(at::ScalarType) { return 16; }  // a value and its index
+std::size_t welford_size(at::ScalarType type) { return type == at::kDouble ? 32 : 16; }
+std::size_t one_byte(at::ScalarType) { return 1; }
+
+template <Size size, int vector, int dimension>
+void reduction(Call& call) {
+  call.allocate_all();
+  std::vector<std::int64_t> storage;
+  const at::Tensor input = call.tensor(0);
+  reduce(call, call.allocate(0), input, dimensions_of(call, dimension, storage),
+         {size(input.scalar_type()), vector});
+}
+
+// sum, mean and prod of integers and booleans work on a copy in the result's type.
+template <int dimension>
+void sum(Call& call) {
+  const at::Tensor result = call.allocate(0);
+  at::Tensor input = call.tensor(0);
+  std::vector<std::int64_t> storage;
+  const auto dimensions = dimensions_of(call, dimension, storage);
+  const bool is_low = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
+  if (input.scalar_type() != result.scalar_type() &&
+      !(is_low && result.scalar_type() == at::kFloat)) {
+    input = input.to(result.scalar_type());
+  }
+  reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
+}
+
+constexpr int kNone = 99;
+constexpr RuleRow kRules[] = {
+    {"aten::sum", sum<kNone>},
+    {"aten::sum.dim_IntList", sum<1>},
+    {"aten::sum.IntList_out", sum<1>},
+    {"aten::mean", sum<kNone>},
+    {"aten::mean.dim", sum<1>},
+    {"aten::mean.out", sum<1>},
+    {"aten::nansum", sum<1>},
+    {"aten::prod", sum<kNone>},
+    {"aten::prod.dim_int", sum<1>},
+    {"aten::linalg_vector_norm", reduction<accumulated, 4, 2>},
+    {"aten::norm.ScalarOpt_dim", reduction<accumulated, 4, 2>},
+    {"aten::amax", reduction<own_size, 4, 1>},
+    {"aten::amin", reduction<own_size, 4, 1>},
+    {"aten::max", reduction<own_size, 4, kNone>},
+    {"aten::min", reduction<own_size, 4, kNone>},
+    {"aten::max.dim", reduction<pair_size, 4, 1>},
+    {"aten::min.dim", reduction<pair_size, 4, 1>},
+    {"aten::argmax", reduction<pair_size, 4, 1>},
+    {"aten::argmin", reduction<pair_size, 4, 1>},
+    {"aten::any", reduction<one_byte, 4, kNone>},
+    {"aten::any.dim", reduction<one_byte, 4, 1>},
+    {"aten::any.dims", reduction<one_byte, 4, 1>},
+    {"aten::all", reduction<one_byte, 4, kNone>},
+    {"aten::all.dim", reduction<one_byte, 4, 1>},
+    {"aten::all.dims", reduction<one_byte, 4, 1>},
+    {"aten::var.correction", reduction<welford_size, 2, 1>},
+    {"aten::std.correction", reduction<welford_size, 2, 1>},
+    {"aten::var_mean.correction", reduction<welford_size, 2, 1>},
+    {"aten::std_mean.correction", reduction<welford_size, 2, 1>},
+};
+
+}  // namespace
+
+std::span<const RuleRow> reduction_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

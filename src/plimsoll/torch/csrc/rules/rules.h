@@ -1,0 +1,40 @@
+// What kernels allocate inside, besides their results: one table a file of this folder.
+//
+// A rule takes memory in the order in which the kernel does: `call.allocate(i)` for result i,
+// `call.temporary(bytes)` for what the kernel frees itself (at the end of the operation, or at
+// `call.release`). Sizes and order were read in PyTorch's source, checked against recordings of
+// PyTorch 2.11 on compute capability 9.0; a rule that knows other versions or chips says so.
+#pragma once
+
+#include <span>
+
+#include "../call.h"
+
+namespace plimsoll::simulated {
+
+struct RuleRow {
+  const char* name;  // "topk", or with its overload "aten::max.dim"
+  Rule rule;         // null: the kernel takes nothing besides its results
+};
+
+std::span<const RuleRow> matmul_rules();
+std::span<const RuleRow> attention_rules();
+std::span<const RuleRow> normalization_rules();
+std::span<const RuleRow> convolution_rules();
+std::span<const RuleRow> reduction_rules();
+std::span<const RuleRow> sorting_rules();    // sort, topk, scans, unique, random permutations
+std::span<const RuleRow> indexing_rules();   // index, scatter, embedding
+std::span<const RuleRow> recurrent_rules();  // LSTM, GRU, RNN
+std::span<const RuleRow> module_rules();     // fused transformer layers, losses, what is left
+
+void clear_blas_workspaces();
+
+inline std::size_t round_up(std::size_t value, std::size_t step) {
+  return (value + step - 1) / step * step;
+}
+
+inline std::size_t elements(const at::Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.numel());
+}
+
+}  // namespace plimsoll::simulated

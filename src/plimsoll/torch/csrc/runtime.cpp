@@ -1,0 +1,114 @@
+#include "runtime.h"
+
+#include <ATen/SequenceNumber.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+
+namespace plimsoll::simulated {
+namespace {
+
+thread_local c10::DeviceIndex device_of_thread = 0;
+thread_local std::vector<c10::StreamId> streams_of_thread;
+thread_local CurrentOperation operation_of_thread;
+
+}  // namespace
+
+CurrentOperation& current_operation() { return operation_of_thread; }
+
+Runtime& Runtime::instance() {
+  static auto* const runtime = new Runtime;
+  return *runtime;
+}
+
+c10::DeviceIndex Runtime::current_device() const { return device_of_thread; }
+
+void Runtime::set_device(c10::DeviceIndex index) {
+  TORCH_CHECK(index >= 0 && static_cast<std::size_t>(index) < devices.size(),
+              "CUDA error: invalid device ordinal");
+  device_of_thread = index;
+}
+
+c10::StreamId Runtime::current_stream(c10::DeviceIndex index) const {
+  const auto place = static_cast<std::size_t>(index);
+  return place < streams_of_thread.size() ? streams_of_thread[place] : 0;
+}
+
+void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
+  if (streams_of_thread.size() < devices.size()) streams_of_thread.resize(devices.size());
+  streams_of_thread[static_cast<std::size_t>(index)] = stream;
+}
+
+c10::StreamId Runtime::new_stream(c10::DeviceIndex, int priority) {
+  // PyTorch hands its 32 streams of a priority out in turn; the priority stays readable in the id.
+  const std::lock_guard lock(mutex);
+  const auto turn = next_stream_++ % 32;
+  return (turn << 5) | (priority < 0 ? 3 : 1);
+}
+
+std::uint32_t Runtime::name(std::string_view text) {
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] =
+      name_numbers_.try_emplace(std::string(text), static_cast<std::uint32_t>(names_.size()));
+  if (is_new) names_.emplace_back(text);
+  return place->second;
+}
+
+const std::string& Runtime::name_at(std::uint32_t number) { return names_[number]; }
+
+std::uint32_t Runtime::stack() {
+  if (!record_stacks) return 0;
+  // An operation's autograd node takes its number before the operation runs.
+  if (const auto node = torch::autograd::get_current_node()) {
+    const std::lock_guard lock(mutex);
+    const auto number = static_cast<std::size_t>(node->sequence_nr());
+    if (number < stack_of_sequence_.size() && stack_of_sequence_[number] != 0) {
+      return stack_of_sequence_[number];
+    }
+    return 0;
+  }
+  const std::uint32_t captured = api->capture_stack();
+  if (c10::GradMode::is_enabled()) {
+    const std::uint64_t next = at::sequence_number::peek();
+    if (next > 0 && next < (1U << 28)) {
+      const std::lock_guard lock(mutex);
+      if (stack_of_sequence_.size() < next) stack_of_sequence_.resize(next + next / 2);
+      stack_of_sequence_[next - 1] = captured;
+    }
+  }
+  return captured;
+}
+
+std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
+  if (!record_sites) return 0;
+  const std::uint32_t number = stack();
+  const Phase phase = torch::autograd::get_current_node() ? Phase::backward : phase_;
+  const bool grad = c10::GradMode::is_enabled();
+  const std::uint64_t key = (std::uint64_t{number} << 32) | (std::uint64_t{operation} << 8) |
+                            (static_cast<std::uint64_t>(role) << 4) |
+                            (static_cast<std::uint64_t>(phase) << 1) | (grad ? 1U : 0U);
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] =
+      site_numbers_.try_emplace(key, static_cast<std::uint32_t>(sites.size()));
+  if (is_new) sites.push_back({number, operation, role, phase, grad, false});
+  return place->second;
+}
+
+void Runtime::note_role(c10::DeviceIndex device, std::uint64_t serial, Role role) {
+  if (!record_sites) return;
+  const std::lock_guard lock(mutex);
+  late_roles.push_back({serial, device, static_cast<std::int32_t>(role)});
+}
+
+void Runtime::assume(std::uint32_t operation, std::string_view what) {
+  const std::uint32_t number = stack();
+  const std::uint32_t text = name(what);
+  const std::uint64_t key =
+      ((std::uint64_t{number} * 1000003U + operation) * 1000003U) + std::uint64_t{text};
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = assumption_places_.try_emplace(key, assumptions.size());
+  if (is_new) assumptions.push_back({number, operation, text, 0});
+  ++assumptions[place->second].count;
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,144 @@
+// The simulated CUDA runtime of this process: devices, streams, and who asks for memory.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "plimsoll/c_api.h"
+
+namespace plimsoll::simulated {
+
+// What rules depend on; the layout is shared with Python (plimsoll/torch/library.py).
+struct DeviceProperties {
+  std::int32_t multiprocessors = 0;
+  std::int32_t major = 0;
+  std::int32_t minor = 0;
+  std::int32_t max_threads_per_multiprocessor = 0;
+  double bytes_per_ns = 0;         // device memory
+  double flops_per_ns = 0;         // fp32, outside tensor cores
+  double tensor_flops_per_ns = 0;  // half precision
+  double copy_bytes_per_ns = 0;    // between host and device
+};
+
+struct Device {
+  plimsoll_engine* engine = nullptr;
+  DeviceProperties properties;
+  std::atomic<std::uint64_t> allocations = 0;
+};
+
+// Why memory was asked for.
+enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
+enum class Phase : std::uint8_t { forward, backward, optimizer };
+
+// Who asked for memory; the history stores its number. Shared with Python.
+struct Site {
+  std::uint32_t stack = 0;
+  std::uint32_t operation = 0;
+  Role role = Role::output;
+  Phase phase = Phase::forward;
+  bool grad_enabled = false;
+  bool reserved = false;
+};
+
+// Something the program read or needed that a simulation cannot know. Shared with Python.
+struct Assumption {
+  std::uint32_t stack = 0;
+  std::uint32_t operation = 0;
+  std::uint32_t what = 0;  // a name's number
+  std::uint32_t count = 0;
+};
+
+// A role that became clear after the allocation. Shared with Python.
+struct LateRole {
+  std::uint64_t serial = 0;  // counts the device's allocations since the start
+  std::int32_t device = 0;
+  std::int32_t role = 0;
+};
+
+class Runtime {
+ public:
+  static Runtime& instance();
+
+  const plimsoll_c_api* api = nullptr;
+  std::deque<Device> devices;
+  int torch_version = 0;  // 211 for PyTorch 2.11
+  bool record_sites = false;
+  bool record_stacks = false;
+  bool is_over = false;  // the interpreter ends: engines are gone
+  double host_ns_per_operation = 6000;
+
+  [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
+    return devices[static_cast<std::size_t>(index)];
+  }
+
+  // Streams and devices are per thread, as in CUDA.
+  [[nodiscard]] c10::DeviceIndex current_device() const;
+  void set_device(c10::DeviceIndex index);
+  [[nodiscard]] c10::StreamId current_stream(c10::DeviceIndex index) const;
+  void set_stream(c10::DeviceIndex index, c10::StreamId stream);
+  [[nodiscard]] c10::StreamId new_stream(c10::DeviceIndex index, int priority);
+
+  std::uint32_t name(std::string_view text);
+  [[nodiscard]] const std::string& name_at(std::uint32_t number);
+  // The number of the calling thread's stack, or in a backward pass that of the forward operation.
+  std::uint32_t stack();
+  std::uint32_t site(std::uint32_t operation, Role role);
+  void assume(std::uint32_t operation, std::string_view what);
+
+  // The number of the device's next allocation.
+  std::uint64_t next_serial(c10::DeviceIndex device) {
+    return devices[static_cast<std::size_t>(device)].allocations++;
+  }
+  // Says later what an allocation is for, by its number on the device.
+  void note_role(c10::DeviceIndex device, std::uint64_t serial, Role role);
+
+  void set_phase(Phase phase) { phase_ = phase; }
+
+  std::mutex mutex;
+  std::vector<Site> sites{Site{}};
+  std::vector<Assumption> assumptions;
+  std::vector<LateRole> late_roles;
+
+ private:
+  std::vector<std::string> names_{""};
+  std::unordered_map<std::string, std::uint32_t> name_numbers_;
+  std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;
+  std::unordered_map<std::uint64_t, std::size_t> assumption_places_;
+  std::vector<std::uint32_t> stack_of_sequence_;
+  std::int64_t next_stream_ = 0;
+  Phase phase_ = Phase::forward;
+};
+
+inline Runtime& runtime() { return Runtime::instance(); }
+
+// The operation this thread is in, for the allocations it makes.
+struct CurrentOperation {
+  std::uint32_t name = 0;
+  Role role = Role::output;
+};
+CurrentOperation& current_operation();
+
+class OperationScope {
+ public:
+  OperationScope(std::uint32_t name, Role role) : saved_(current_operation()) {
+    current_operation() = {name, role};
+  }
+  ~OperationScope() { current_operation() = saved_; }
+  OperationScope(const OperationScope&) = delete;
+  OperationScope& operator=(const OperationScope&) = delete;
+
+ private:
+  CurrentOperation saved_;
+};
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,136 @@
+#include "virtual.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <sys/mman.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "call.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
+// Integers are indices and counts, which programs do look at.
+constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
+
+struct Mapping {
+  void* address;
+  std::size_t size;
+};
+
+void unmap(void* context) {
+  const auto* const mapping = static_cast<Mapping*>(context);
+  ::munmap(mapping->address, mapping->size);
+  delete mapping;
+}
+
+class VirtualAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t size) override {
+    void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(address != MAP_FAILED, "the host has no address space for ", size, " bytes");
+    return {address, new Mapping{address, size}, &unmap, c10::Device(c10::DeviceType::CPU)};
+  }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+};
+
+c10::Allocator* virtual_allocator() {
+  static auto* const allocator = new VirtualAllocator;
+  return allocator;
+}
+
+bool becomes_virtual(std::size_t elements, c10::ScalarType type, bool pinned) {
+  const std::size_t bytes = elements * c10::elementSize(type);
+  return !pinned && bytes >= (c10::isIntegralType(type, true) ? kLeastIntegerBytes : kLeastBytes);
+}
+
+const c10::DispatchKeySet kKeys{c10::DispatchKey::CPU, c10::DispatchKey::Fake};
+
+Tensor empty_memory_format(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                           std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                           std::optional<bool> pin_memory,
+                           std::optional<c10::MemoryFormat> format) {
+  const c10::ScalarType type = c10::dtype_or_default(dtype);
+  std::size_t elements = 1;
+  for (const std::int64_t length : size)
+    elements *= static_cast<std::size_t>(std::max<std::int64_t>(length, 0));
+  if (becomes_virtual(elements, type, pin_memory.value_or(false))) {
+    return at::detail::empty_generic(size, virtual_allocator(), kKeys, type, format);
+  }
+  return at::detail::empty_cpu(size, dtype, layout, device, pin_memory, format);
+}
+
+Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                     std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                     std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const c10::ScalarType type = c10::dtype_or_default(dtype);
+  const std::size_t elements = at::detail::computeStorageNbytes(size, stride, 1);
+  if (becomes_virtual(elements, type, pin_memory.value_or(false))) {
+    return at::detail::empty_strided_generic(size, stride, virtual_allocator(), kKeys, type);
+  }
+  return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
+}
+
+bool has_device_tensor(const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor().defined() && value.toTensor().is_cuda();
+  if (value.isTensorList()) {
+    const auto tensors = value.toTensorVector();
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [](const Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); });
+  }
+  return false;
+}
+
+// A result of a skipped operation: zeros, where somebody might look.
+Tensor zeros_like_shape(const Tensor& shape) {
+  if (!shape.defined() || !shape.is_meta()) return shape;
+  Tensor made = at::empty_strided(shape.sizes(), shape.strides(),
+                                  shape.options().device(c10::DeviceType::CPU));
+  if (!is_virtual(made)) made.zero_();
+  return made;
+}
+
+void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack) {
+  const OperationInfo& info = info_of(op);
+  const std::size_t count = op.schema().arguments().size();
+  const auto arguments = torch::jit::last(*stack, count);
+  const bool is_view = !info.results.empty() && info.results[0].kind == Result::Kind::view;
+  const bool computes =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || info.plain_name == "copy_";
+  const bool reads = info.plain_name == "_local_scalar_dense" || info.plain_name == "equal";
+  const bool moves_storage = info.plain_name.rfind("set_", 0) == 0 ||
+                             info.plain_name.rfind("resize_", 0) == 0 ||
+                             info.plain_name == "view" || info.plain_name == "as_strided";
+  const bool on_device = std::any_of(arguments.begin(), arguments.end(), has_device_tensor);
+  if (is_view || !computes || reads || moves_storage || on_device) {
+    op.redispatchBoxed(
+        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake), stack);
+    return;
+  }
+  Call call(op, info, *stack);
+  call.infer();
+  call.finish_on_host(zeros_like_shape);
+}
+
+}  // namespace
+
+void register_virtual_tensors() {
+  static auto* const fallback =
+      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
+  static auto* const host =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  host->impl("empty.memory_format", TORCH_FN(empty_memory_format));
+  host->impl("empty_strided", TORCH_FN(empty_strided));
+}
+
+}  // namespace plimsoll::simulated

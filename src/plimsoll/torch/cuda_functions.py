@@ -1,0 +1,284 @@
+"""What a CUDA build of PyTorch adds to `torch._C`, answered by the engine.
+
+`torch.cuda` is written in Python on top of these functions, so with them in place all of it works
+as it is, in a build without CUDA too.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.cuda_pools import pool_functions
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulation import Simulation
+
+_STATISTICS_WITHOUT_POOLS = frozenset({"oversize_allocations", "oversize_segments"})
+
+
+class _DeviceProperties:
+    """torch.cuda.get_device_properties() of a simulated GPU."""
+
+    def __init__(self, simulation: Simulation, index: int) -> None:
+        profile = simulation.profiles[index]
+        self.name = profile.full_name
+        self.major, self.minor = profile.compute_capability
+        self.total_memory = profile.total_bytes
+        self.multi_processor_count = profile.multiprocessors
+        self.is_integrated = 0
+        self.is_multi_gpu_board = 0
+        self.max_threads_per_multi_processor = profile.max_threads_per_multiprocessor
+        self.max_threads_per_block = 1024
+        self.warp_size = 32
+        self.regs_per_multiprocessor = 65536
+        self.shared_memory_per_block = 49152
+        self.shared_memory_per_block_optin = profile.shared_memory_per_block_optin_bytes
+        self.shared_memory_per_multiprocessor = profile.shared_memory_per_multiprocessor_bytes
+        self.L2_cache_size = profile.l2_cache_bytes
+        self.gcnArchName = profile.full_name
+        self.uuid = f"plimsoll-{index:08x}"
+        self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index + 1, 0, 0
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // (1 << 20)}MB, "
+            f"multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"L2_cache_size={self.L2_cache_size // (1 << 20)}MB)"
+        )
+
+
+def _nested(flat: dict[str, int]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def _module(name: str, **members: Any) -> ModuleType:
+    module = ModuleType(name)
+    module.__dict__.update(members)
+    return module
+
+
+def _cudart(simulation: Simulation) -> ModuleType:
+    class CudaError(int):
+        success = 0
+
+    def mem_get_info(index: int) -> tuple[int, int]:
+        return simulation.allocators[index].mem_get_info()
+
+    return _module(
+        "torch._C._cudart",
+        cudaError=CudaError,
+        cudaGetErrorString=lambda code: f"error {code}",
+        cudaMemGetInfo=mem_get_info,
+        cudaProfilerStart=lambda: 0,
+        cudaProfilerStop=lambda: 0,
+        cudaHostRegister=lambda *_: 0,
+        cudaHostUnregister=lambda *_: 0,
+        cudaDeviceSynchronize=lambda: 0,
+    )
+
+
+def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
+    """Give `torch._C` the functions and types of a CUDA build."""
+    lib = simulation.library.lib
+    count = len(simulation.allocators)
+    allocators = simulation.allocators
+    functions: dict[str, Any] = {}
+
+    def set_device(index: int) -> None:
+        if index >= 0 and lib.plimsoll_set_device(index) != 0:
+            raise c.AcceleratorError("CUDA error: invalid device ordinal")
+
+    def exchange_device(index: int) -> int:
+        before = int(lib.plimsoll_current_device())
+        if index < 0:
+            return -1
+        set_device(index)
+        return before
+
+    def properties(index: int) -> _DeviceProperties:
+        return _DeviceProperties(simulation, index)
+
+    def initialize() -> None:
+        import torch
+
+        if count == 0:
+            raise RuntimeError("No CUDA GPUs are available")
+        lib.plimsoll_default_generators(1)
+        torch.cuda.default_generators = tuple(torch.Generator(f"cuda:{i}") for i in range(count))
+        lib.plimsoll_default_generators(0)
+        torch.cuda._get_device_properties = properties
+        simulation.make_contexts()
+
+    functions["_cuda_init"] = initialize
+    functions["_cuda_getDeviceCount"] = lambda: count
+    functions["_cuda_getDevice"] = lambda: int(lib.plimsoll_current_device())
+    functions["_cuda_setDevice"] = set_device
+    functions["_cuda_exchangeDevice"] = exchange_device
+    functions["_cuda_maybeExchangeDevice"] = exchange_device
+    functions["_cuda_canDeviceAccessPeer"] = lambda device, peer: device != peer
+    functions["_cuda_isInBadFork"] = lambda: simulation.is_forked()
+    functions["_cuda_getArchFlags"] = lambda: "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
+    functions["_cuda_getCompiledVersion"] = lambda: 13000
+    functions["_cuda_hasPrimaryContext"] = lambda index: simulation.has_contexts
+    functions["_cudart"] = _cudart(simulation)
+    functions["_has_cuda"] = True
+    functions["_has_cudnn"] = True
+    functions["_CudaDeviceProperties"] = _DeviceProperties
+
+    # Streams and events: torch.Stream and torch.Event do the work, through the device guard.
+    device_type = 1
+
+    class CudaStreamBase(c.Stream):  # type: ignore[misc, name-defined]
+        def __new__(
+            cls,
+            priority: int = 0,
+            stream_id: int = 0,
+            device_index: int = 0,
+            device_type: int = 0,
+            stream_ptr: int = 0,
+        ) -> Any:
+            if stream_ptr:
+                stream_id = stream_ptr
+            if stream_id or device_index or device_type:
+                return super().__new__(
+                    cls, stream_id=stream_id, device_index=device_index, device_type=1
+                )
+            device = int(lib.plimsoll_current_device())
+            return super().__new__(cls, device=f"cuda:{device}", priority=priority)
+
+        @property
+        def cuda_stream(self) -> int:
+            return int(self.stream_id)
+
+        @property
+        def priority(self) -> int:
+            return -1 if self.stream_id & 2 else 0
+
+        @staticmethod
+        def priority_range() -> tuple[int, int]:
+            return (0, -5)
+
+    class CudaEventBase(c.Event):  # type: ignore[misc, name-defined]
+        def __new__(
+            cls,
+            enable_timing: bool = False,
+            blocking: bool = False,
+            interprocess: bool = False,
+            external: bool = False,
+        ) -> Any:
+            return super().__new__(
+                cls,
+                "cuda",
+                enable_timing=enable_timing,
+                blocking=blocking,
+                interprocess=interprocess,
+            )
+
+        @property
+        def cuda_event(self) -> int:
+            return int(self.event_id)
+
+    functions["_CudaStreamBase"] = CudaStreamBase
+    functions["_CudaEventBase"] = CudaEventBase
+
+    def stream_data(index: int, stream: int) -> tuple[int, int, int]:
+        return stream, index, device_type
+
+    def current(index: int) -> int:
+        return int(lib.plimsoll_current_stream(index))
+
+    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+        if int(lib.plimsoll_current_device()) != device_index:
+            set_device(device_index)
+        lib.plimsoll_set_stream(device_index, stream_id)
+
+    functions["_cuda_getCurrentStream"] = lambda index: stream_data(index, current(index))
+    functions["_cuda_getCurrentRawStream"] = current
+    functions["_cuda_getDefaultStream"] = lambda index: stream_data(index, 0)
+    functions["_cuda_getStreamFromExternal"] = lambda pointer, index: stream_data(index, pointer)
+    functions["_cuda_setStream"] = set_stream
+
+    def synchronize() -> None:
+        allocators[int(lib.plimsoll_current_device())].gpu.synchronize()
+
+    functions["_cuda_synchronize"] = synchronize
+    functions["_cuda_ipc_collect"] = lambda: None
+    functions["_cuda_sleep"] = lambda cycles: allocators[
+        int(lib.plimsoll_current_device())
+    ].gpu.launch(current(int(lib.plimsoll_current_device())), cycles * 1e-9)
+    functions["_cuda_set_sync_debug_mode"] = lambda mode: None
+    functions["_cuda_get_sync_debug_mode"] = lambda: 0
+    functions["_cuda_getCurrentBlasHandle"] = lambda: 1
+    functions["_cuda_clearCublasWorkspaces"] = lambda: lib.plimsoll_clear_blas_workspaces()
+
+    # Memory.
+    def empty_cache() -> None:
+        for allocator in allocators:
+            allocator.empty_cache()
+
+    def set_fraction(fraction: float, index: int) -> None:
+        allocators[index].set_per_process_memory_fraction(fraction)
+        simulation.fractions[index] = fraction
+
+    functions["_cuda_emptyCache"] = empty_cache
+    functions["_cuda_memoryStats"] = lambda i: _nested(allocators[i].memory_stats())
+    functions["_cuda_resetPeakMemoryStats"] = lambda i: allocators[i].reset_peak_memory_stats()
+    functions["_cuda_resetAccumulatedMemoryStats"] = lambda i: allocators[
+        i
+    ].reset_accumulated_memory_stats()
+    functions["_cuda_setMemoryFraction"] = set_fraction
+    functions["_cuda_getMemoryFraction"] = lambda i: simulation.fractions[i]
+    functions["_cuda_getAllocatorBackend"] = lambda: "native"
+    raw: dict[int, int] = {}
+
+    def raw_alloc(size: int, stream: int) -> int:
+        device = int(lib.plimsoll_current_device())
+        address = allocators[device].malloc(size, stream=stream)
+        raw[address] = device
+        return address
+
+    def raw_delete(address: int) -> None:
+        allocators[raw.pop(address)].free(address)
+
+    functions["_cuda_cudaCachingAllocator_raw_alloc"] = raw_alloc
+    functions["_cuda_cudaCachingAllocator_raw_delete"] = raw_delete
+
+    def record_history(
+        enabled: str | None, context: str | None, stacks: str, max_entries: int, *_: Any
+    ) -> None:
+        simulation.record_history(enabled, context, max_entries)
+
+    def snapshot(_: Any = None) -> dict[str, Any]:
+        return simulation.snapshot()
+
+    functions["_cuda_record_memory_history"] = record_history
+    functions["_cuda_record_memory_history_legacy"] = lambda enabled, *_, **__: (
+        simulation.record_history("all" if enabled else None, "all", 1 << 40)
+    )
+    functions["_cuda_isHistoryEnabled"] = lambda: simulation.keeps_history
+    functions["_cuda_memorySnapshot"] = snapshot
+    functions["_cuda_get_cudnn_benchmark_limit"] = lambda: 10
+    functions["_cuda_set_cudnn_benchmark_limit"] = lambda limit: None
+    functions["_cudnn"] = _module(
+        "torch._C._cudnn",
+        is_cuda=True,
+        RNNMode=IntEnum("RNNMode", ["rnn_relu", "rnn_tanh", "lstm", "gru"], start=0),
+        getVersionInt=lambda: 91900,
+        getRuntimeVersion=lambda: (9, 19, 0),
+        getCompileVersion=lambda: (9, 19, 0),
+    )
+    functions["_cuda_CUDAAllocator"] = type("_cuda_CUDAAllocator", (), {})
+    functions["_CUDAGreenContext"] = type("_CUDAGreenContext", (), {})
+    functions |= pool_functions(simulation)
+    for name, value in functions.items():
+        setattr(c, name, value)

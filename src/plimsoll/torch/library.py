@@ -1,0 +1,228 @@
+"""The native library that gives PyTorch a simulated CUDA device: built, cached, loaded.
+
+It is compiled once against the installed PyTorch and kept in the user's cache folder, under a name
+that holds PyTorch's version and a digest of the sources.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from plimsoll.errors import InputError
+
+_Row = TypeVar("_Row", bound=ctypes.Structure)
+
+_SOURCES = Path(__file__).parent / "csrc"
+_INCLUDE = Path(__file__).parent.parent / "include"
+_FLAGS = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w"]
+
+
+class DeviceProperties(ctypes.Structure):
+    """What rules depend on; the layout is that of DeviceProperties in csrc/runtime.h."""
+
+    _fields_ = [
+        ("multiprocessors", ctypes.c_int32),
+        ("major", ctypes.c_int32),
+        ("minor", ctypes.c_int32),
+        ("max_threads_per_multiprocessor", ctypes.c_int32),
+        ("bytes_per_ns", ctypes.c_double),
+        ("flops_per_ns", ctypes.c_double),
+        ("tensor_flops_per_ns", ctypes.c_double),
+        ("copy_bytes_per_ns", ctypes.c_double),
+    ]
+
+
+class Site(ctypes.Structure):
+    """Who asked for memory; the layout is that of Site in csrc/runtime.h."""
+
+    _fields_ = [
+        ("stack", ctypes.c_uint32),
+        ("operation", ctypes.c_uint32),
+        ("role", ctypes.c_uint8),
+        ("phase", ctypes.c_uint8),
+        ("grad_enabled", ctypes.c_bool),
+        ("reserved", ctypes.c_bool),
+    ]
+
+
+class Assumption(ctypes.Structure):
+    """What was assumed; the layout is that of Assumption in csrc/runtime.h."""
+
+    _fields_ = [
+        ("stack", ctypes.c_uint32),
+        ("operation", ctypes.c_uint32),
+        ("what", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+    ]
+
+
+@cache
+def torch_folder() -> Path:
+    """Where PyTorch is installed; it is not imported.
+
+    Raises:
+        InputError: If it is not installed, or older than 2.9.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise InputError("PyTorch is not installed here: pip install 'torch>=2.9'")
+    return Path(spec.origin).parent
+
+
+@cache
+def torch_version() -> tuple[int, int]:
+    """Major and minor version of the installed PyTorch.
+
+    Raises:
+        InputError: If it is not installed, or older than 2.9.
+    """
+    torch_folder()
+    text = importlib.metadata.version("torch")
+    major, minor = (int(part) for part in text.split(".")[:2])
+    if (major, minor) < (2, 9):
+        raise InputError(f"PyTorch {text} is too old to be simulated: 2.9 or later is needed")
+    return major, minor
+
+
+def build() -> Path:
+    """The library's file, compiled if it is not in the cache.
+
+    Raises:
+        InputError: If there is no compiler, or it fails.
+    """
+    sources = sorted(_SOURCES.rglob("*.cpp"))
+    digest = hashlib.sha256(" ".join(_FLAGS).encode())
+    for path in [*sources, *sorted(_SOURCES.rglob("*.h")), *sorted(_INCLUDE.rglob("*.h"))]:
+        digest.update(path.read_bytes())
+    torch_version()
+    name = importlib.metadata.version("torch")
+    digest.update(str(torch_folder()).encode())
+    folder = _cache_folder()
+    library = folder / f"simulated-cuda-torch{name}-{digest.hexdigest()[:16]}.so"
+    if not library.exists():
+        _compile(sources, library)
+    return library
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "plimsoll"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InputError(
+            f"no cache folder {folder}: {error.strerror}; set XDG_CACHE_HOME"
+        ) from None
+    return folder
+
+
+def _compile(sources: list[Path], library: Path) -> None:
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise InputError(
+            "simulating a GPU needs a C++20 compiler once, to build against the installed PyTorch: "
+            "install g++ 11 or later, or set CXX"
+        )
+    torch = torch_folder()
+    includes = [f"-I{_INCLUDE}", f"-I{torch / 'include'}"]
+    includes.append(f"-I{torch / 'include/torch/csrc/api/include'}")
+    version = importlib.metadata.version("torch")
+    print(f"plimsoll: building the simulated GPU for PyTorch {version}, once", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        objects = [Path(folder) / f"{number}.o" for number in range(len(sources))]
+
+        def compile_one(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
+            command = [compiler, "-c", *_FLAGS, *includes, "-o", str(target), str(source)]
+            return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = list(pool.map(compile_one, sources, objects))
+        made = Path(folder) / library.name
+        if all(result.returncode == 0 for result in results):
+            link = [compiler, "-shared", "-o", str(made), *map(str, objects)]
+            link += [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch / 'lib'}"]
+            results = [subprocess.run(link, capture_output=True, text=True, check=False)]  # noqa: S603
+        for result in results:
+            if result.returncode != 0:
+                lines = result.stderr.splitlines()
+                first = next((line for line in lines if "error" in line), "it gave no reason")
+                raise InputError(f"{compiler} could not build the simulated GPU: {first}")
+        made.replace(library)
+
+
+class LateRole(ctypes.Structure):
+    """A role that became clear later; the layout is that of LateRole in csrc/runtime.h."""
+
+    _fields_ = [
+        ("serial", ctypes.c_uint64),
+        ("device", ctypes.c_int32),
+        ("role", ctypes.c_int32),
+    ]
+
+
+class Library:
+    """The loaded library. It is loaded once a process, before PyTorch."""
+
+    def __init__(self, path: Path) -> None:
+        lib = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        self.lib = lib
+        lib.plimsoll_current_stream.restype = ctypes.c_int64
+        lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
+        lib.plimsoll_name.restype = ctypes.c_char_p
+        lib.plimsoll_sites.restype = ctypes.c_size_t
+        lib.plimsoll_assumptions.restype = ctypes.c_size_t
+        lib.plimsoll_late_roles.restype = ctypes.c_size_t
+
+    def start(
+        self,
+        api: int,
+        version: tuple[int, int],
+        engines: list[int],
+        properties: list[DeviceProperties],
+    ) -> None:
+        """Hand over the engines, one a device."""
+        count = len(engines)
+        handles = (ctypes.c_void_p * count)(*engines)
+        table = (DeviceProperties * count)(*properties)
+        number = version[0] * 100 + version[1]
+        if self.lib.plimsoll_start(ctypes.c_void_p(api), number, count, handles, table) != 0:
+            raise InputError("the cached library is of another plimsoll; remove it from the cache")
+
+    def install(self, operations: list[str]) -> None:
+        """Put the simulated kernels in place, after PyTorch is loaded."""
+        names = (ctypes.c_char_p * len(operations))(*(name.encode() for name in operations))
+        self.lib.plimsoll_install(names, len(operations))
+
+    def name(self, number: int) -> str:
+        """A name by its number."""
+        return str(self.lib.plimsoll_name(number).decode())
+
+    def sites(self) -> list[Site]:
+        """All sites so far, by number."""
+        return _read(self.lib.plimsoll_sites, Site)
+
+    def assumptions(self) -> list[Assumption]:
+        """All assumptions so far."""
+        return _read(self.lib.plimsoll_assumptions, Assumption)
+
+    def late_roles(self) -> list[LateRole]:
+        """All roles that became clear after the allocation, in order."""
+        return _read(self.lib.plimsoll_late_roles, LateRole)
+
+
+def _read(function: Any, kind: type[_Row]) -> list[_Row]:
+    first = ctypes.POINTER(kind)()
+    count = function(ctypes.byref(first))
+    return [kind.from_buffer_copy(first[i]) for i in range(count)]

@@ -1,0 +1,72 @@
+"""What else has to change in PyTorch's Python code, after it is imported."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulation import Simulation
+
+_CUDA_VERSIONS = {(2, 9): "12.8", (2, 10): "12.8"}
+
+
+def patch(torch: ModuleType, simulation: Simulation) -> None:
+    """Fit `torch` to its simulated GPUs."""
+    torch.cuda._device_count_nvml = lambda: -1
+    if torch.version.cuda is None:
+        torch.version.cuda = _CUDA_VERSIONS.get(simulation.version, "13.0")
+    torch.compile = _compile_eagerly  # type: ignore[attr-defined]
+    _patch_storage(torch)
+
+
+def _patch_storage(torch: ModuleType) -> None:
+    """Storages are made and resized in C++, which asks the CUDA runtime; here tensors do it."""
+    storage = torch.UntypedStorage
+    make, resize = storage.__new__, storage.resize_
+
+    def new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is not None and torch.device(device).type == "cuda":
+            size = args[0] if args else kwargs.get("size", 0)
+            return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+        return make(cls, *args, device=device, **kwargs)
+
+    def resize_(self: Any, size: int) -> Any:
+        if self.device.type != "cuda":
+            return resize(self, size)
+        tensor = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        torch.ops.plimsoll.resize_storage(tensor, size)
+        return self
+
+    storage.__new__ = new
+    storage.resize_ = resize_
+
+
+def _compile_eagerly(model: Any = None, **_: Any) -> Any:
+    print("plimsoll: torch.compile runs the model eagerly here", file=sys.stderr)
+    return model if model is not None else lambda function: function
+
+
+def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
+    """Load `torch._meta_registrations`, but only where PyTorch has no Meta kernel in C++.
+
+    The native ones are those that the CUDA kernels use, and ten times faster.
+    """
+    import torch
+
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    register = torch.library.Library.impl
+
+    def register_if_missing(library: Any, op: Any, *args: Any, **kwargs: Any) -> None:
+        name = op.name() if hasattr(op, "name") else None
+        if name is None or not has_kernel(name, "Meta"):
+            register(library, op, *args, **kwargs)
+
+    torch.library.Library.impl = register_if_missing
+    try:
+        execute()
+    finally:
+        torch.library.Library.impl = register

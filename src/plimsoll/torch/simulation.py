@@ -1,0 +1,222 @@
+"""A process in which PyTorch has simulated GPUs.
+
+`start` must run before PyTorch is imported: PyTorch looks for its CUDA hooks once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.engine import Allocator, SimulatedMachine
+from plimsoll.engine.snapshot import snapshot_dict
+from plimsoll.errors import InputError
+from plimsoll.torch import library
+from plimsoll.torch.cuda_functions import add_cuda_functions
+from plimsoll.torch.operations import CUDA_KERNELS
+from plimsoll.torch.patches import keep_native_shape_functions, patch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+    from plimsoll.engine.allocator import PolicyName
+    from plimsoll.engine.machine import DriverName
+    from plimsoll.gpus import GpuProfile
+
+_COPY_BYTES_PER_NS = 55.0
+_ALL_EVENTS = 1 << 40
+
+
+class Simulation:
+    """The simulated GPUs of this process, and what was recorded of them."""
+
+    def __init__(
+        self,
+        profiles: Sequence[GpuProfile],
+        *,
+        driver: DriverName = "linux",
+        conf: str = "",
+        policy: PolicyName = "native",
+        host_memory: int | str | None = None,
+        unlimited: bool = False,
+    ) -> None:
+        self.profiles = list(profiles)
+        self.version = library.torch_version()
+        version = ".".join(map(str, self.version))
+        memory = host_memory if host_memory is not None else _host_memory()
+        sizes = [1 << 50 if unlimited else profile.total_bytes for profile in profiles]
+        self.machine = SimulatedMachine(sizes, host_memory=memory, driver=driver)
+        newest = _core.NEWEST_VERSION
+        known = version if _core_knows(version) else newest
+        self.allocators = [
+            Allocator(gpu, policy=policy, conf=conf, version=known) for gpu in self.machine.gpus
+        ]
+        self.fractions = [1.0] * len(self.allocators)
+        self.has_contexts = False
+        self.keeps_history = False
+        self.is_over = False
+        self.capturing: set[int] = set()
+        self.is_observed = False
+        self._process = os.getpid()
+        self.library = library.Library(library.build())
+        self.library.start(
+            _core.c_api(),
+            self.version,
+            [allocator._engine.handle for allocator in self.allocators],
+            [_properties(profile) for profile in self.profiles],
+        )
+
+    def end(self) -> None:
+        """The interpreter ends: tensors that die from now on tell nobody."""
+        self.is_over = True
+        self.library.lib.plimsoll_end()
+
+    def observe(self) -> None:
+        """Record everything, for a report."""
+        self.library.lib.plimsoll_record(1, 1)
+        self.is_observed = True
+        for allocator in self.allocators:
+            allocator._engine.record_history(_ALL_EVENTS)
+
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that has the GPUs."""
+        return os.getpid() != self._process and self.has_contexts
+
+    def make_contexts(self) -> None:
+        """Take the memory that a CUDA context needs, on the device in use."""
+        if self.has_contexts:
+            return
+        self.has_contexts = True
+        for gpu, profile in zip(self.machine.gpus, self.profiles, strict=True):
+            gpu.take(profile.context_bytes)
+
+    def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
+        """As torch.cuda.memory._record_memory_history."""
+        self.keeps_history = enabled is not None
+        if self.is_observed:
+            return  # the report's own recording goes on, and serves
+        self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
+        for allocator in self.allocators:
+            allocator._engine.record_history(
+                min(max_entries, _ALL_EVENTS) if enabled == "all" else 0
+            )
+
+    def snapshot(self) -> dict[str, Any]:
+        """As torch.cuda.memory._snapshot, over all devices."""
+        stacks = _SiteStacks(self.library)
+        parts = [
+            snapshot_dict(a._engine, i, a.conf, a.config, stacks)
+            for i, a in enumerate(self.allocators)
+        ]
+        for allocator in self.allocators:
+            allocator._engine.note_snapshot()
+        whole = parts[0]
+        whole["segments"] = [segment for part in parts for segment in part["segments"]]
+        whole["device_traces"] = [part["device_traces"][i] for i, part in enumerate(parts)]
+        return whole
+
+
+class _SiteStacks:
+    """Call stacks by the number of the site that asked, for snapshots."""
+
+    def __init__(self, lib: library.Library) -> None:
+        self._sites = lib.sites()
+
+    def __getitem__(self, context: int) -> list[tuple[str, int, str]]:
+        return _core.stack_frames(self._sites[context].stack)
+
+
+def _core_knows(version: str) -> bool:
+    try:
+        _core.plain_version(version)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _properties(profile: GpuProfile) -> library.DeviceProperties:
+    major, minor = profile.compute_capability
+    return library.DeviceProperties(
+        profile.multiprocessors,
+        major,
+        minor,
+        profile.max_threads_per_multiprocessor,
+        profile.memory_bandwidth_bytes_per_s * 1e-9,
+        profile.fp32_flops * 1e-9,
+        profile.tensor_flops * 1e-9,
+        _COPY_BYTES_PER_NS,
+    )
+
+
+# --- around PyTorch's import ---------------------------------------------------------------------
+
+
+class _AroundImport(importlib.abc.MetaPathFinder):
+    """Runs the code of chosen modules through a function of ours."""
+
+    def __init__(
+        self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]
+    ) -> None:
+        self._actions = actions
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        action = self._actions.get(name)
+        if action is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            action(module, lambda: execute(module))
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | None = None) -> None:
+    """Make the next `import torch` see the simulated GPUs.
+
+    Args:
+        simulation: The GPUs.
+        after_import: Called with the module `torch` once it is ready.
+
+    Raises:
+        InputError: If PyTorch is imported already.
+    """
+    if "torch" in sys.modules:
+        raise InputError("PyTorch is imported already; simulate in a process of its own")
+
+    def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        add_cuda_functions(module, simulation)
+
+    def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        simulation.library.install(CUDA_KERNELS)
+        patch(module, simulation)
+        if after_import is not None:
+            after_import(module)
+
+    sys.meta_path.insert(
+        0,
+        _AroundImport(
+            {
+                "torch._C": load_c,
+                "torch._meta_registrations": keep_native_shape_functions,
+                "torch": load_torch,
+            }
+        ),
+    )
+    atexit.register(simulation.end)
