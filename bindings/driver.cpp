@@ -55,9 +55,10 @@ void bind_driver(nb::module_& module) {
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(
           "take",
-          [](SimulatedDriver& driver, Bytes size) {
-            Address address = 0;
-            return driver.allocate(size, address) == Status::success;
+          [](SimulatedDriver& driver, Bytes size) {  // no address: nobody here looks at it
+            const Bytes granules = (size + kGranule - 1) / kGranule * kGranule;
+            Handle handle = 0;
+            return driver.create(granules, Tier::dedicated, handle) == Status::success;
           },
           "size"_a)
       .def(

@@ -55,6 +55,8 @@ def main() -> None:
         report = make_report(simulation, observer, request, ended_by, time.perf_counter() - began)
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
+        if report["error"] == "out_of_memory":
+            sys.exit(1)  # the answer, not an error
     _end(ended_by)
 
 

@@ -50,6 +50,13 @@ class _DeviceProperties:
         )
 
 
+def _arch_flags(simulation: Simulation) -> str:
+    """A build has kernels for the cards that it is run on, old ones too."""
+    built = {75, 80, 86, 90, 100, 120}
+    built |= {p.compute_capability[0] * 10 + p.compute_capability[1] for p in simulation.profiles}
+    return " ".join([f"sm_{number}" for number in sorted(built)] + ["compute_120"])
+
+
 def _nested(flat: dict[str, int]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in flat.items():
@@ -127,7 +134,7 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     functions["_cuda_maybeExchangeDevice"] = exchange_device
     functions["_cuda_canDeviceAccessPeer"] = lambda device, peer: device != peer
     functions["_cuda_isInBadFork"] = lambda: simulation.is_forked()
-    functions["_cuda_getArchFlags"] = lambda: "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
+    functions["_cuda_getArchFlags"] = lambda: _arch_flags(simulation)
     functions["_cuda_getCompiledVersion"] = lambda: 13000
     functions["_cuda_hasPrimaryContext"] = lambda index: simulation.has_contexts
     functions["_cudart"] = _cudart(simulation)
@@ -176,13 +183,26 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
             interprocess: bool = False,
             external: bool = False,
         ) -> Any:
-            return super().__new__(
+            event = super().__new__(
                 cls,
                 "cuda",
                 enable_timing=enable_timing,
                 blocking=blocking,
                 interprocess=interprocess,
             )
+            event._timer = c.Event("cuda", enable_timing=True) if enable_timing else None
+            return event
+
+        # torch.Event measures up to an event of its own class only.
+        def record(self, stream: Any = None) -> None:
+            super().record(stream)
+            if self._timer is not None:
+                self._timer.record(stream)
+
+        def elapsed_time(self, end_event: Any) -> float:
+            if self._timer is None or end_event._timer is None:
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            return float(self._timer.elapsed_time(end_event._timer))
 
         @property
         def cuda_event(self) -> int:

@@ -21,6 +21,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
         torch.version.cuda = _CUDA_VERSIONS.get(simulation.version, "13.0")
     torch.compile = _compile_eagerly  # type: ignore[attr-defined]
     _patch_storage(torch)
+    _patch_host_tensors(torch)
 
 
 def _patch_storage(torch: ModuleType) -> None:
@@ -43,6 +44,50 @@ def _patch_storage(torch: ModuleType) -> None:
 
     storage.__new__ = new
     storage.resize_ = resize_
+
+
+def _patch_host_tensors(torch: ModuleType) -> None:
+    """Host tensors without contents: PyTorch cannot name their type, nor need it share them."""
+    from multiprocessing.reduction import ForkingPickler
+
+    from torch.multiprocessing.reductions import reduce_tensor
+
+    make = torch.Tensor.new
+    storages = (torch.UntypedStorage, torch.TypedStorage)
+
+    def new(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_virtual(self):
+            return make(self, *args, **kwargs)
+        if args and isinstance(args[0], storages):  # where workers of a DataLoader put a batch
+            storage = getattr(args[0], "_untyped_storage", args[0])
+            return torch.empty(storage.nbytes() // self.itemsize, dtype=self.dtype)
+        return make(torch.empty(0, dtype=self.dtype), *args, **kwargs)
+
+    def reduce(tensor: Any) -> Any:
+        if not _is_virtual(tensor):
+            return reduce_tensor(tensor)
+        layout = (tensor.size(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+        return _rebuild_virtual, (type(tensor), *layout)
+
+    torch.Tensor.new = new
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(kind, reduce)
+
+
+def _is_virtual(tensor: Any) -> bool:
+    import torch
+
+    fake = torch._C._dispatch_key_parse("Fake")
+    return bool(torch._C._dispatch_keys(tensor).has(fake))
+
+
+def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_grad: bool) -> Any:
+    import torch
+
+    tensor = torch.empty_strided(size, stride, dtype=dtype).zero_()
+    if kind is torch.nn.Parameter:
+        return kind(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
 
 
 def _compile_eagerly(model: Any = None, **_: Any) -> Any:

@@ -346,6 +346,7 @@ std::size_t Call::temporary(std::size_t bytes) {
   const c10::DeviceIndex before = state.current_device();
   state.set_device(device_);
   temporaries_.push_back(take_memory(bytes));
+  temporary_bytes_ += static_cast<double>(bytes);
   state.set_device(before);
   return temporaries_.size() - 1;
 }
@@ -361,12 +362,33 @@ void Call::synchronize() {
                                 static_cast<std::uint64_t>(state.current_stream(device_)));
 }
 
-void Call::launch(double bytes, double flops, bool tensor_cores) {
+void Call::note_work(double flops, at::ScalarType type, bool allows_tf32) {
+  constexpr double kEfficiency = 0.5;
+  const DeviceProperties& on = properties();
+  const double rate = type != at::kFloat ? on.tensor_flops_per_ns
+                      : allows_tf32      ? on.tensor_flops_per_ns / 2
+                                         : on.flops_per_ns;
+  work_ns_ += flops / (rate * kEfficiency);
+}
+
+void Call::launch() {
+  constexpr double kLaunchNs = 3000;
+  constexpr double kEfficiency = 0.7;
+  double bytes = 2 * temporary_bytes_;
+  const auto count = [&](const at::Tensor& tensor) {
+    if (is_simulated(tensor)) {
+      bytes += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+    }
+    return tensor;
+  };
+  for (const c10::IValue& argument : arguments_) map_tensors(argument, count);
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    if (info_.results[i].kind == Result::Kind::fresh) map_tensors(results_[i], count);
+  }
   Runtime& state = runtime();
   const Device& on = state.device(device_);
-  const double rate = tensor_cores ? on.properties.tensor_flops_per_ns : on.properties.flops_per_ns;
-  constexpr double kLaunchNs = 2000;
-  const double time = kLaunchNs + std::max(bytes / on.properties.bytes_per_ns, flops / rate);
+  const double time =
+      kLaunchNs + std::max(bytes / (on.properties.bytes_per_ns * kEfficiency), work_ns_);
   state.api->advance(on.engine, state.host_ns_per_operation);
   state.api->launch(on.engine, static_cast<std::uint64_t>(state.current_stream(device_)), time);
 }
@@ -485,22 +507,6 @@ void Call::finish_on_host(const std::function<at::Tensor(const at::Tensor&)>& ma
   }
 }
 
-namespace {
-
-double moved_bytes(const Call& call) {
-  double bytes = 0;
-  for (std::size_t i = 0; i < call.argument_count(); ++i) {
-    for (const at::Tensor& tensor : call.tensors(i)) {
-      if (tensor.defined() && tensor.is_cuda()) {
-        bytes += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
-      }
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
-
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
@@ -518,7 +524,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (info.rule != nullptr) info.rule(call);
   call.allocate_all();
-  if (!is_view) call.launch(moved_bytes(call) * 1.3, 0, false);
+  if (!is_view) call.launch();
   call.finish();
 }
 

@@ -80,8 +80,10 @@ class Call {
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize();
-  // GPU time of the kernel, by the bytes it moves and the work it does.
-  void launch(double bytes, double flops, bool tensor_cores);
+  // What the kernel computes, besides moving its arguments and results.
+  void note_work(double flops, at::ScalarType type, bool allows_tf32);
+  // Queues the kernel: its time follows from the work and the bytes it moves.
+  void launch();
 
   // Leaves the results on the stack.
   void finish();
@@ -105,6 +107,8 @@ class Call {
   std::vector<c10::IValue> results_;
   std::vector<bool> is_allocated_;
   std::vector<at::DataPtr> temporaries_;
+  double temporary_bytes_ = 0;
+  double work_ns_ = 0;
 };
 
 // The size of what a tensor of this shape needs, from the start of its storage.

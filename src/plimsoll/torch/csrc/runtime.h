@@ -75,7 +75,8 @@ class Runtime {
   bool record_sites = false;
   bool record_stacks = false;
   bool is_over = false;  // the interpreter ends: engines are gone
-  double host_ns_per_operation = 6000;
+  // What Python and the dispatcher take for an operation, in the middle.
+  double host_ns_per_operation = 60'000;
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
     return devices[static_cast<std::size_t>(index)];

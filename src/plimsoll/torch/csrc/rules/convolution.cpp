@@ -41,6 +41,12 @@ std::int64_t measured_bytes(const Measured& entry, Pass pass) {
 // Bytes of input, weight and output.
 using Operands = std::array<double, 3>;
 
+// cuDNN pads channels that do not fill its vectors.
+Operands padded(const Operands& bytes, double channels, double step) {
+  const double factor = std::ceil(channels / step) * step / channels;
+  return {bytes[0] * factor, bytes[1] * factor, bytes[2]};
+}
+
 struct Convolution {
   std::int32_t kind = 0, type = 0;
   bool channels_last = false;
@@ -99,23 +105,26 @@ std::size_t workspace(const Convolution& call, Pass pass) {
   const auto bytes = static_cast<double>(measured_bytes(*nearest, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::size_t>(bytes);
-  // The largest set of operands that the entry's workspace has room for.
+  // The largest set of operands, padded or not, that the entry's workspace has room for.
   const Operands there = operands_of(*nearest);
-  int best = 0;
   double best_bytes = 0;
-  for (int set = 1; set < 8; ++set) {
-    double sum = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      if ((set >> i & 1) != 0) sum += there[i];
-    }
-    if (sum <= bytes * 1.001 + 64 && sum > best_bytes) {
-      best = set;
-      best_bytes = sum;
-    }
-  }
   double here = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    if ((best >> i & 1) != 0) here += call.bytes[i];
+  for (const double step : {1.0, 4.0, 8.0}) {
+    const Operands old_bytes = padded(there, nearest->channels, step);
+    const Operands new_bytes = padded(call.bytes, call.channels, step);
+    for (int set = 1; set < 8; ++set) {
+      double old_sum = 0;
+      double new_sum = 0;
+      for (std::size_t i = 0; i < 3; ++i) {
+        if ((set >> i & 1) == 0) continue;
+        old_sum += old_bytes[i];
+        new_sum += new_bytes[i];
+      }
+      if (old_sum <= bytes * 1.0001 + 64 && old_sum > best_bytes) {
+        best_bytes = old_sum;
+        here = new_sum;
+      }
+    }
   }
   const double rest = std::max(0.0, bytes - best_bytes);
   const double growth = rest < kSmall ? 1 : std::clamp(call.bytes[1] / there[1], 0.25, 4.0);
@@ -161,11 +170,10 @@ void take(Call& call, std::size_t bytes) {
   if (bytes != 0) call.release(call.temporary(bytes));
 }
 
-void launch(Call& call, const Tensor& weight, const Tensor& output, double times) {
+void note_work(Call& call, const Tensor& weight, const Tensor& output, double times) {
   const double flops = 2.0 * static_cast<double>(output.numel()) *
                        static_cast<double>(weight.numel()) / static_cast<double>(weight.size(0));
-  call.launch(0, times * flops,
-              weight.scalar_type() != at::kFloat || at::globalContext().allowTF32CuDNN());
+  call.note_work(times * flops, weight.scalar_type(), at::globalContext().allowTF32CuDNN());
 }
 
 void note_source(Call& call) {
@@ -218,7 +226,7 @@ void forward(Call& call) {
   take(call, workspace(describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
                                 call.argument(4).toIntVector(), call.argument(5).toInt(), false),
                        Pass::forward));
-  launch(call, weight, output, 1);
+  note_work(call, weight, output, 1);
 }
 
 // cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation, groups,
@@ -231,13 +239,13 @@ void transposed_forward(Call& call) {
   take(call, workspace(describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
                                 call.argument(5).toIntVector(), call.argument(6).toInt(), true),
                        Pass::forward));
-  launch(call, weight, call.tensor(0), 1);
+  note_work(call, weight, call.tensor(0), 1);
 }
 
 // _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation)
 void depthwise_forward(Call& call) {
   set_output_shape(call, kDepthwise);
-  launch(call, call.tensor(1), call.allocate(0), 1);
+  note_work(call, call.tensor(1), call.allocate(0), 1);
 }
 
 // A copy in the layout that the kernel wants, if it has another.
@@ -292,7 +300,7 @@ void backward(Call& call) {
     take(call, workspace(shape, Pass::weight_gradient));
   }
   bias_gradient(call, gradient, mask[2]);
-  launch(call, weight, gradient, (mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
+  note_work(call, weight, gradient, (mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
 }
 
 constexpr RuleRow kRules[] = {

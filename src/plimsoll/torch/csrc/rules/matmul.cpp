@@ -124,7 +124,7 @@ void gemm(Call& call) {
   call.blas_workspace(false);
   const double flops =
       2.0 * static_cast<double>(left.numel()) * static_cast<double>(right.size(-1));
-  call.launch(0, flops, left.scalar_type() != at::kFloat || at::globalContext().allowTF32CuBLAS());
+  call.note_work(flops, left.scalar_type(), at::globalContext().allowTF32CuBLAS());
 }
 
 void addmm(Call& call) {

@@ -22,6 +22,18 @@ void layer_norm(Call& call) {
   call.allocate_all();
 }
 
+// Results that nobody asked for are none; the mask is a backward operation's last argument.
+bool drop_unwanted(Call& call) {
+  const auto mask = call.argument(call.argument_count() - 1).toBoolList();
+  bool all = true;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    if (mask[i]) continue;
+    call.set_result(i, Tensor());
+    all = false;
+  }
+  return !all;
+}
+
 // Many short rows: partial sums of the weights' gradients, which a reduction then adds up.
 void weight_gradients(Call& call, const Tensor& input, const Tensor& statistics,
                       std::initializer_list<std::size_t> results) {
@@ -38,16 +50,20 @@ void weight_gradients(Call& call, const Tensor& input, const Tensor& statistics,
 
 // native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask)
 void layer_norm_backward(Call& call) {
+  const bool is_partial = drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(0));
   copy_unless_contiguous(call, call.tensor(1));
   call.allocate(0);
   weight_gradients(call, call.tensor(1), call.tensor(3), {1, 2});
-  const bool only_weight = call.tensor(5).defined() && !call.tensor(6).defined();
-  if (only_weight) call.temporary(elements(call.tensor(1)) * call.tensor(1).itemsize());
+  // As recorded where the weight's gradient is wanted, but not all three are.
+  if (is_partial && call.tensor(5).defined()) {
+    call.temporary(elements(call.tensor(1)) * call.tensor(1).itemsize());
+  }
 }
 
 // _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask)
 void rms_norm_backward(Call& call) {
+  drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(0));
   copy_unless_contiguous(call, call.tensor(1));
   call.allocate(0);
@@ -66,6 +82,7 @@ void group_norm(Call& call) {
 
 // native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, mask)
 void group_norm_backward(Call& call) {
+  drop_unwanted(call);
   const auto batch = static_cast<std::size_t>(call.argument(5).toInt());
   const std::size_t per_channel =
       batch * static_cast<std::size_t>(call.argument(6).toInt()) * kFloat;
@@ -129,6 +146,7 @@ void batch_norm(Call& call) {
 
 // native_batch_norm_backward(grad_out, input, ...)
 void batch_norm_backward(Call& call) {
+  drop_unwanted(call);
   const Tensor input = call.tensor(1);
   if (!has_channels_last_kernel(input)) {
     call.allocate_all();

@@ -1,0 +1,79 @@
+"""Predict scripts and compare with what they really used.
+
+    python benchmarks/predict.py FOLDER [--truth FOLDER] [--gpu NAME]
+
+FOLDER holds scripts NAME.py; the folder of truth holds NAME.default.json or NAME.json, as the
+recorders write them: `max_memory_allocated` and `max_memory_reserved` (or `peak_allocated` and
+`peak_reserved`), and `seconds`, the real run's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from plimsoll import InputError
+from plimsoll.errors import ScriptError
+from plimsoll.predict import predict
+from plimsoll.units import MiB
+
+
+def truth_of(name: str, folder: Path | None) -> dict[str, float]:
+    """Peak bytes and seconds of the real run; empty where there is none."""
+    for path in (folder / f"{name}.default.json", folder / f"{name}.json") if folder else ():
+        if path.exists():
+            found = json.loads(path.read_text())
+            return {
+                "allocated": found.get("max_memory_allocated") or found["peak_allocated"],
+                "reserved": found.get("max_memory_reserved") or found["peak_reserved"],
+                "seconds": found["seconds"],
+            }
+    return {}
+
+
+def main() -> None:
+    """Print a line a script and the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--truth", type=Path)
+    parser.add_argument("--gpu", default="H100")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    print(
+        f"{platform.node() and platform.processor() or 'machine'}, Python {sys.version.split()[0]}"
+    )
+    print(f"{'script':26} {'allocated':>21} {'':>8} {'reserved':>21} {'':>8} {'seconds':>15}")
+    errors: list[float] = []
+    for path in sorted(arguments.folder.glob("*.py")):
+        if arguments.only and path.stem not in arguments.only.split(","):
+            continue
+        began = time.perf_counter()
+        try:
+            found = predict(path, gpu=arguments.gpu)
+        except (InputError, ScriptError) as error:
+            print(f"{path.stem:26} {error}")
+            continue
+        seconds = time.perf_counter() - began
+        truth = truth_of(path.stem, arguments.truth)
+        line = f"{path.stem:26}"
+        for value, key in (
+            (found.peak_allocated_bytes, "allocated"),
+            (found.peak_reserved_bytes, "reserved"),
+        ):
+            line += f" {value / MiB:10.1f}"
+            if truth:
+                off = 100 * (value / truth[key] - 1)
+                errors.append(abs(off))
+                line += f" {truth[key] / MiB:10.1f} {off:+7.2f}%"
+        print(line + f" {seconds:7.1f} {truth.get('seconds', 0):7.1f}", flush=True)
+    if errors:
+        print(f"median {statistics.median(errors):.3f} %, worst {max(errors):.2f} %")
+
+
+if __name__ == "__main__":
+    main()
