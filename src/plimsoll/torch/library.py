@@ -26,6 +26,8 @@ _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 _SOURCES = Path(__file__).parent / "csrc"
 _INCLUDE = Path(__file__).parent.parent / "include"
+# Only our own names: other compilers' inline functions must not replace those of PyTorch.
+_EXPORTS = _SOURCES / "exports.map"
 _FLAGS = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w"]
 
 
@@ -104,7 +106,12 @@ def build() -> Path:
     """
     sources = sorted(_SOURCES.rglob("*.cpp"))
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
-    for path in [*sources, *sorted(_SOURCES.rglob("*.h")), *sorted(_INCLUDE.rglob("*.h"))]:
+    for path in [
+        _EXPORTS,
+        *sources,
+        *sorted(_SOURCES.rglob("*.h")),
+        *sorted(_INCLUDE.rglob("*.h")),
+    ]:
         digest.update(path.read_bytes())
     torch_version()
     name = importlib.metadata.version("torch")
@@ -152,7 +159,9 @@ def _compile(sources: list[Path], library: Path) -> None:
         made = Path(folder) / library.name
         if all(result.returncode == 0 for result in results):
             link = [compiler, "-shared", "-o", str(made), *map(str, objects)]
-            link += [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch / 'lib'}"]
+            # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
+            link += ["-Wl,--no-as-needed", f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"]
+            link += [f"-Wl,-rpath,{torch / 'lib'}", f"-Wl,--version-script={_EXPORTS}"]
             results = [subprocess.run(link, capture_output=True, text=True, check=False)]  # noqa: S603
         for result in results:
             if result.returncode != 0:
@@ -176,7 +185,7 @@ class Library:
     """The loaded library. It is loaded once a process, before PyTorch."""
 
     def __init__(self, path: Path) -> None:
-        lib = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        lib = ctypes.CDLL(str(path))
         self.lib = lib
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]

@@ -53,15 +53,10 @@ def _patch_host_tensors(torch: ModuleType) -> None:
     from torch.multiprocessing.reductions import reduce_tensor
 
     make = torch.Tensor.new
-    storages = (torch.UntypedStorage, torch.TypedStorage)
 
     def new(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_virtual(self):
-            return make(self, *args, **kwargs)
-        if args and isinstance(args[0], storages):  # where workers of a DataLoader put a batch
-            storage = getattr(args[0], "_untyped_storage", args[0])
-            return torch.empty(storage.nbytes() // self.itemsize, dtype=self.dtype)
-        return make(torch.empty(0, dtype=self.dtype), *args, **kwargs)
+        kind = torch.empty(0, dtype=self.dtype) if _is_virtual(self) else self
+        return make(kind, *args, **kwargs)
 
     def reduce(tensor: Any) -> Any:
         if not _is_virtual(tensor):
@@ -72,6 +67,22 @@ def _patch_host_tensors(torch: ModuleType) -> None:
     torch.Tensor.new = new
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, reduce)
+
+
+def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch.utils.data._utils.collate`; without contents a batch needs no shared memory."""
+    execute()
+    import torch
+
+    collate = module.collate_tensor_fn
+
+    def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        if _is_virtual(batch[0]):
+            return torch.stack(batch, 0)
+        return collate(batch, collate_fn_map=collate_fn_map)
+
+    module.collate_tensor_fn = collate_tensor_fn  # type: ignore[attr-defined]
+    module.default_collate_fn_map[torch.Tensor] = collate_tensor_fn
 
 
 def _is_virtual(tensor: Any) -> bool:

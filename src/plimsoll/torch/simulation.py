@@ -19,7 +19,7 @@ from plimsoll.errors import InputError
 from plimsoll.torch import library
 from plimsoll.torch.cuda_functions import add_cuda_functions
 from plimsoll.torch.operations import CUDA_KERNELS
-from plimsoll.torch.patches import keep_native_shape_functions, patch
+from plimsoll.torch.patches import keep_native_shape_functions, patch, stack_virtual_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -215,6 +215,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
             {
                 "torch._C": load_c,
                 "torch._meta_registrations": keep_native_shape_functions,
+                "torch.utils.data._utils.collate": stack_virtual_batches,
                 "torch": load_torch,
             }
         ),

@@ -26,8 +26,9 @@ print("\n--- 4. 重新分配 (使用缓存的内存,Reserved 显存不变) ---")
 tensor_b = torch.randn(1024 * 1024 * 50, device=device) # 约 200MB
 # Allocated bytes 重新增加,但由于使用的是缓存中的空闲块,Reserved bytes 仍然不变。
 print(torch.cuda.memory_summary(device=device, abbreviated=True))
-关键函数解析
 # --- article ---
+# 示例:释放所有缓存的显存
+print("\n--- 5. 清空缓存并释放 Reserved 显存 ---")
+torch.cuda.empty_cache()
 # 此时 nvidia-smi 看到的占用会大幅下降。
 print(torch.cuda.memory_summary(device=device, abbreviated=True))
-PyTorch 的缓存分配器是一种性能优化手段,它导致了 nvidia-smi 报告的 Reserved 显存与实际 Allocated 显存不一致。了解这个机制,并使用 torch.cuda.memory_summary() 来监控内部的 Allocated 和 Reserved 状态,是高效管理 GPU 资源的关键。

@@ -26,4 +26,3 @@ print("\n--- 4. 重新分配 (使用缓存的内存,Reserved 显存不变) ---")
 tensor_b = torch.randn(1024 * 1024 * 50, device=device) # 约 200MB
 # Allocated bytes 重新增加,但由于使用的是缓存中的空闲块,Reserved bytes 仍然不变。
 print(torch.cuda.memory_summary(device=device, abbreviated=True))
-关键函数解析

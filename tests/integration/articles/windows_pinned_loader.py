@@ -70,4 +70,5 @@ if __name__ == '__main__':
     except Exception as e:
         print(f"\n发生错误: {e}")
 # --- check ---
-print("pinned", data_batch.is_pinned(), "shape", tuple(data_batch.shape))
+if "data_batch" in globals():
+    print("pinned", data_batch.is_pinned(), "shape", tuple(data_batch.shape))
