@@ -9,9 +9,14 @@ RECORDINGS := examples/recordings
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test lint core-test python-test benchmark stub clean
+.PHONY: demo test lint core-test python-test benchmark benchmark-predict stub clean
 
-demo: $(VENV)/.built
+demo: $(VENV)/.torch
+	@echo
+	plimsoll predict examples/train_gpt.py --gpu 'RTX 4060 Laptop' -- --batch-size 8
+	@echo 'The same script on four cards:'
+	plimsoll predict examples/train_gpt.py --gpu T4 --gpu 'RTX 4060 Laptop' --gpu 'RTX 4090' \
+	  --gpu H100 -- --batch-size 16 2>/dev/null || true
 	@echo
 	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz
 	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz --conf '' --conf expandable_segments:True \
@@ -41,6 +46,10 @@ python-test: $(VENV)/.tested
 benchmark: $(VENV)/.built
 	python benchmarks/replay.py
 
+# Needs the recorded workloads beside the project.
+benchmark-predict: $(VENV)/.tested
+	python benchmarks/predict.py ../shared/workloads --truth ../shared/traces
+
 # The native module's stub, after its bindings have changed.
 stub: $(VENV)/.built
 	python -m nanobind.stubgen -q -m plimsoll._core -o src/plimsoll/_core.pyi
@@ -58,6 +67,10 @@ $(VENV)/.built: $(VENV)/.ready $(SOURCES)
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
-$(VENV)/.tested: $(VENV)/.built
-	$(PIP) install -q -c constraints.txt 'clang-format==19.1.7' hypothesis mypy pytest ruff torch
+$(VENV)/.torch: $(VENV)/.built
+	$(PIP) install -q -c constraints.txt torch
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.torch
+	$(PIP) install -q -c constraints.txt 'clang-format==19.1.7' hypothesis mypy pytest ruff transformers
 	@touch $@

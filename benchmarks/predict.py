@@ -44,9 +44,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="H100")
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    print(
-        f"{(platform.node() and platform.processor()) or 'machine'}, Python {sys.version.split()[0]}"
-    )
+    print(f"{platform.machine()}, Python {sys.version.split()[0]}, for one {arguments.gpu}")
     print(f"{'script':26} {'allocated':>21} {'':>8} {'reserved':>21} {'':>8} {'seconds':>15}")
     errors: list[float] = []
     for path in sorted(arguments.folder.glob("*.py")):

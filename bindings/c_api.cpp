@@ -84,9 +84,9 @@ void advance(plimsoll_engine* handle, double host_ns) {
   engine_of(handle).driver.host().advance(host_ns);
 }
 
-double now(plimsoll_engine* handle) {
+double done_at(plimsoll_engine* handle, std::uint64_t stream) {
   const EngineLock lock;
-  return engine_of(handle).driver.host().now_ns();
+  return engine_of(handle).driver.done_at_ns(stream);
 }
 
 int record_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t* event) {
@@ -150,7 +150,7 @@ constexpr plimsoll_c_api kApi{
     record_stream,
     launch,
     advance,
-    now,
+    done_at,
     record_event,
     query_event,
     synchronize_event,

@@ -417,6 +417,12 @@ void SimulatedDriver::wait(StreamId stream, Event event) {
   state.busy_until_ns = std::max(state.busy_until_ns, recorded->second.completes_at_ns);
 }
 
+double SimulatedDriver::done_at_ns(StreamId stream) const {
+  const auto place = streams_.find(stream);
+  return place == streams_.end() ? host_.now_ns()
+                                 : std::max(host_.now_ns(), place->second.busy_until_ns);
+}
+
 void SimulatedDriver::synchronize_device() {
   for (const auto& [id, stream] : streams_) {
     if (!stream.held) host_.advance_to(stream.busy_until_ns);

@@ -94,6 +94,26 @@ def _cudart(simulation: Simulation) -> ModuleType:
     )
 
 
+def _host_statistics(simulation: Simulation) -> dict[str, Any]:
+    now = simulation.library.pinned_statistics()
+
+    def counter(current: int, peak: int, allocated: int, freed: int) -> dict[str, int]:
+        return {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
+
+    live = now.requests - now.releases
+    time = {"total": 0, "max": 0, "min": 0, "count": now.driver_calls, "avg": 0}
+    return {
+        "num_host_alloc": now.driver_calls,
+        "num_host_free": 0,
+        "allocations": counter(now.driver_calls, now.driver_calls, now.driver_calls, 0),
+        "active_requests": counter(live, live, now.requests, now.releases),
+        "allocated_bytes": counter(now.reserved_bytes, now.reserved_peak, now.reserved_peak, 0),
+        "active_bytes": counter(now.active_bytes, now.active_peak, now.active_peak, 0),
+        "host_alloc_time": time,
+        "host_free_time": {**time, "count": 0},
+    }
+
+
 def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     """Give `torch._C` the functions and types of a CUDA build."""
     lib = simulation.library.lib
@@ -251,6 +271,10 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         simulation.fractions[index] = fraction
 
     functions["_cuda_emptyCache"] = empty_cache
+    functions["_cuda_hostMemoryStats"] = lambda: _host_statistics(simulation)
+    functions["_cuda_resetPeakHostMemoryStats"] = lambda: None
+    functions["_cuda_resetAccumulatedHostMemoryStats"] = lambda: None
+    functions["_host_emptyCache"] = lambda: lib.plimsoll_empty_pinned_pool()
     functions["_cuda_memoryStats"] = lambda i: _nested(allocators[i].memory_stats())
     functions["_cuda_resetPeakMemoryStats"] = lambda i: allocators[i].reset_peak_memory_stats()
     functions["_cuda_resetAccumulatedMemoryStats"] = lambda i: allocators[

@@ -7,6 +7,7 @@ that holds PyTorch's version and a digest of the sources.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -119,7 +120,10 @@ def build() -> Path:
     folder = _cache_folder()
     library = folder / f"simulated-cuda-torch{name}-{digest.hexdigest()[:16]}.so"
     if not library.exists():
-        _compile(sources, library)
+        with (folder / "building.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the first builds, the others wait for it
+            if not library.exists():
+                _compile(sources, library)
     return library
 
 
@@ -181,6 +185,23 @@ class LateRole(ctypes.Structure):
     ]
 
 
+class PinnedStatistics(ctypes.Structure):
+    """Of pinned memory; the layout is that of PinnedStatistics in csrc/memory.h."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "active_bytes",
+            "active_peak",
+            "reserved_bytes",
+            "reserved_peak",
+            "requests",
+            "releases",
+            "driver_calls",
+        )
+    ]
+
+
 class Library:
     """The loaded library. It is loaded once a process, before PyTorch."""
 
@@ -225,6 +246,12 @@ class Library:
     def assumptions(self) -> list[Assumption]:
         """All assumptions so far."""
         return _read(self.lib.plimsoll_assumptions, Assumption)
+
+    def pinned_statistics(self) -> PinnedStatistics:
+        """What is pinned now, and was at most."""
+        statistics = PinnedStatistics()
+        self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
+        return statistics
 
     def late_roles(self) -> list[LateRole]:
         """All roles that became clear after the allocation, in order."""

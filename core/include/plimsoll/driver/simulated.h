@@ -132,6 +132,8 @@ class SimulatedDriver final : public Driver {
   // Makes later work of `stream` wait for the event.
   void wait(StreamId stream, Event event);
   void synchronize_device();
+  // When all work queued on a stream so far will be done.
+  [[nodiscard]] double done_at_ns(StreamId stream) const;
   // Work of unknown length: the stream stays busy until `finish`, or until somebody waits for it.
   void hold(StreamId stream);
   void finish(StreamId stream);

@@ -40,7 +40,8 @@ typedef struct plimsoll_c_api {
   /* The device's queues. An event is a number; 0 is none. */
   void (*launch)(plimsoll_engine*, uint64_t stream, double duration_ns);
   void (*advance)(plimsoll_engine*, double host_ns);
-  double (*now)(plimsoll_engine*);
+  /* When all that is queued on the stream will be done. */
+  double (*done_at)(plimsoll_engine*, uint64_t stream);
   int (*record_event)(plimsoll_engine*, uint64_t stream, uint64_t* event);
   int (*query_event)(plimsoll_engine*, uint64_t event);
   int (*synchronize_event)(plimsoll_engine*, uint64_t event);

@@ -83,7 +83,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (recorded.number != 0) api.destroy_event(engine(recorded.device), recorded.number);
     recorded.device = stream.device_index();
     api.record_event(engine(recorded.device), queue(stream), &recorded.number);
-    recorded.time_ns = api.now(engine(recorded.device));
+    recorded.time_ns = api.done_at(engine(recorded.device), queue(stream));
   }
   void block(void* event, const Stream& stream) const override {
     const auto* const recorded = static_cast<RecordedEvent*>(event);

@@ -7,6 +7,7 @@
 
 #include "hooks.h"
 #include "kernels.h"
+#include "memory.h"
 #include "rules/rules.h"
 #include "runtime.h"
 
@@ -67,6 +68,11 @@ PLIMSOLL_EXPORT void plimsoll_default_generators(int on) {
 PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() {
   plimsoll::simulated::clear_blas_workspaces();
 }
+
+PLIMSOLL_EXPORT void plimsoll_pinned_statistics(plimsoll::simulated::PinnedStatistics* statistics) {
+  *statistics = plimsoll::simulated::pinned_statistics();
+}
+PLIMSOLL_EXPORT void plimsoll_empty_pinned_pool() { plimsoll::simulated::empty_pinned_pool(); }
 
 PLIMSOLL_EXPORT size_t plimsoll_sites(const plimsoll::simulated::Site** sites) {
   *sites = runtime().sites.data();

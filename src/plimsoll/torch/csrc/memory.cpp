@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <map>
@@ -62,6 +63,9 @@ class PinnedAllocator final : public c10::Allocator {
       memory = take(rounded);
     }
     live_.emplace(memory, rounded);
+    ++statistics_.requests;
+    statistics_.active_bytes += rounded;
+    statistics_.active_peak = std::max(statistics_.active_peak, statistics_.active_bytes);
     return {memory, memory, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -76,6 +80,24 @@ class PinnedAllocator final : public c10::Allocator {
     --after;
     const auto* const first = static_cast<const std::byte*>(after->first);
     return static_cast<const std::byte*>(address) < first + after->second;
+  }
+
+  PinnedStatistics statistics() {
+    const std::lock_guard lock(mutex_);
+    return statistics_;
+  }
+
+  void empty() {
+    const std::lock_guard lock(mutex_);
+    const Runtime& state = runtime();
+    for (const auto& [size, memory] : free_) {
+      const auto account = accounts_.find(memory);
+      state.api->deallocate_host(state.device(0).engine, account->second);
+      accounts_.erase(account);
+      ::munmap(memory, size);
+      statistics_.reserved_bytes -= size;
+    }
+    free_.clear();
   }
 
   static PinnedAllocator& instance() {
@@ -93,6 +115,10 @@ class PinnedAllocator final : public c10::Allocator {
     void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(memory != MAP_FAILED, "the host has no address space for ", size, " bytes");
+    accounts_.emplace(memory, accounted);
+    ++statistics_.driver_calls;
+    statistics_.reserved_bytes += size;
+    statistics_.reserved_peak = std::max(statistics_.reserved_peak, statistics_.reserved_bytes);
     return memory;
   }
   static void give_back(void* memory) {
@@ -101,12 +127,16 @@ class PinnedAllocator final : public c10::Allocator {
     const std::lock_guard lock(pool.mutex_);
     const auto place = pool.live_.find(memory);
     pool.free_.emplace(place->second, memory);
+    ++pool.statistics_.releases;
+    pool.statistics_.active_bytes -= place->second;
     pool.live_.erase(place);
   }
 
   std::mutex mutex_;
   std::map<void*, std::size_t> live_;
   std::multimap<std::size_t, void*> free_;
+  std::map<void*, std::uint64_t> accounts_;  // the engine's address for each
+  PinnedStatistics statistics_;
 };
 
 }  // namespace
@@ -119,6 +149,9 @@ c10::Allocator* device_allocator() {
 c10::Allocator* pinned_allocator() { return &PinnedAllocator::instance(); }
 
 bool is_pinned(const void* address) { return PinnedAllocator::instance().owns(address); }
+
+PinnedStatistics pinned_statistics() { return PinnedAllocator::instance().statistics(); }
+void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
 
 Allocation* allocation_of(const c10::StorageImpl& storage) {
   const c10::DataPtr& pointer = storage.data_ptr();

@@ -24,6 +24,15 @@ c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* address);
 
+// Pinned memory, shared with Python: what programs hold, what the pool keeps, and their peaks.
+struct PinnedStatistics {
+  std::uint64_t active_bytes = 0, active_peak = 0, reserved_bytes = 0, reserved_peak = 0;
+  std::uint64_t requests = 0, releases = 0, driver_calls = 0;
+};
+PinnedStatistics pinned_statistics();
+// Gives back what the pool keeps and nobody holds.
+void empty_pinned_pool();
+
 // The allocation behind a tensor's storage; null for one without memory, or not of a device.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
