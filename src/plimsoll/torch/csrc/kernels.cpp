@@ -282,6 +282,13 @@ std::int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tens
       {query, key, value, mask.value_or(Tensor()), dropout, is_causal, enable_gqa});
 }
 
+// Whether an encoder may skip padding, which depends on the mask; nested tensors are not simulated.
+bool mask_left_aligned(const Tensor&, const Tensor&) {
+  runtime().assume(runtime().name("aten::_nested_tensor_from_mask_left_aligned"),
+                   "padding is computed, not skipped by nested tensors");
+  return false;
+}
+
 void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
@@ -365,7 +372,7 @@ bool is_written_out(const std::string& name) {
                                            "aten::set_.source_Tensor",
                                            "aten::set_.source_Storage_storage_offset",
                                            "aten::record_stream",
-                                           "aten::_fused_sdp_choice",
+                                           "aten::_fused_sdp_choice", "aten::_nested_tensor_from_mask_left_aligned",
                                            "aten::nonzero",
                                            "aten::_assert_async",
                                            "aten::_assert_async.msg"};
@@ -416,6 +423,7 @@ void register_kernels(const std::vector<std::string>& with_cuda_kernels) {
   aten->impl("set_", TORCH_FN(set_nothing));
   aten->impl("record_stream", TORCH_FN(record_stream));
   aten->impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
+  aten->impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(mask_left_aligned));
   aten->impl("scaled_dot_product_attention", TORCH_FN(scaled_dot_product_attention));
   static auto* const autograd = new torch::Library(
       torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);

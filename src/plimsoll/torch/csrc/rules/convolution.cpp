@@ -45,9 +45,10 @@ std::int64_t measured_bytes(const Measured& entry, Pass pass) {
 using Operands = std::array<double, 3>;
 
 // cuDNN pads channels that do not fill its vectors.
-Operands padded(const Operands& bytes, double channels, double step) {
-  const double factor = std::ceil(channels / step) * step / channels;
-  return {bytes[0] * factor, bytes[1] * factor, bytes[2]};
+Operands padded(const Operands& bytes, double channels, double out_channels, double step) {
+  const double in = std::ceil(channels / step) * step / channels;
+  const double out = std::ceil(out_channels / step) * step / out_channels;
+  return {bytes[0] * in, bytes[1] * in * out, bytes[2] * out};
 }
 
 struct Convolution {
@@ -135,8 +136,8 @@ std::size_t workspace(const Convolution& call, Pass pass) {
   double best_bytes = 0;
   double here = 0;
   for (const double step : {1.0, 4.0, 8.0}) {
-    const Operands old_bytes = padded(there, nearest->channels, step);
-    const Operands new_bytes = padded(call.bytes, call.channels, step);
+    const Operands old_bytes = padded(there, nearest->channels, nearest->out_channels, step);
+    const Operands new_bytes = padded(call.bytes, call.channels, call.out_channels, step);
     for (int set = 1; set < 8; ++set) {
       double old_sum = 0;
       double new_sum = 0;

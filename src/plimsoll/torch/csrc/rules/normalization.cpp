@@ -23,15 +23,11 @@ void layer_norm(Call& call) {
 }
 
 // Results that nobody asked for are none; the mask is a backward operation's last argument.
-bool drop_unwanted(Call& call) {
+void drop_unwanted(Call& call) {
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
-  bool all = true;
   for (std::size_t i = 0; i < mask.size(); ++i) {
-    if (mask[i]) continue;
-    call.set_result(i, Tensor());
-    all = false;
+    if (!mask[i]) call.set_result(i, Tensor());
   }
-  return !all;
 }
 
 // Many short rows: partial sums of the weights' gradients, which a reduction then adds up.
@@ -50,24 +46,20 @@ void weight_gradients(Call& call, const Tensor& input, const Tensor& statistics,
 
 // native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask)
 void layer_norm_backward(Call& call) {
-  const bool is_partial = drop_unwanted(call);
-  copy_unless_contiguous(call, call.tensor(0));
+  drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
   call.allocate(0);
   weight_gradients(call, call.tensor(1), call.tensor(3), {1, 2});
-  // As recorded where the weight's gradient is wanted, but not all three are.
-  if (is_partial && call.tensor(5).defined()) {
-    call.temporary(elements(call.tensor(1)) * call.tensor(1).itemsize());
-  }
+  copy_unless_contiguous(call, call.tensor(0));
 }
 
 // _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask)
 void rms_norm_backward(Call& call) {
   drop_unwanted(call);
-  copy_unless_contiguous(call, call.tensor(0));
   copy_unless_contiguous(call, call.tensor(1));
   call.allocate(0);
   weight_gradients(call, call.tensor(1), call.tensor(3), {1});
+  copy_unless_contiguous(call, call.tensor(0));
 }
 
 // native_group_norm(input, weight, bias, N, C, HxW, group, eps)
