@@ -33,6 +33,7 @@ def main() -> None:
     request = Request(**json.loads(path.read_text()))
     path.unlink()
     began = time.perf_counter()
+    process = os.getpid()
     try:
         simulation = Simulation(
             [gpu_profile(name) for name in request.gpus],
@@ -51,7 +52,8 @@ def main() -> None:
     sys.path[0] = str(Path(request.script).resolve().parent)
     ended_by = _run(request.script)
     sys.stdout.flush()
-    if observer is not None and request.report is not None:
+    is_parent = os.getpid() == process  # a forked child ends here too
+    if observer is not None and request.report is not None and is_parent:
         report = make_report(simulation, observer, request, ended_by, time.perf_counter() - began)
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())

@@ -25,7 +25,8 @@ class Fit:
         gpu: The card.
         vary: The argument.
         largest: The largest value that fits; None if not even 1 does.
-        curve: Value, whether it fits, bytes used on the device: every value that was tried, sorted.
+        curve: Value, whether it fits, bytes used on the device (up to the failure, where it does
+            not fit): every value that was tried, sorted.
         seconds: Time that the predictions took.
     """
 
@@ -81,7 +82,9 @@ def fit(
         if value not in tried:
             if progress is not None:
                 progress(value, None)
-            tried[value] = predict(script, [*arguments, vary, str(value)], gpu=gpu, **options)
+            tried[value] = predict(
+                script, [*arguments, vary, str(value)], gpu=gpu, measure_need=False, **options
+            )
             if progress is not None:
                 progress(value, tried[value].fits)
         return tried[value].fits
@@ -114,12 +117,12 @@ def _bracket(fits: Callable[[int], bool], start: int, most: int) -> tuple[int | 
         if not fits(high):
             return low, high
         low = high
-        if low >= 64 * start and low >= 4096:  # noqa: PLR2004: nobody's batch; is it looked at?
+        if low >= 64 * start and low >= 4096:  # nobody's batch; is it looked at?
             break
     return low, None
 
 
 def _check_depends(tried: dict[int, Prediction], vary: str) -> None:
     used = {one.device_used_bytes for one in tried.values()}
-    if len(tried) > 1 and len(used) == 1:
+    if len(tried) > 1 and len(used) == 1 and all(one.fits for one in tried.values()):
         raise InputError(f"memory does not depend on {vary}: {len(tried)} values need the same")

@@ -29,7 +29,7 @@ class Observer:
         count = len(simulation.allocators)
         self.labels: list[list[Label]] = [[] for _ in range(count)]
         self.steps: list[list[int]] = [[] for _ in range(count)]
-        self._engines = [allocator._engine for allocator in simulation.allocators]
+        self._simulation = simulation
         self._set_phase = simulation.library.lib.plimsoll_set_phase
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._seen: set[tuple[int, int]] = set()
@@ -56,7 +56,7 @@ class Observer:
         device = tensor.device.index
         address = tensor.untyped_storage().data_ptr()
         if address:
-            event = self._engines[device].history_size
+            event = self._simulation.allocators[device]._engine.history_size
             self.labels[device].append(Label(event, address, category))
 
     def _before_forward(self, module: Any, _: Any) -> None:
@@ -89,5 +89,5 @@ class Observer:
             for value in state.values() if isinstance(state, dict) else ():
                 if hasattr(value, "untyped_storage"):
                     self._label(value, "optimizer_state")
-        for device, engine in enumerate(self._engines):
-            self.steps[device].append(engine.history_size)
+        for device, allocator in enumerate(self._simulation.allocators):
+            self.steps[device].append(allocator._engine.history_size)

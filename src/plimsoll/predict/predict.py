@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+_CONF = "PYTORCH_CUDA_ALLOC_CONF"
 AllocatorName = Literal["native", "uncached"]
 DriverName = Literal["linux", "wddm"]
 
@@ -36,6 +38,7 @@ def predict(
     conf: str = "",
     allocator: AllocatorName = "native",
     host_memory: int | str | None = None,
+    measure_need: bool = True,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
@@ -48,9 +51,11 @@ def predict(
         gpu: The card, as `plimsoll.gpus.gpu_profile` takes it.
         gpus: How many of them.
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
-        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment, or the script, says.
         allocator: "native" (PyTorch's) or "uncached".
         host_memory: Of the simulated machine; by default as much as this one has.
+        measure_need: Run a script that ran out of memory once more; if not, the figures are those
+            up to the failure.
 
     Raises:
         InputError: If there is no such script or card, or PyTorch or a compiler is missing.
@@ -61,7 +66,7 @@ def predict(
         host_memory=host_memory,
     )  # fmt: skip
     result = _run(request)
-    if result.out_of_memory is None:
+    if result.out_of_memory is None or not measure_need:
         return result
     needed = _run(replace(request, unlimited=True))
     return replace(
@@ -99,6 +104,7 @@ def make_request(
     if allocator not in ("native", "uncached"):
         raise InputError(f"unknown allocator {allocator!r}; there are native and uncached")
     gpu_profile(gpu)
+    conf = conf or os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get(_CONF, ""))
     version = ".".join(map(str, torch_version()))
     try:
         _core.AllocatorConfig.parse(conf, min(version, _core.NEWEST_VERSION, key=_as_numbers))
@@ -131,6 +137,8 @@ def _run(request: Request) -> Prediction:
         if not path.exists():
             if status == BAD_INPUT:
                 raise InputError(f"{request.script} could not be simulated")
+            if status == 0:
+                raise InputError(f"{request.script} ended its process without a report (os._exit?)")
             raise ScriptError(request.script, status)
         report = json.loads(path.read_text())
     if report["error"] == "other":

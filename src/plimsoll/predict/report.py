@@ -35,13 +35,10 @@ def make_report(
 ) -> dict[str, Any]:
     """A `Prediction` as a dictionary, and how the script ended.
 
-    Keys: prediction; error (None, "out_of_memory" or "other"); exit_status of a script that called
-    sys.exit, or None.
+    Keys: prediction; error: None, "out_of_memory" or "other".
     """
-    torch = sys.modules.get("torch")
-    out_of_memory = None
-    if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        out_of_memory = str(error)
+    failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+    out_of_memory = _out_of_memory(error) if failed else None
     observer.finish()
     allocators = simulation.allocators
     device = max(range(len(allocators)), key=lambda i: allocators[i].max_memory_reserved())
@@ -79,9 +76,18 @@ def make_report(
         events=len(run.action),
         seconds=seconds,
     )
-    is_exit = isinstance(error, SystemExit)
-    kind = None if error is None or is_exit else "out_of_memory" if out_of_memory else "other"
+    kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {"prediction": prediction.to_dict(), "error": kind}
+
+
+def _out_of_memory(error: BaseException | None) -> str | None:
+    """PyTorch's text, if that is why the script ended, whatever it made of the error."""
+    torch = sys.modules.get("torch")
+    while error is not None and torch is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return str(error)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _run(simulation: Simulation, observer: Observer, device: int) -> Run:

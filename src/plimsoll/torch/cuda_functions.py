@@ -6,6 +6,7 @@ as it is, in a build without CUDA too.
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,35 @@ def _host_statistics(simulation: Simulation) -> dict[str, Any]:
         "active_bytes": counter(now.active_bytes, now.active_peak, now.active_peak, 0),
         "host_alloc_time": time,
         "host_free_time": {**time, "count": 0},
+    }
+
+
+def _collectives(c: ModuleType) -> dict[str, Any]:
+    """What torch.nn.DataParallel needs between the devices of one process."""
+
+    def broadcast(tensor: Any, devices: list[int]) -> list[Any]:
+        return [tensor.to(f"cuda:{device}") for device in devices]
+
+    def broadcast_coalesced(tensors: list[Any], devices: list[int], _: int) -> list[list[Any]]:
+        return [[tensor.to(f"cuda:{device}") for tensor in tensors] for device in devices]
+
+    def scatter(
+        tensor: Any, devices: list[int], sizes: list[int] | None, dim: int, streams: Any
+    ) -> tuple[Any, ...]:
+        parts = tensor.split(sizes, dim) if sizes else tensor.chunk(len(devices), dim)
+        return tuple(p.to(f"cuda:{d}") for p, d in zip(parts, devices, strict=False))
+
+    def gather(tensors: list[Any], dim: int, destination: int | None) -> Any:
+        import torch
+
+        device = "cpu" if destination == -1 else f"cuda:{destination or 0}"
+        return torch.cat([tensor.to(device) for tensor in tensors], dim)
+
+    return {
+        "_broadcast": broadcast,
+        "_broadcast_coalesced": broadcast_coalesced,
+        "_scatter": scatter,
+        "_gather": gather,
     }
 
 
@@ -321,6 +351,22 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         getRuntimeVersion=lambda: (9, 19, 0),
         getCompileVersion=lambda: (9, 19, 0),
     )
+    nothing = {
+        name: lambda *_: 0
+        for name in ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA")
+    }
+    functions["_nvtx"] = _module("torch._C._nvtx", **nothing)
+    functions["_cuda_tunableop_is_enabled"] = lambda: False
+    functions |= _collectives(c)
+
+    def set_settings(conf: str) -> None:
+        if not simulation.configure(conf):
+            print(
+                "plimsoll: allocator settings made after the first use are ignored", file=sys.stderr
+            )
+
+    functions["_cuda_cudaCachingAllocator_set_allocator_settings"] = set_settings
+    functions["_accelerator_setAllocatorSettings"] = set_settings
     functions["_cuda_CUDAAllocator"] = type("_cuda_CUDAAllocator", (), {})
     functions["_CUDAGreenContext"] = type("_CUDAGreenContext", (), {})
     functions |= pool_functions(simulation)

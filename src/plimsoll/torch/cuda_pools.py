@@ -87,6 +87,9 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
         def pool(self) -> Any:
             return self._pool
 
+        def register_generator_state(self, state: Any) -> None:
+            pass
+
         def enable_debug_mode(self) -> None:
             pass
 

@@ -230,6 +230,10 @@ class Library:
         if self.lib.plimsoll_start(ctypes.c_void_p(api), number, count, handles, table) != 0:
             raise InputError("the cached library is of another plimsoll; remove it from the cache")
 
+    def replace_engine(self, device: int, engine: int) -> None:
+        """Let another engine serve a device that has not been used."""
+        self.lib.plimsoll_replace_engine(device, ctypes.c_void_p(engine))
+
     def install(self, operations: list[str]) -> None:
         """Put the simulated kernels in place, after PyTorch is loaded."""
         names = (ctypes.c_char_p * len(operations))(*(name.encode() for name in operations))

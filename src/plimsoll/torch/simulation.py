@@ -57,6 +57,7 @@ class Simulation:
         self.allocators = [
             Allocator(gpu, policy=policy, conf=conf, version=known) for gpu in self.machine.gpus
         ]
+        self._policy, self._version = policy, known
         self.fractions = [1.0] * len(self.allocators)
         self.has_contexts = False
         self.keeps_history = False
@@ -71,6 +72,25 @@ class Simulation:
             [allocator._engine.handle for allocator in self.allocators],
             [_properties(profile) for profile in self.profiles],
         )
+
+    def configure(self, conf: str) -> bool:
+        """Take settings that the program made before it allocated; False if it is too late.
+
+        Raises:
+            InputError: If they are bad.
+        """
+        used = any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators)
+        if used or self._policy != "native":
+            return False
+        self.allocators[:] = [
+            Allocator(gpu, policy=self._policy, conf=conf, version=self._version)
+            for gpu in self.machine.gpus
+        ]
+        for index, allocator in enumerate(self.allocators):
+            self.library.replace_engine(index, allocator._engine.handle)
+            if self.is_observed:
+                allocator._engine.record_history(_ALL_EVENTS)
+        return True
 
     def end(self) -> None:
         """The interpreter ends: tensors that die from now on tell nobody."""
@@ -200,6 +220,9 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
 
     def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
         execute()
+        conf = os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))
+        if conf and not simulation.allocators[0].conf:
+            simulation.configure(conf)
         add_cuda_functions(module, simulation)
 
     def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -406,6 +406,9 @@ void Call::compute_values() {
       if (tensor.numel() != 0 &&
           (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type()))) {
         fits = false;
+      } else if (tensor.scalar_type() == at::kBool && allocation != nullptr &&
+                 !allocation->values && !(info_.overwrites && info_.is_written[i])) {
+        fits = false;  // a comparison of unknown numbers
       } else if (allocation != nullptr && allocation->is_placeholder &&
                  !(info_.overwrites && info_.is_written[i])) {
         is_placeholder = true;
@@ -479,6 +482,12 @@ void Call::compute_values() {
     }
   }
   for (Allocation* const allocation : written) allocation->is_placeholder = true;
+  // Programs assert that all is finite, or equal, or in range: so it is taken to be.
+  if (info_.plain_name == "all" && results_[0].isTensor()) {
+    if (const at::Tensor values = values_of(results_[0].toTensor()); values.defined()) {
+      values.fill_(1);
+    }
+  }
 }
 
 void Call::finish() {

@@ -372,7 +372,8 @@ bool is_written_out(const std::string& name) {
                                            "aten::set_.source_Tensor",
                                            "aten::set_.source_Storage_storage_offset",
                                            "aten::record_stream",
-                                           "aten::_fused_sdp_choice", "aten::_nested_tensor_from_mask_left_aligned",
+                                           "aten::_fused_sdp_choice",
+                                           "aten::_nested_tensor_from_mask_left_aligned",
                                            "aten::nonzero",
                                            "aten::_assert_async",
                                            "aten::_assert_async.msg"};

@@ -33,6 +33,10 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version,
   return 0;
 }
 
+PLIMSOLL_EXPORT void plimsoll_replace_engine(int device, plimsoll_engine* engine) {
+  runtime().devices[static_cast<std::size_t>(device)].engine = engine;
+}
+
 // After PyTorch is loaded.
 PLIMSOLL_EXPORT void plimsoll_install(const char* const* names, int count) {
   plimsoll::simulated::install_guard();

@@ -1,0 +1,105 @@
+"""Run recorded operations on a simulated GPU, and print those that allocate otherwise.
+
+`plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`: each line holds an operation,
+its inputs, and what the kernels of PyTorch 2.11 on an H200 allocated (bytes) and freed (minus the
+number of the allocation, from 1) in it, and in its backward pass.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "b8": torch.bool,
+}
+Events = list[int]
+
+
+def make(spec: list[Any]) -> torch.Tensor:
+    """A tensor of a shape, type and memory format; integers are small numbers."""
+    shape, dtype, memory_format, needs_grad = spec
+    kind = DTYPES[dtype]
+    if kind.is_floating_point:
+        tensor = torch.empty(shape, dtype=kind, device="cuda")
+    else:
+        tensor = torch.zeros(shape, dtype=kind, device="cuda")
+    if memory_format == "channels_last":
+        tensor = tensor.to(memory_format=torch.channels_last)
+    return tensor.requires_grad_(needs_grad)
+
+
+class Recorder:
+    """What is allocated and freed between `start` and `stop`."""
+
+    def start(self) -> None:
+        """Forget what was before."""
+        torch.cuda.synchronize()
+        torch.cuda.memory._record_memory_history(None)
+        torch.cuda.memory._record_memory_history("all", context=None)
+
+    def stop(self) -> Events:
+        """Allocations as bytes, frees of them as minus their number."""
+        numbers: dict[int, int] = {}
+        count = 0
+        events: Events = []
+        for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+            if event["action"] == "alloc":
+                count += 1
+                numbers[event["addr"]] = count
+                events.append(event["size"])
+            elif event["action"] == "free_completed" and event["addr"] in numbers:
+                events.append(-numbers.pop(event["addr"]))
+        return events
+
+
+def run(case: dict[str, Any]) -> tuple[Events, Events | None]:
+    """Events of the operation and of its backward pass, the second time round."""
+    recorder = Recorder()
+    for _ in range(2):
+        inputs = [make(spec) for spec in case["inputs"]]
+        names = {"torch": torch, "F": F} | {f"x{i}": x for i, x in enumerate(inputs)}
+        recorder.start()
+        out = eval(case["op"], names)  # our own file
+        forward = recorder.stop()
+        backward = None
+        if case["backward"] is not None:
+            first = out[0] if isinstance(out, tuple) else out
+            wanted = [x for x in inputs if x.requires_grad]
+            seed = torch.ones_like(first)
+            recorder.start()
+            kept = torch.autograd.grad(first, wanted, seed, allow_unused=True)
+            backward = recorder.stop()
+            del kept
+        del out
+    return forward, backward
+
+
+def main() -> None:
+    """Print a line an operation that differs; the last line counts them."""
+    gc.disable()
+    text = gzip.decompress(Path(sys.argv[1]).read_bytes()).decode()
+    cases = [json.loads(line) for line in text.splitlines()]
+    wrong = 0
+    for case in cases:
+        forward, backward = run(case)
+        if forward != case["forward"] or backward != case["backward"]:
+            wrong += 1
+            print(json.dumps({**case, "here": [forward, backward]}))
+    print(f"{len(cases)} operations, {wrong} differ")
+
+
+if __name__ == "__main__":
+    main()
