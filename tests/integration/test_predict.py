@@ -134,6 +134,41 @@ class TestCommand:
         assert "plimsoll/" not in done.stderr.split("Traceback")[1].split("ValueError")[0]
 
     @pytest.mark.parametrize(
+        "ending",
+        ["sys.exit(1)", "raise RuntimeError('training failed') from error", "raise"],
+    )
+    def test_an_out_of_memory_error_is_the_answer_however_the_script_ends(
+        self, ending: str, tmp_path: Path
+    ) -> None:
+        text = f"""
+import sys, torch
+try:
+    torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    {ending}
+"""
+        found = predict(script(tmp_path, text))
+        assert not found.fits
+        assert found.peak_reserved_bytes == 1 << 40
+
+    def test_a_script_that_exits_with_a_status_failed(self, tmp_path: Path) -> None:
+        done = command("predict", script(tmp_path, "import sys; sys.exit(3)"))
+        assert done.returncode == 1
+        assert "ended with status 3" in done.stderr
+
+    def test_an_optimistic_fork_does_not_answer_for_its_parent(self, tmp_path: Path) -> None:
+        path = script(tmp_path, """
+import os, torch
+x = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+child = os.fork()
+if child == 0:
+    raise SystemExit(0)
+os.waitpid(child, 0)
+y = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+""")  # fmt: skip
+        assert predict(path).peak_allocated_bytes == (1 << 30) + (1 << 20)
+
+    @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             (["predict", "no_such.py"], "there is no script 'no_such.py'"),

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from plimsoll.trace import read_recording
+from tests.recordings import SMALL
 
 pytest.importorskip("torch")
+
+CHECK_OPERATIONS = Path(__file__).parent / "check_operations.py"
 
 
 def simulate(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -236,3 +239,58 @@ torch.ops.mine.f(torch.ones(3, device="cuda"))
     assert done.returncode == 1
     assert "cannot simulate the operation mine::f" in done.stderr
     assert "script.py" in done.stderr
+
+
+def test_recorded_operations_allocate_what_their_kernels_did() -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "plimsoll", "run", "--simulate", "H200"),
+            *(str(CHECK_OPERATIONS), str(SMALL / "operations.jsonl.gz")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" operations, 0 differ"), done.stdout[:2000]
+
+
+def test_what_cannot_be_known_of_large_tensors_is_as_programs_assert_it(tmp_path: Path) -> None:
+    assert_runs(tmp_path, """
+x = torch.randn(2000, 2000, device="cuda")
+assert torch.isfinite(x).all() and torch.allclose(x, x) and not torch.isnan(x).any()
+torch.distributions.Categorical(logits=x)
+""")  # fmt: skip
+
+
+def test_a_program_that_polls_an_event_gets_on(tmp_path: Path) -> None:
+    assert_runs(tmp_path, """
+x = torch.randn(8192, 8192, device="cuda")
+x @ x
+event = torch.cuda.Event()
+event.record()
+assert not event.query()
+while not event.query():
+    pass
+""")  # fmt: skip
+
+
+def test_settings_that_the_script_makes_hold(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("""
+import os
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+import torch
+x = torch.empty(1 << 20, device="cuda")
+assert torch.cuda.memory_snapshot()[0]["is_expandable"]
+""")
+    command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(path)]
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_data_parallel_spreads_a_batch(tmp_path: Path) -> None:
+    assert_runs(tmp_path, """
+model = torch.nn.DataParallel(torch.nn.Linear(64, 64).cuda())
+assert model(torch.randn(8, 64, device="cuda")).shape == (8, 64)
+assert torch.cuda.memory_reserved(1) > 0
+""", "--gpus", "2")  # fmt: skip

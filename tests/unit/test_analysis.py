@@ -1,0 +1,93 @@
+"""What was live at the peak, and for what, from hand-made runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from plimsoll.predict.analysis import Label, Run, Site, find_peak
+from plimsoll.trace.events import Action
+
+ALLOC, FREE = Action.ALLOC, Action.FREE_REQUESTED
+FORWARD = Site(1, "output", "forward", grad_enabled=True)
+BACKWARD = Site(2, "output", "backward", grad_enabled=False)
+INPUT = Site(3, "input", "forward", grad_enabled=True)
+WORKSPACE = Site(4, "workspace", "forward", grad_enabled=True)
+
+
+def run(
+    events: list[tuple[int, int, int, int]],
+    sites: list[Site],
+    labels: list[Label] | None = None,
+    roles: dict[int, str] | None = None,
+    steps: list[int] | None = None,
+) -> Run:
+    """Events are action, address, size and site."""
+    columns = list(zip(*events, strict=True)) if events else [[], [], [], []]
+    return Run(
+        action=np.array(columns[0], dtype=np.uint8),
+        address=np.array(columns[1], dtype=np.uint64),
+        size=np.array(columns[2], dtype=np.uint64),
+        site=np.array(columns[3], dtype=np.uint32),
+        sites=sites,
+        labels=labels or [],
+        roles=roles or {},
+        round_request=lambda size: (size + 511) // 512 * 512,
+        steps=steps or [],
+    )
+
+
+def line(stack: int) -> str:
+    return f"line {stack}"
+
+
+def test_an_empty_run_has_an_empty_peak() -> None:
+    peak = find_peak(run([], [FORWARD]), line)
+    assert peak.allocated_bytes == 0
+    assert peak.top_lines == []
+
+
+def test_what_is_freed_in_the_backward_pass_was_an_activation() -> None:
+    peak = find_peak(
+        run(
+            [(ALLOC, 1, 1024, 0), (ALLOC, 2, 2048, 0), (FREE, 2, 2048, 0), (FREE, 1, 1024, 1)],
+            [FORWARD, BACKWARD],
+        ),
+        line,
+    )
+    assert peak.by_category["activations"] == 1024
+    assert peak.by_category["temporaries"] == 2048  # died within the forward pass
+
+
+def test_a_label_is_of_the_block_that_is_live_when_it_is_given() -> None:
+    events = [(ALLOC, 1, 512, 0), (FREE, 1, 512, 0), (ALLOC, 1, 512, 0), (ALLOC, 2, 512, 0)]
+    peak = find_peak(run(events, [FORWARD], labels=[Label(3, 1, "parameters")]), line)
+    assert peak.by_category["parameters"] == 512
+    assert peak.by_category["activations"] == 512
+    stale = find_peak(run(events, [FORWARD], labels=[Label(2, 1, "parameters")]), line)
+    assert stale.by_category["parameters"] == 0
+
+
+def test_roles_workspaces_and_rounding_are_told_apart() -> None:
+    events = [(ALLOC, 1, 100, 0), (ALLOC, 2, 512, 1), (ALLOC, 3, 512, 2)]
+    peak = find_peak(run(events, [FORWARD, WORKSPACE, INPUT], roles={0: "input"}), line)
+    assert peak.by_category["inputs"] == 612
+    assert peak.by_category["workspaces"] == 512
+    assert peak.by_category["rounding"] == 412
+    assert sum(peak.by_category.values()) == peak.allocated_bytes == 1536
+
+
+def test_lines_are_ranked_by_what_they_hold() -> None:
+    events = [(ALLOC, 1, 512, 0), (ALLOC, 2, 2048, 1), (ALLOC, 3, 1024, 0)]
+    peak = find_peak(run(events, [FORWARD, INPUT]), line, lines=1)
+    assert [(share.line, share.bytes, share.blocks) for share in peak.top_lines] == [
+        ("line 3", 2048, 1)
+    ]
+
+
+def test_each_step_has_a_peak_of_its_own() -> None:
+    events = [
+        (ALLOC, 1, 512, 0), (ALLOC, 2, 512, 0), (FREE, 2, 512, 0),
+        (ALLOC, 2, 1024, 0), (FREE, 2, 1024, 0),
+    ]  # fmt: skip
+    peak = find_peak(run(events, [FORWARD], steps=[3, 5]), line)
+    assert peak.step_peaks_bytes == [1024, 1536]
