@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from plimsoll.predict.analysis import Label, Run, Site, find_peak
@@ -15,19 +17,18 @@ WORKSPACE = Site(4, "workspace", "forward", grad_enabled=True)
 
 
 def run(
-    events: list[tuple[int, int, int, int]],
+    events: Sequence[tuple[int, int, int, int]],
     sites: list[Site],
     labels: list[Label] | None = None,
     roles: dict[int, str] | None = None,
     steps: list[int] | None = None,
 ) -> Run:
     """Events are action, address, size and site."""
-    columns = list(zip(*events, strict=True)) if events else [[], [], [], []]
     return Run(
-        action=np.array(columns[0], dtype=np.uint8),
-        address=np.array(columns[1], dtype=np.uint64),
-        size=np.array(columns[2], dtype=np.uint64),
-        site=np.array(columns[3], dtype=np.uint32),
+        action=np.array([event[0] for event in events], dtype=np.uint8),
+        address=np.array([event[1] for event in events], dtype=np.uint64),
+        size=np.array([event[2] for event in events], dtype=np.uint64),
+        site=np.array([event[3] for event in events], dtype=np.uint32),
         sites=sites,
         labels=labels or [],
         roles=roles or {},
