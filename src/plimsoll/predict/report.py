@@ -56,7 +56,7 @@ def make_report(
         gpu=profile.name,
         driver=request.driver,
         allocator=request.allocator,
-        conf=request.conf,
+        conf=allocator.conf,
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,
         context_bytes=context,
