@@ -125,11 +125,10 @@ bool has_values(const at::Tensor& tensor);
 // The kernel for every operation on CUDA tensors.
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// Kernels written out, by operation; see kernels.cpp.
-using Kernel = void (*)(const c10::OperatorHandle&, torch::jit::Stack*);
+// What an operation is, worked out at its first call.
 const OperationInfo& info_of(const c10::OperatorHandle& op);
 
-// What kernels take inside, by operation; see rules.cpp. Null: nothing, or not known.
+// What kernels take inside, by operation; see rules/. Null: nothing, or not known.
 struct RuleEntry {
   Rule rule = nullptr;
   bool is_known = false;

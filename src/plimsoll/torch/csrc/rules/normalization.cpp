@@ -30,26 +30,11 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// Many short rows: partial sums of the weights' gradients, which a reduction then adds up.
-void weight_gradients(Call& call, const Tensor& input, const Tensor& statistics,
-                      std::initializer_list<std::size_t> results) {
-  const auto rows = elements(statistics);
-  const auto width = elements(input) / std::max<std::size_t>(rows, 1);
-  const auto processors = static_cast<std::size_t>(call.properties().multiprocessors);
-  constexpr std::size_t kManyRows = 64 * 1024;
-  if (rows <= kManyRows || width / 32 >= processors / 2) {
-    for (const std::size_t result : results) call.allocate(result);
-    return;
-  }
-  for (const std::size_t result : results) call.allocate(result);
-}
-
 // native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask)
 void layer_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
-  call.allocate(0);
-  weight_gradients(call, call.tensor(1), call.tensor(3), {1, 2});
+  call.allocate_all();
   copy_unless_contiguous(call, call.tensor(0));
 }
 
@@ -57,8 +42,7 @@ void layer_norm_backward(Call& call) {
 void rms_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
-  call.allocate(0);
-  weight_gradients(call, call.tensor(1), call.tensor(3), {1});
+  call.allocate_all();
   copy_unless_contiguous(call, call.tensor(0));
 }
 
