@@ -109,7 +109,7 @@ void bind_allocator(nb::module_& module) {
           "begin_allocate_to_pool",
           [](Engine& engine, std::uint64_t first, std::uint64_t second,
              std::optional<StreamId> stream) {
-            engine.allocator->begin_allocate_to_pool({first, second}, stream);
+            engine.allocator->begin_allocate_to_pool({first, second}, Allocator::only_on(stream));
           },
           "first"_a, "second"_a, "stream"_a.none(), Locked())
       .def(

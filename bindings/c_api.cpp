@@ -113,7 +113,8 @@ int destroy_event(plimsoll_engine* handle, std::uint64_t event) {
 }
 
 int wait_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t event) {
-  return guarded([&] { engine_of(handle).driver.wait(stream, event); });
+  const EngineLock lock;
+  return status_of(engine_of(handle).driver.wait(stream, event));
 }
 
 int synchronize_stream(plimsoll_engine* handle, std::uint64_t stream) {

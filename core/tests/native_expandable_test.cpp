@@ -155,7 +155,7 @@ TEST(native_unmaps_pages_of_other_streams_when_memory_runs_short) {
 
 TEST(native_forgets_a_private_pool_whose_expandable_segment_is_gone) {
   Gpu gpu(1_GiB, kExpandable);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.free({gpu.malloc(30_MiB)});
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.allocator.release_pool(kPool);
@@ -166,7 +166,7 @@ TEST(native_forgets_a_private_pool_whose_expandable_segment_is_gone) {
 
 TEST(native_keeps_a_private_pool_while_any_page_of_it_is_mapped) {
   Gpu gpu(1_GiB, kExpandable);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.free({gpu.malloc(60_MiB)});
   const std::vector<Block*> blocks = allocate(gpu, 4, 20_MiB);  // three in the cache, one more
   gpu.allocator.end_allocate_to_pool(kPool);

@@ -16,7 +16,7 @@ constexpr PoolId kOther{0, 2};
 class Inside {
  public:
   Inside(Gpu& gpu, PoolId pool, std::optional<StreamId> stream = {}) : gpu_(gpu), pool_(pool) {
-    gpu_.allocator.begin_allocate_to_pool(pool, stream);
+    gpu_.allocator.begin_allocate_to_pool(pool, Allocator::only_on(stream));
   }
   ~Inside() { gpu_.allocator.end_allocate_to_pool(pool_); }
   Inside(const Inside&) = delete;
@@ -132,14 +132,14 @@ TEST(native_revives_a_released_pool_that_is_used_again) {
 TEST(native_refuses_a_misuse_of_private_pools) {
   Gpu gpu(1_GiB);
   NativeAllocator& allocator = gpu.allocator;
-  CHECK_EQUAL(refusal([&] { allocator.begin_allocate_to_pool({}, std::nullopt); }),
+  CHECK_EQUAL(refusal([&] { allocator.begin_allocate_to_pool({}, {}); }),
               "(0, 0) is the default pool");
   CHECK_EQUAL(refusal([&] { allocator.end_allocate_to_pool(kPool); }),
               "no requests go to this private pool");
   CHECK_EQUAL(refusal([&] { allocator.release_pool(kPool); }), "there is no private pool (0, 1)");
   CHECK_EQUAL(refusal([&] { allocator.set_no_split(kPool); }), "there is no private pool (0, 1)");
   const Inside inside(gpu, kPool);
-  CHECK_EQUAL(refusal([&] { allocator.begin_allocate_to_pool(kPool, std::nullopt); }),
+  CHECK_EQUAL(refusal([&] { allocator.begin_allocate_to_pool(kPool, {}); }),
               "requests go to this private pool already");
 }
 

@@ -131,7 +131,7 @@ TEST(native_queries_no_event_inside_a_capture) {
   Gpu gpu(1_GiB);
   freed_while_in_use(gpu);
   gpu.host.advance(kMillisecond);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.allocator.poll();
   gpu.malloc(512);
   CHECK_EQUAL(gpu.driver.calls(Call::query), 0U);
@@ -145,7 +145,7 @@ TEST(native_defers_a_free_inside_a_capture_until_its_end) {
   Gpu gpu(1_GiB);
   Block* const block = gpu.malloc(30_MiB);
   gpu.allocator.record_stream(block, 2);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.free({block});
   CHECK_EQUAL(gpu.driver.calls(Call::record), 0U);
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
@@ -162,7 +162,7 @@ TEST(native_defers_a_free_inside_a_capture_until_its_end) {
 
 TEST(native_needs_no_event_for_uses_inside_a_finished_capture) {
   Gpu gpu(1_GiB);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   Block* const block = gpu.malloc(30_MiB);
   gpu.allocator.record_stream(block, 2);
   gpu.free({block});
@@ -176,7 +176,7 @@ TEST(native_needs_no_event_for_uses_inside_a_finished_capture) {
 
 TEST(native_completes_frees_without_other_streams_inside_a_capture) {
   Gpu gpu(1_GiB);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   const Block* const first = gpu.malloc(30_MiB);
   const Address address = first->address;
   gpu.free({gpu.malloc(5_MiB)});

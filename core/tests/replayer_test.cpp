@@ -423,7 +423,7 @@ TEST(replay_notes_the_state_at_its_peak) {
 
 TEST(replay_goes_on_from_a_restored_state) {
   Gpu gpu(1_GiB);
-  gpu.allocator.begin_allocate_to_pool(kPool, std::nullopt);
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.malloc(3_MiB);
   gpu.allocator.end_allocate_to_pool(kPool);
   Block* const first = gpu.malloc(5_MiB, 3);

@@ -378,11 +378,11 @@ TEST(simulated_driver_lets_a_stream_wait_for_an_event) {
   Machine machine(4_MiB);
   machine.driver.launch(1, 2 * kMillisecond);
   const Event event = machine.record(1);
-  machine.driver.wait(2, event);
+  CHECK_EQUAL(machine.driver.wait(2, event), Status::success);
   machine.driver.launch(2, 1 * kMillisecond);
   CHECK_EQUAL(machine.driver.synchronize_stream(2), Status::success);
   CHECK(is_about(machine.host.now_ns(), 3 * kMillisecond));
-  machine.driver.wait(3, event);  // complete by now
+  CHECK_EQUAL(machine.driver.wait(3, event), Status::success);  // complete by now
   CHECK_EQUAL(machine.driver.synchronize_stream(3), Status::success);
   CHECK(is_about(machine.host.now_ns(), 3 * kMillisecond));
 }

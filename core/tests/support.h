@@ -235,7 +235,7 @@ class RandomProgram {
     inside_ = PoolId{0, random_.between(1, 2)};
     const bool for_one_stream = options_.beyond_history && random_.one_in(2);
     gpu_.allocator.begin_allocate_to_pool(
-        *inside_, for_one_stream ? std::optional<StreamId>(1) : std::nullopt);
+        *inside_, for_one_stream ? Allocator::only_on(1) : Allocator::Filter{});
     ++uses_[*inside_];
     if (options_.beyond_history) gpu_.allocator.set_use_on_oom(*inside_, random_.one_in(2));
   }

@@ -28,7 +28,7 @@ void NativeAllocator::configure(const AllocatorConfig& config) {
 Pool& NativeAllocator::pool_for(Bytes size, StreamId stream) {
   const bool small = size <= AllocatorConfig::kSmallRequest;
   for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
-    if (!capture->stream || *capture->stream == stream) {
+    if (!capture->filter || capture->filter(stream)) {
       PrivatePool& pool = private_pool(capture->pool);
       return small ? pool.small : pool.large;
     }
@@ -653,14 +653,14 @@ PrivatePool& NativeAllocator::add_or_use_pool(PoolId pool) {
   return *entry;
 }
 
-void NativeAllocator::begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) {
+void NativeAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
   for (const Capture& capture : captures_) {
     if (capture.pool == pool) {
       throw std::invalid_argument("requests go to this private pool already");
     }
   }
   add_or_use_pool(pool);
-  captures_.push_back({pool, stream});
+  captures_.push_back({pool, std::move(filter)});
 }
 
 void NativeAllocator::end_allocate_to_pool(PoolId pool) {

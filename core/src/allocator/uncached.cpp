@@ -61,9 +61,7 @@ void UncachedAllocator::record_stream(Block*, StreamId) {}
 
 void UncachedAllocator::empty_cache(PoolId) {}
 
-void UncachedAllocator::begin_allocate_to_pool(PoolId pool, std::optional<StreamId>) {
-  pools_.insert(pool);
-}
+void UncachedAllocator::begin_allocate_to_pool(PoolId pool, Filter) { pools_.insert(pool); }
 
 void UncachedAllocator::end_allocate_to_pool(PoolId pool) { release_pool(pool); }
 

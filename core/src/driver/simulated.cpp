@@ -409,12 +409,14 @@ void SimulatedDriver::copy(StreamId stream, Bytes size) {
   launch(stream, static_cast<double>(size) / costs_.copy_bytes_per_ns);
 }
 
-void SimulatedDriver::wait(StreamId stream, Event event) {
+Status SimulatedDriver::wait(StreamId stream, Event event) {
   const auto recorded = events_.find(event);
-  if (recorded == events_.end() || is_complete(recorded->second)) return;
+  if (recorded == events_.end()) return Status::invalid_value;
+  if (is_complete(recorded->second)) return Status::success;
   Stream& state = streams_[stream];
   if (recorded->second.held) state.held = true;
   state.busy_until_ns = std::max(state.busy_until_ns, recorded->second.completes_at_ns);
+  return Status::success;
 }
 
 double SimulatedDriver::done_at_ns(StreamId stream) const {

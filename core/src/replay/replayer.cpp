@@ -233,7 +233,7 @@ void Replayer::use_pool(PoolId pool) {
   if (!pool_.is_default()) allocator_.end_allocate_to_pool(pool_);
   pool_ = pool;
   if (pool.is_default()) return;
-  allocator_.begin_allocate_to_pool(pool, std::nullopt);
+  allocator_.begin_allocate_to_pool(pool, {});
   ++pool_uses_[pool];
 }
 

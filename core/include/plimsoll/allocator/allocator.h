@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -68,10 +69,16 @@ class Allocator {
   // Completes the frees whose waiting is over; `malloc` does so by itself.
   virtual void poll() = 0;
 
-  // Requests go to a private pool between begin and end, if they are on `stream` (any, if none).
-  // As inside a graph capture, no event is queried meanwhile. The pool is created when it is new;
-  // each begin counts one use, which `release_pool` takes back; at 0 the pool may be emptied.
-  virtual void begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) = 0;
+  // Which requests go to a private pool; all, if it is empty.
+  using Filter = std::function<bool(StreamId)>;
+  [[nodiscard]] static Filter only_on(std::optional<StreamId> stream) {
+    if (!stream) return {};
+    return [only = *stream](StreamId asked) { return asked == only; };
+  }
+  // Requests that pass the filter go to a private pool between begin and end. As inside a graph
+  // capture, no event is queried meanwhile. The pool is created when it is new; each begin counts
+  // one use, which `release_pool` takes back; at 0 the pool may be emptied.
+  virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
   virtual void release_pool(PoolId pool) = 0;
 

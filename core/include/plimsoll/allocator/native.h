@@ -36,7 +36,7 @@ class NativeAllocator final : public Allocator {
   void empty_cache(PoolId pool = {}) override;
   void poll() override;
 
-  void begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) override;
+  void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   // Requests outside the pool may take its free blocks when the driver refuses.
@@ -78,7 +78,7 @@ class NativeAllocator final : public Allocator {
   };
   struct Capture {
     PoolId pool;
-    std::optional<StreamId> stream;
+    Filter filter;
   };
 
   [[nodiscard]] Request request_for(Bytes size, StreamId stream);

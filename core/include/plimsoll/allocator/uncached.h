@@ -23,7 +23,7 @@ class UncachedAllocator final : public Allocator {
   void record_stream(Block* block, StreamId stream) override;
   void empty_cache(PoolId pool = {}) override;
   void poll() override {}
-  void begin_allocate_to_pool(PoolId pool, std::optional<StreamId> stream) override;
+  void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;

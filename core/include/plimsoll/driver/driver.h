@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "plimsoll/units.h"
@@ -58,19 +59,31 @@ class Driver {
   // Maps the whole handle. A handle may be mapped at several addresses at a time.
   virtual Status map(Address address, Bytes size, Handle handle) = 0;
   virtual Status set_access(Address address, Bytes size) = 0;
-  // Removes every mapping that lies wholly in the range; cutting one in two is invalid.
+  // Removes every mapping that lies wholly in the range; cutting one in two is invalid. Waits for
+  // nothing: the caller knows that no queued work uses the range.
   virtual Status unmap(Address address, Bytes size) = 0;
+  // Whether reserve, create and map are supported at all.
+  [[nodiscard]] virtual bool has_virtual_memory() const { return true; }
+
+  // A file descriptor, the caller's to close, through which another process may `import_handle`.
+  virtual Status export_handle(Handle, int&) { return Status::not_supported; }
+  virtual Status import_handle(int, Handle&) { return Status::not_supported; }
 
   // An event is complete when the work queued on its stream before it is complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // success or not_ready
   virtual Status synchronize(Event event) = 0;
   virtual Status destroy(Event event) = 0;
+  // What is queued on `stream` from now on waits, on the device, for the event.
+  virtual Status wait(StreamId stream, Event event) = 0;
   virtual Status synchronize_stream(StreamId stream) = 0;
 
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
   // Microseconds on the driver's clock; the zero point is the driver's own.
   [[nodiscard]] virtual std::int64_t now_us() const = 0;
+
+  // What the call of this thread that failed last has to say, besides its status; may be empty.
+  [[nodiscard]] virtual std::string last_error() const { return {}; }
 };
 
 }  // namespace plimsoll

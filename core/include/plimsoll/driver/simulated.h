@@ -117,6 +117,7 @@ class SimulatedDriver final : public Driver {
   Status query(Event event) override;
   Status synchronize(Event event) override;
   Status destroy(Event event) override;
+  Status wait(StreamId stream, Event event) override;
   Status synchronize_stream(StreamId stream) override;
   [[nodiscard]] MemoryInfo memory_info() const override;
   [[nodiscard]] std::int64_t now_us() const override;
@@ -129,8 +130,6 @@ class SimulatedDriver final : public Driver {
   void launch(StreamId stream, double duration_ns);
   // Queues a copy between pinned host memory and the device.
   void copy(StreamId stream, Bytes size);
-  // Makes later work of `stream` wait for the event.
-  void wait(StreamId stream, Event event);
   void synchronize_device();
   // When all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const;

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "plimsoll/status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -19,13 +21,6 @@ extern "C" {
 #define PLIMSOLL_C_API_VERSION 1
 
 typedef struct plimsoll_engine plimsoll_engine;
-
-enum plimsoll_status {
-  PLIMSOLL_SUCCESS = 0,
-  PLIMSOLL_OUT_OF_MEMORY = 1,
-  PLIMSOLL_FAILED = 2,
-  PLIMSOLL_NOT_READY = 3,
-};
 
 typedef struct plimsoll_c_api {
   uint32_t version;

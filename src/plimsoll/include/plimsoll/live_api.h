@@ -1,0 +1,165 @@
+/* A live engine for other native libraries: a table of plain C functions.
+ *
+ * A library that cannot link to plimsoll._core (it is built later, against the installed PyTorch)
+ * gets the table's address from `plimsoll._core.live_api()`. A live engine is an allocator on one
+ * GPU over the CUDA driver; its handle comes from `LiveEngine.handle` and is valid until the
+ * process ends. Every function may be called from any thread, with or without the interpreter's
+ * lock, and none takes that lock or throws. Sizes are bytes; a stream is the value of its handle.
+ *
+ * Functions that return `int` return a plimsoll_status; `last_error` then says more, for the thread
+ * that called. A call that fails has changed nothing.
+ */
+#ifndef PLIMSOLL_LIVE_API_H
+#define PLIMSOLL_LIVE_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "plimsoll/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PLIMSOLL_LIVE_API_VERSION 1
+
+typedef struct plimsoll_live plimsoll_live;
+
+typedef struct plimsoll_pool_id {
+  uint64_t first;
+  uint64_t second;
+} plimsoll_pool_id;
+
+typedef struct plimsoll_stat {
+  int64_t current, peak, allocated, freed;
+} plimsoll_stat;
+
+typedef struct plimsoll_pool_stat {
+  plimsoll_stat all, small_pool, large_pool;
+} plimsoll_pool_stat;
+
+/* The counters of torch.cuda.memory_stats(), by its names. */
+typedef struct plimsoll_statistics {
+  plimsoll_pool_stat allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes,
+      active_bytes, inactive_split_bytes, requested_bytes;
+  plimsoll_stat oversize_allocations, oversize_segments;
+  int64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free,
+      num_oom_rejections, max_split_size;
+} plimsoll_statistics;
+
+enum plimsoll_block_state {
+  PLIMSOLL_ACTIVE_ALLOCATED = 0,
+  PLIMSOLL_ACTIVE_PENDING_FREE = 1,
+  PLIMSOLL_INACTIVE = 2,
+};
+
+typedef struct plimsoll_block {
+  uint64_t address, size, requested;
+  uint32_t state;
+  uint32_t reserved;
+} plimsoll_block;
+
+typedef struct plimsoll_segment {
+  uint64_t address, total_size, stream;
+  plimsoll_pool_id pool;
+  uint32_t is_small, is_expandable;
+  uint64_t block_count;
+  const plimsoll_block* blocks; /* by address */
+} plimsoll_segment;
+
+/* The codes are those of plimsoll::Action. */
+enum plimsoll_action {
+  PLIMSOLL_ALLOC = 0,
+  PLIMSOLL_FREE_REQUESTED = 1,
+  PLIMSOLL_FREE_COMPLETED = 2,
+  PLIMSOLL_SEGMENT_ALLOC = 3,
+  PLIMSOLL_SEGMENT_FREE = 4,
+  PLIMSOLL_SEGMENT_MAP = 5,
+  PLIMSOLL_SEGMENT_UNMAP = 6,
+  PLIMSOLL_SNAPSHOT = 7,
+  PLIMSOLL_OOM = 8, /* address: what the device had free; size: the rounded request */
+};
+
+typedef struct plimsoll_event {
+  uint64_t address, size, stream;
+  plimsoll_pool_id pool;
+  int64_t time_us; /* since the epoch */
+  uint32_t action;
+  uint32_t reserved;
+} plimsoll_event;
+
+/* Where an address lies. */
+typedef struct plimsoll_place {
+  uint64_t block, block_size;     /* the live block */
+  uint64_t segment, segment_size; /* the driver's allocation around it; virtual: the block itself */
+  uint64_t stream;
+  plimsoll_pool_id pool;
+  uint32_t is_virtual; /* memory is mapped handles, not one driver allocation */
+  uint32_t reserved;
+} plimsoll_place;
+
+typedef struct plimsoll_live_api {
+  uint32_t version;
+
+  /* What the last call of this thread that failed has to say; empty if none did. */
+  const char* (*last_error)(void);
+
+  /* PLIMSOLL_OUT_OF_MEMORY: `last_error` is PyTorch's text. */
+  int (*malloc)(plimsoll_live*, uint64_t size, uint64_t stream, uint64_t* address);
+  /* A block of exactly these bytes, of free memory of that pool and stream. Fails if any of it is
+   * in use or has no memory. */
+  int (*malloc_at)(plimsoll_live*, uint64_t address, uint64_t size, uint64_t stream,
+                   plimsoll_pool_id);
+  /* PLIMSOLL_UNKNOWN_ADDRESS: it is no live block of this engine. */
+  int (*free)(plimsoll_live*, uint64_t address);
+  int (*record_stream)(plimsoll_live*, uint64_t address, uint64_t stream);
+  /* `address` may be anywhere inside a live block. */
+  int (*locate)(plimsoll_live*, uint64_t address, plimsoll_place*);
+
+  int (*empty_cache)(plimsoll_live*, plimsoll_pool_id);
+  int (*memory_info)(plimsoll_live*, uint64_t* free, uint64_t* total);
+  void (*set_limit)(plimsoll_live*, int has_limit, uint64_t limit);
+  /* The largest free block that a request on any stream of the default pool could get. */
+  uint64_t (*largest_free_block)(plimsoll_live*);
+
+  /* Requests for which `filter` says yes go to the pool, between begin and end; while any pool is
+   * begun, no event is recorded or queried. `drop` is called with `data` once it is not used any
+   * more. */
+  int (*begin_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id,
+                                int (*filter)(void* data, uint64_t stream), void* data,
+                                void (*drop)(void* data));
+  int (*end_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id);
+  /* Makes the pool if it is new; each call, like each begin, is one more use. */
+  int (*use_pool)(plimsoll_live*, plimsoll_pool_id);
+  int (*release_pool)(plimsoll_live*, plimsoll_pool_id);
+  int (*pool_uses)(plimsoll_live*, plimsoll_pool_id, int* uses);
+  int (*set_use_on_oom)(plimsoll_live*, plimsoll_pool_id, int use);
+  int (*set_no_split)(plimsoll_live*, plimsoll_pool_id);
+
+  void (*statistics)(plimsoll_live*, plimsoll_statistics*);
+  void (*reset_peak_statistics)(plimsoll_live*);
+  void (*reset_accumulated_statistics)(plimsoll_live*);
+  /* Calls `visit` for each segment, by address. It must not call the engine. */
+  int (*segments)(plimsoll_live*, void (*visit)(void* data, const plimsoll_segment*), void* data);
+  /* Calls `observe` for every event from now on, or nobody if it is null. It is called under the
+   * lock of the block's stream, by several threads at a time, and must not call the engine. */
+  void (*observe)(plimsoll_live*, void (*observe)(void* data, const plimsoll_event*), void* data);
+
+  /* Lets another GPU of this process use all of this engine's memory. */
+  int (*enable_peer)(plimsoll_live*, int device);
+  /* The memory behind a live virtual block as file descriptors, the caller's to close, in address
+   * order; `offset` is the block's within the first. Writes at most `capacity`, and the number that
+   * there are into `count`. */
+  int (*export_memory)(plimsoll_live*, uint64_t address, uint64_t* offset, int* descriptors,
+                       uint64_t* sizes, size_t capacity, size_t* count);
+  /* Maps memory that another process exported; the descriptors stay the caller's. */
+  int (*import_memory)(plimsoll_live*, const int* descriptors, const uint64_t* sizes, size_t count,
+                       uint64_t* address);
+  int (*close_memory)(plimsoll_live*, uint64_t address);
+} plimsoll_live_api;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
