@@ -10,4 +10,7 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_replay(module);
   plimsoll::python::bind_stacks(module);
   plimsoll::python::bind_c_api(module);
+  plimsoll::python::bind_live(module);
+  plimsoll::python::bind_live_api(module);
+  plimsoll::python::bind_pluggable(module);
 }

@@ -11,5 +11,8 @@ void bind_allocator(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);
 void bind_stacks(nanobind::module_& module);
 void bind_c_api(nanobind::module_& module);
+void bind_live(nanobind::module_& module);
+void bind_live_api(nanobind::module_& module);
+void bind_pluggable(nanobind::module_& module);
 
 }  // namespace plimsoll::python

@@ -1,31 +1,60 @@
 """GPU memory for PyTorch that people can predict, see and stretch.
 
-Predict what a CUDA script needs where there is no GPU (`predict`, `fit`), replay a memory history
-that PyTorch recorded (`replay`), or play with an allocator on a simulated GPU (`SimulatedGpu`,
-`Allocator`). The command `plimsoll` does the same from a shell.
+Put plimsoll's allocator under a PyTorch program (`install`), predict what a CUDA script needs
+where there is no GPU (`predict`, `fit`), replay a memory history that PyTorch recorded (`replay`),
+or play with an allocator on a simulated GPU (`SimulatedGpu`, `Allocator`). The command `plimsoll`
+does the same from a shell.
 """
 
-from plimsoll.engine import Allocator, MemoryPool, SimulatedGpu, SimulatedMachine
-from plimsoll.errors import DriverError, InputError, OutOfMemoryError, ScriptError
-from plimsoll.predict import Fit, Prediction, fit, predict
-from plimsoll.replay import ReplayResult, replay
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Allocator",
-    "DriverError",
-    "Fit",
-    "InputError",
-    "MemoryPool",
-    "OutOfMemoryError",
-    "Prediction",
-    "ReplayResult",
-    "ScriptError",
-    "SimulatedGpu",
-    "SimulatedMachine",
-    "__version__",
-    "fit",
-    "predict",
-    "replay",
-]
+# Loaded when asked for: every `import torch` looks in here whether plimsoll is wanted.
+_MODULES = {
+    "Allocator": "plimsoll.engine",
+    "DriverError": "plimsoll.errors",
+    "Fit": "plimsoll.predict",
+    "InputError": "plimsoll.errors",
+    "MemoryPool": "plimsoll.engine",
+    "OutOfMemoryError": "plimsoll.errors",
+    "Prediction": "plimsoll.predict",
+    "ReplayResult": "plimsoll.replay",
+    "ScriptError": "plimsoll.errors",
+    "SimulatedGpu": "plimsoll.engine",
+    "SimulatedMachine": "plimsoll.engine",
+    "fit": "plimsoll.predict",
+    "install": "plimsoll.torch.install",
+    "predict": "plimsoll.predict",
+    "replay": "plimsoll.replay",
+}
+
+__all__ = [*_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'plimsoll' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Plimsoll(ModuleType):
+    """Keeps `predict` and `replay` the functions when the packages of these names are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _MODULES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Plimsoll

@@ -381,3 +381,37 @@ def stack_frames(number: int) -> list[tuple[str, int, str]]:
 
 def c_api() -> int:
     """The address of the table of C functions in plimsoll/c_api.h."""
+
+class LiveEngine:
+    """See plimsoll/live_api.h; none is ever destroyed."""
+
+    @staticmethod
+    def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> LiveEngine: ...
+
+    @staticmethod
+    def simulated(driver: SimulatedDriver, allocator: str, conf: str, version: str, device: int, account: bool) -> LiveEngine: ...
+
+    @property
+    def handle(self) -> int: ...
+
+    @property
+    def fell_back(self) -> str | None: ...
+
+    @property
+    def limit(self) -> int | None: ...
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None: ...
+
+    def statistics(self) -> dict[str, int]: ...
+
+    def account(self) -> dict[str, int | str | None]:
+        """
+        What the run came to; `torch_` says what PyTorch's own allocator would have.
+        """
+
+def live_api() -> int:
+    """The address of the table of C functions in plimsoll/live_api.h."""
+
+def pluggable_functions() -> dict[str, int]:
+    """Addresses of C functions for torch.cuda.memory.CUDAPluggableAllocator."""

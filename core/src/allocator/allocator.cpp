@@ -37,9 +37,9 @@ UnknownAddress::UnknownAddress(Address address)
 OutOfMemory::OutOfMemory(const OutOfMemoryReport& report)
     : std::runtime_error(describe(report)), report_(report) {}
 
-DriverError::DriverError(const char* call, Status status)
+DriverError::DriverError(const char* call, Status status, const std::string& reason)
     : std::runtime_error(std::string("the driver failed to ") + call + ": " +
-                         std::string(to_string(status))) {}
+                         (reason.empty() ? std::string(to_string(status)) : reason)) {}
 
 void Allocator::note_snapshot() {
   note(Action::snapshot, 0, static_cast<Bytes>(statistics_.active_bytes.all.current), 0);

@@ -7,8 +7,8 @@
 namespace plimsoll {
 namespace {
 
-void require(const char* call, Status status) {
-  if (status != Status::success) throw DriverError(call, status);
+void require(const Driver& driver, const char* call, Status status) {
+  if (status != Status::success) throw DriverError(call, status, driver.last_error());
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ ExpandableSegment::ExpandableSegment(Driver& driver, StreamId stream, Bytes devi
       stream_(stream),
       page_size_(page_size),
       pages_(round_up(device_memory + device_memory / 8, page_size) / page_size) {
-  require("reserve address space", driver_.reserve(size(), address_));
+  require(driver_, "reserve address space", driver_.reserve(size(), address_));
 }
 
 ExpandableSegment::~ExpandableSegment() {
@@ -56,7 +56,9 @@ Bytes ExpandableSegment::map(Address address, Bytes size) {
 
   if (mapped > begin) driver_.unmap(address, (mapped - begin) * page_size_);
   drop_handles(begin, created);
-  if (status != Status::out_of_memory) throw DriverError("map memory", status);
+  if (status != Status::out_of_memory) {
+    throw DriverError("map memory", status, driver_.last_error());
+  }
   return 0;
 }
 
@@ -65,8 +67,8 @@ ExpandableSegment::Range ExpandableSegment::unmap(Address address, Bytes size) {
   const std::size_t end = (address + size - address_) / page_size_;
   if (begin >= end) return {address, 0};
   const Range range{address_ + begin * page_size_, (end - begin) * page_size_};
-  require("wait for a stream", driver_.synchronize_stream(stream_));
-  require("unmap memory", driver_.unmap(range.address, range.size));
+  require(driver_, "wait for a stream", driver_.synchronize_stream(stream_));
+  require(driver_, "unmap memory", driver_.unmap(range.address, range.size));
   drop_handles(begin, end);
   return range;
 }

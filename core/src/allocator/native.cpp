@@ -77,7 +77,55 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
     fail(size, request.size, request.segment, stream, id_of(*request.pool),
          free_in_private_pools());
   }
-  return lend(block, request, size);
+  return lend(block, request, size, should_split(block, request));
+}
+
+Block* NativeAllocator::malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) {
+  poll();
+  Block* const block = free_block_around(address, size, stream, pool);
+  block->pool->erase(block);
+  if (block->address < address) split_off_front(block, address - block->address);
+  const Request request{size, size, stream, block->pool, block->expandable != nullptr};
+  return lend(block, request, size, block->size > size);
+}
+
+Block* NativeAllocator::free_block_around(Address address, Bytes size, StreamId stream,
+                                          PoolId pool) {
+  PrivatePool* const owner = pool.is_default() ? nullptr : &private_pool(pool);
+  Block* found = nullptr;
+  for (Pool* const of :
+       {owner != nullptr ? &owner->small : &small_, owner != nullptr ? &owner->large : &large_}) {
+    of->on(stream).free.for_each([&](Block* block) {
+      if (block->address <= address && address - block->address < block->size) found = block;
+    });
+  }
+  const bool fits = found != nullptr && size > 0 && size % AllocatorConfig::kMinBlock == 0 &&
+                    address % AllocatorConfig::kMinBlock == 0 &&
+                    size <= found->size - (address - found->address);
+  if (!fits) {
+    throw std::invalid_argument("no free block has " + std::to_string(size) + " bytes at " +
+                                format_address(address));
+  }
+  return found;
+}
+
+// The first `size` bytes of a block that is in no index become a free block of their own.
+void NativeAllocator::split_off_front(Block* block, Bytes size) {
+  Pool& pool = *block->pool;
+  const bool was_split = block->is_split();
+  Block* const front = make_block(block->address, size, block->stream, &pool);
+  front->expandable = block->expandable;
+  front->segment_context = block->segment_context;
+  front->previous = block->previous;
+  if (front->previous != nullptr) front->previous->next = front;
+  front->next = block;
+  block->previous = front;
+  block->address += size;
+  block->size -= size;
+  pool.insert(front);
+  if (block->expandable != nullptr) return;
+  statistics_.inactive_split.increase(pool.small, was_split ? 1 : 2);
+  if (!was_split) statistics_.inactive_split_bytes.increase(pool.small, size + block->size);
 }
 
 // Inside a capture no event may be queried.
@@ -158,7 +206,7 @@ Block* NativeAllocator::take_new_segment(const Request& request, bool is_retry) 
   Address address = 0;
   const Status status = driver_.allocate(request.segment, address);
   if (status == Status::out_of_memory) return nullptr;
-  if (status != Status::success) throw DriverError("allocate memory", status);
+  if (status != Status::success) throw DriverError("allocate memory", status, driver_.last_error());
   Block* const block = make_block(address, request.segment, request.stream, &pool);
   block->segment_context = context_;
   statistics_.segment.increase(pool.small, 1);
@@ -169,10 +217,10 @@ Block* NativeAllocator::take_new_segment(const Request& request, bool is_retry) 
   return block;
 }
 
-Block* NativeAllocator::lend(Block* block, const Request& request, Bytes requested) {
+Block* NativeAllocator::lend(Block* block, const Request& request, Bytes requested, bool splits) {
   Pool& pool = *request.pool;
   const bool was_split = block->is_split();
-  if (should_split(block, request)) {
+  if (splits) {
     // The front is a new block; the rest keeps its identity, and its last owner's request.
     Block* const rest = block;
     block = make_block(rest->address, request.size, request.stream, &pool);
@@ -439,7 +487,7 @@ void NativeAllocator::record_events(Block* block) {
     Event event = 0;
     if (const Status status = driver_.record(stream, event); status != Status::success) {
       for (const auto& [other, made] : recorded) driver_.destroy(made);
-      throw DriverError("record an event", status);
+      throw DriverError("record an event", status, driver_.last_error());
     }
     recorded.emplace_back(stream, event);
   }
@@ -471,7 +519,9 @@ void NativeAllocator::process_events() {
       const auto [event, block] = queue.front();
       const Status status = driver_.query(event);
       if (status == Status::not_ready) break;
-      if (status != Status::success) throw DriverError("query an event", status);
+      if (status != Status::success) {
+        throw DriverError("query an event", status, driver_.last_error());
+      }
       driver_.destroy(event);
       queue.pop_front();
       if (--block->pending_events == 0) complete_free(block);
@@ -492,7 +542,7 @@ void NativeAllocator::synchronize_events(const PrivatePool* pool) {
         continue;
       }
       if (const Status status = driver_.synchronize(event); status != Status::success) {
-        throw DriverError("wait for an event", status);
+        throw DriverError("wait for an event", status, driver_.last_error());
       }
       driver_.destroy(event);
       entry = queue.erase(entry);
@@ -599,7 +649,7 @@ void NativeAllocator::release_free_segments(Pool& pool) {
 void NativeAllocator::release_segment(Block* block) {
   Pool& pool = *block->pool;
   if (const Status status = driver_.deallocate(block->address); status != Status::success) {
-    throw DriverError("free memory", status);
+    throw DriverError("free memory", status, driver_.last_error());
   }
   ++statistics_.num_device_free;
   note(Action::segment_free, block->address, block->size, block->stream, id_of(pool),
@@ -678,9 +728,24 @@ void NativeAllocator::release_pool(PoolId pool) {
   --entry.uses;
 }
 
+void NativeAllocator::use_pool(PoolId pool) { add_or_use_pool(pool); }
+
+int NativeAllocator::pool_uses(PoolId pool) const {
+  const auto entry = private_pools_.find(pool);
+  return entry == private_pools_.end() ? 0 : entry->second->uses;
+}
+
 void NativeAllocator::set_use_on_oom(PoolId pool, bool use) { private_pool(pool).use_on_oom = use; }
 
 void NativeAllocator::set_no_split(PoolId pool) { private_pool(pool).no_split = true; }
+
+Bytes NativeAllocator::largest_free_block() const {
+  Bytes largest = 0;
+  for (const Pool* const pool : {&small_, &large_}) {
+    for (const Block* const block : pool->free_blocks()) largest = std::max(largest, block->size);
+  }
+  return largest;
+}
 
 Bytes NativeAllocator::free_in_private_pools() const {
   Bytes bytes = 0;

@@ -11,7 +11,7 @@ Block* UncachedAllocator::malloc(Bytes size, StreamId stream) {
       limit_ && static_cast<Bytes>(statistics_.reserved_bytes.all.current) + rounded > *limit_;
   const Status status = over_limit ? Status::out_of_memory : driver_.allocate(rounded, address);
   if (status == Status::out_of_memory) fail(size, rounded, rounded, stream, {}, 0);
-  if (status != Status::success) throw DriverError("allocate memory", status);
+  if (status != Status::success) throw DriverError("allocate memory", status, driver_.last_error());
 
   Pool& pool = rounded <= kMiB ? small_ : large_;
   Block* const block = objects_.make();
@@ -36,10 +36,15 @@ Block* UncachedAllocator::malloc(Bytes size, StreamId stream) {
   return block;
 }
 
+Block* UncachedAllocator::malloc_at(Address address, Bytes, StreamId, PoolId) {
+  throw std::invalid_argument("nothing is cached, so no block is free at " +
+                              format_address(address));
+}
+
 void UncachedAllocator::free(Block* block) {
   const bool small = block->pool->small;
   if (const Status status = driver_.deallocate(block->address); status != Status::success) {
-    throw DriverError("free memory", status);
+    throw DriverError("free memory", status, driver_.last_error());
   }
   note(Action::free_requested, block->address, block->requested, block->stream, {}, block->context);
   note(Action::free_completed, block->address, block->requested, block->stream, {}, block->context);
@@ -61,13 +66,32 @@ void UncachedAllocator::record_stream(Block*, StreamId) {}
 
 void UncachedAllocator::empty_cache(PoolId) {}
 
-void UncachedAllocator::begin_allocate_to_pool(PoolId pool, Filter) { pools_.insert(pool); }
+int& UncachedAllocator::uses_of(PoolId pool) {
+  const auto entry = pool_uses_.find(pool);
+  if (entry == pool_uses_.end()) throw std::invalid_argument("there is no such private pool");
+  return entry->second;
+}
 
-void UncachedAllocator::end_allocate_to_pool(PoolId pool) { release_pool(pool); }
+void UncachedAllocator::begin_allocate_to_pool(PoolId pool, Filter) { use_pool(pool); }
+
+void UncachedAllocator::end_allocate_to_pool(PoolId pool) { (void)uses_of(pool); }
+
+void UncachedAllocator::use_pool(PoolId pool) { ++pool_uses_[pool]; }
 
 void UncachedAllocator::release_pool(PoolId pool) {
-  if (!pools_.contains(pool)) throw std::invalid_argument("there is no such private pool");
+  int& uses = uses_of(pool);
+  if (uses == 0) throw std::invalid_argument("this private pool was released already");
+  --uses;
 }
+
+int UncachedAllocator::pool_uses(PoolId pool) const {
+  const auto entry = pool_uses_.find(pool);
+  return entry == pool_uses_.end() ? 0 : entry->second;
+}
+
+void UncachedAllocator::set_use_on_oom(PoolId pool, bool) { (void)uses_of(pool); }
+
+void UncachedAllocator::set_no_split(PoolId pool) { (void)uses_of(pool); }
 
 std::vector<SegmentInfo> UncachedAllocator::segments() const {
   std::vector<SegmentInfo> result;

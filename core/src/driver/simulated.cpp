@@ -21,17 +21,6 @@ bool is_granular(Address address, Bytes size) {
 
 }  // namespace
 
-std::string_view to_string(Status status) {
-  switch (status) {
-    case Status::success: return "success";
-    case Status::out_of_memory: return "out of memory";
-    case Status::invalid_value: return "invalid value";
-    case Status::not_ready: return "not ready";
-    case Status::not_supported: return "not supported";
-  }
-  return "unknown";
-}
-
 double Price::of(Bytes size) const {
   constexpr auto span = static_cast<double>(512 * kMiB - kGranule);
   const double beyond = std::max(0.0, static_cast<double>(size) - static_cast<double>(kGranule));

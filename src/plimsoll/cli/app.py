@@ -25,7 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for verb in (predict, fit, run, replay):
-    app.command()(verb)
+    # What follows the script of `run` is the script's own.
+    app.command(context_settings={"allow_interspersed_args": verb is not run})(verb)
 
 
 def _show_version(asked: bool) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.metadata
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -12,28 +16,95 @@ from plimsoll.errors import InputError
 
 
 def run(
-    script: Annotated[Path, typer.Argument(help="A Python script that uses CUDA.")],
+    script: Annotated[
+        str, typer.Argument(help="A Python script that uses CUDA, or with -m a module.")
+    ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
+        list[str] | None, typer.Argument(metavar="[ARGS]", help="The script's arguments.")
+    ] = None,
+    module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module's name, as in python -m.")
+    ] = False,
+    allocator: Annotated[
+        str | None,
+        typer.Option(
+            help="elastic, native or torch (PyTorch's own); simulated: native or uncached.",
+            show_default="elastic; simulated: native",
+        ),
+    ] = None,
+    conf: Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")] = "",
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append the account to a file, one JSON object a line."),
     ] = None,
     simulate: Annotated[
-        str | None, typer.Option(metavar="GPU", help="The card to simulate, such as H100.")
+        str | None, typer.Option(metavar="GPU", help="Simulate a card, such as H100.")
     ] = None,
-    gpus: Annotated[int, typer.Option(help="How many of them.")] = 1,
-    driver: Annotated[str, typer.Option(help="linux, or wddm (Windows).")] = "linux",
-    conf: Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")] = "",
-    allocator: Annotated[str, typer.Option(help="native or uncached.")] = "native",
+    gpus: Annotated[int, typer.Option(help="How many cards to simulate.")] = 1,
+    driver: Annotated[str, typer.Option(help="To simulate: linux, or wddm (Windows).")] = "linux",
     host_memory: Annotated[
         str | None, typer.Option(help="Of the simulated machine, such as 64GiB.")
     ] = None,
 ) -> None:
-    """Run a script on a simulated GPU; its output and exit status are its own."""
+    """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
+
+    The script is not changed, and all that follows it is its own. When it ends, a line on stderr
+    says what each of its processes used of each GPU.
+    """
+    own = arguments or []
+    if own[:1] == ["--"]:
+        own = own[1:]
+    if not module and not Path(script).exists():
+        raise InputError(f"there is no script {script!r}")
+    if simulate is None:
+        command = [sys.executable, *(["-m"] if module else []), script, *own]
+        _run_live(command, allocator or "elastic", conf, json)
+    if module or json is not None:
+        raise InputError("-m and --json do not go together with --simulate")
     from plimsoll.predict.predict import make_request, run_child
 
-    if simulate is None:
-        raise InputError("name the card to simulate, such as --simulate H100")
     request = make_request(
-        script, arguments or [], gpu=simulate, gpus=gpus, driver=driver, conf=conf,
-        allocator=allocator, host_memory=host_memory,
+        script, own, gpu=simulate, gpus=gpus, driver=driver, conf=conf,
+        allocator=allocator or "native", host_memory=host_memory,
     )  # fmt: skip
     sys.exit(run_child(request))
+
+
+def _run_live(command: list[str], allocator: str, conf: str, json: Path | None) -> NoReturn:
+    """Become the script's process: exit status, signals and stdin are its own."""
+    from plimsoll.torch.library import BRIDGE, build, is_cuda_build
+
+    if allocator not in ("elastic", "native", "torch"):
+        raise InputError(f"unknown allocator {allocator!r}; there are elastic, native and torch")
+    if not _has_gpu():
+        raise InputError("there is no NVIDIA GPU here; --simulate H100 runs the script without one")
+    if not is_cuda_build():
+        raise InputError("the installed PyTorch has no CUDA; install a build for NVIDIA GPUs")
+    if "plimsoll" not in importlib.metadata.entry_points(group="torch.backends").names:
+        raise InputError("PyTorch cannot find plimsoll: install plimsoll-gpu again")
+    if allocator != "torch":
+        with suppress(InputError):  # the script's process says what it then goes without
+            build(BRIDGE)
+    environment = dict(os.environ)
+    environment["PLIMSOLL_ALLOCATOR"] = allocator
+    environment["PLIMSOLL_REPORT"] = "1" if json is None else str(json.resolve())
+    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    if conf:
+        environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(command[0], command, environment)  # noqa: S606
+
+
+def _has_gpu() -> bool:
+    """Whether the driver has a GPU to offer; PyTorch is not asked, it would take seconds."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return (
+        driver.cuInit(0) == 0
+        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )

@@ -7,6 +7,7 @@
 // counters and history. An allocator is not thread-safe; its owner serializes calls.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -44,10 +45,18 @@ class OutOfMemory : public std::runtime_error {
   OutOfMemoryReport report_;
 };
 
-// A driver call that may not fail did: the message names the call and its status.
+// A driver call that may not fail did: the message names the call, and says why in the driver's
+// words (`Driver::last_error`), or by its status if it has none.
 class DriverError : public std::runtime_error {
  public:
-  DriverError(const char* call, Status status);
+  DriverError(const char* call, Status status, const std::string& reason = {});
+};
+
+// Somebody who is told of every event as it happens.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void observe(const TraceEvent& event) = 0;
 };
 
 class Allocator {
@@ -59,6 +68,9 @@ class Allocator {
 
   // `size` > 0 bytes for work on `stream`. Throws OutOfMemory.
   virtual Block* malloc(Bytes size, StreamId stream) = 0;
+  // A block of exactly these bytes, cut out of one free block of that pool and stream. Throws
+  // std::invalid_argument if there is no such free block.
+  virtual Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) = 0;
   virtual void free(Block* block) = 0;
   // The block is used on `stream` as well, from now until it is freed.
   virtual void record_stream(Block* block, StreamId stream) = 0;
@@ -80,22 +92,39 @@ class Allocator {
   // one use, which `release_pool` takes back; at 0 the pool may be emptied.
   virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
+  // One more use of the pool, which is created when it is new.
+  virtual void use_pool(PoolId pool) = 0;
   virtual void release_pool(PoolId pool) = 0;
+  // 0 as well if there is no such pool.
+  [[nodiscard]] virtual int pool_uses(PoolId pool) const = 0;
+  // Requests outside the pool may take its free blocks when the driver refuses.
+  virtual void set_use_on_oom(PoolId pool, bool use) = 0;
+  // Blocks of the pool are never split.
+  virtual void set_no_split(PoolId pool) = 0;
 
   // The most that may be reserved; nothing means no limit but the device.
   virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   [[nodiscard]] std::optional<Bytes> limit() const { return limit_; }
 
+  // The largest free block of the default pool, on any stream.
+  [[nodiscard]] virtual Bytes largest_free_block() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
   // Throws std::logic_error that names the first invariant that does not hold. O(blocks).
   virtual void check_invariants() const = 0;
 
-  [[nodiscard]] const Statistics& statistics() const { return statistics_; }
-  void reset_peak_statistics() { statistics_.reset_peak(); }
-  void reset_accumulated_statistics() { statistics_.reset_accumulated(); }
+  [[nodiscard]] const Statistics& statistics() const {
+    refresh_statistics();
+    return statistics_;
+  }
+  virtual void reset_peak_statistics() { statistics_.reset_peak(); }
+  virtual void reset_accumulated_statistics() { statistics_.reset_accumulated(); }
 
   [[nodiscard]] History& history() { return history_; }
   [[nodiscard]] const History& history() const { return history_; }
+  // Tells `observer`, or nobody if it is null, of all events from now on. It outlives the
+  // allocator: another thread may be about to call one that was replaced. It must not call the
+  // allocator.
+  void set_observer(Observer* observer) { observer_.store(observer, std::memory_order_release); }
   // The caller's number for the call stack of what follows; stored with blocks and events.
   void set_context(std::uint32_t context) { context_ = context; }
   // Notes in the history that the program took a snapshot.
@@ -105,13 +134,17 @@ class Allocator {
   [[nodiscard]] int device() const { return device_; }
 
  protected:
+  // Brings `statistics_` up to date, where counters are kept elsewhere.
+  virtual void refresh_statistics() const {}
   // `context` is used where the caller gave none for this call.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0) {
-    if (history_.is_recording()) {
-      history_.add({action, address, size, stream, pool, driver_.now_us(),
-                    context_ != 0 ? context_ : context});
-    }
+    Observer* const observer = observer_.load(std::memory_order_acquire);
+    if (observer == nullptr && !history_.is_recording()) return;
+    const TraceEvent event{
+        action, address, size, stream, pool, driver_.now_us(), context_ != 0 ? context_ : context};
+    if (history_.is_recording()) history_.add(event);
+    if (observer != nullptr) observer->observe(event);
   }
   [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
                          Bytes free_in_private_pools);
@@ -119,8 +152,9 @@ class Allocator {
   Driver& driver_;
   int device_;
   std::optional<Bytes> limit_;
-  Statistics statistics_;
+  mutable Statistics statistics_;
   History history_;
+  std::atomic<Observer*> observer_{nullptr};
   std::uint32_t context_ = 0;
 };
 

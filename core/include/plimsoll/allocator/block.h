@@ -13,6 +13,8 @@ namespace plimsoll {
 
 struct Pool;
 class ExpandableSegment;
+class MappedSpace;
+struct Arena;
 
 struct Block {
   Address address = 0;
@@ -24,14 +26,17 @@ struct Block {
   Block* next = nullptr;
   Block* left = nullptr;  // subtrees in the BestFitIndex that holds the block while it is free
   Block* right = nullptr;
-  ExpandableSegment* expandable = nullptr;  // the segment it lies in, if that one can grow
-  std::vector<StreamId> stream_uses;        // other streams that used it since it was allocated
-  std::uint64_t age_base = 0;               // the pool's search count when the block became free
-  std::uint32_t pending_events = 0;         // of other streams, between free and reuse
-  std::uint32_t context = 0;                // history's number for the stack of the last request
-  std::uint32_t segment_context = 0;        // likewise, for the stack that made the segment
+  ExpandableSegment* expandable = nullptr;  // native: the segment it lies in, if that one can grow
+  Arena* arena = nullptr;                   // elastic: where it lies
+  MappedSpace* space = nullptr;
+  std::vector<StreamId> stream_uses;  // other streams that used it since it was allocated
+  std::uint64_t age_base = 0;         // the pool's search count when the block became free
+  std::uint32_t pending_events = 0;   // of other streams, between free and reuse
+  std::uint32_t context = 0;          // history's number for the stack of the last request
+  std::uint32_t segment_context = 0;  // likewise, for the stack that made the segment
   bool allocated = false;
-  bool mapped = true;  // false: address space of an expandable segment without memory
+  bool mapped = true;    // false: address space of an expandable segment without memory
+  bool retired = false;  // elastic: its memory serves elsewhere already; not yet to be reused
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }
   [[nodiscard]] bool is_active() const {

@@ -31,6 +31,7 @@ class NativeAllocator final : public Allocator {
   ~NativeAllocator() override;
 
   Block* malloc(Bytes size, StreamId stream) override;
+  Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
   void free(Block* block) override;
   void record_stream(Block* block, StreamId stream) override;
   void empty_cache(PoolId pool = {}) override;
@@ -38,12 +39,13 @@ class NativeAllocator final : public Allocator {
 
   void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
+  void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
-  // Requests outside the pool may take its free blocks when the driver refuses.
-  void set_use_on_oom(PoolId pool, bool use);
-  // Blocks of the pool are never split.
-  void set_no_split(PoolId pool);
+  [[nodiscard]] int pool_uses(PoolId pool) const override;
+  void set_use_on_oom(PoolId pool, bool use) override;
+  void set_no_split(PoolId pool) override;
 
+  [[nodiscard]] Bytes largest_free_block() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
@@ -108,7 +110,9 @@ class NativeAllocator final : public Allocator {
   // What the driver would have to give for the request, if no free block serves it.
   [[nodiscard]] Bytes growth_for(const Request& request) const;
   bool map_block(Block* block, Bytes size);
-  Block* lend(Block* block, const Request& request, Bytes requested);
+  [[nodiscard]] Block* free_block_around(Address address, Bytes size, StreamId stream, PoolId pool);
+  void split_off_front(Block* block, Bytes size);
+  Block* lend(Block* block, const Request& request, Bytes requested, bool splits);
 
   void complete_free(Block* block);
   [[nodiscard]] Bytes merge(Block* block, Block* neighbour);

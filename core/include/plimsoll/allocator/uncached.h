@@ -6,7 +6,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 
 #include "plimsoll/allocator/allocator.h"
 #include "plimsoll/allocator/object_pool.h"
@@ -19,24 +18,32 @@ class UncachedAllocator final : public Allocator {
   using Allocator::Allocator;
 
   Block* malloc(Bytes size, StreamId stream) override;
+  Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
   void free(Block* block) override;
   void record_stream(Block* block, StreamId stream) override;
   void empty_cache(PoolId pool = {}) override;
   void poll() override {}
   void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
+  void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
+  [[nodiscard]] int pool_uses(PoolId pool) const override;
+  void set_use_on_oom(PoolId pool, bool use) override;
+  void set_no_split(PoolId pool) override;
+  [[nodiscard]] Bytes largest_free_block() const override { return 0; }
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
  private:
   static constexpr Bytes kAlignment = 512;
 
+  [[nodiscard]] int& uses_of(PoolId pool);
+
   ObjectPool<Block> objects_;
   Pool small_{true};
   Pool large_{false};
   std::map<Address, Block*> live_;
-  std::set<PoolId> pools_;
+  std::map<PoolId, int> pool_uses_;
 };
 
 }  // namespace plimsoll

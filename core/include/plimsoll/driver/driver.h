@@ -20,6 +20,10 @@ enum class Status : std::uint8_t {
   invalid_value,
   not_ready,
   not_supported,
+  not_permitted,  // a stream is being captured, or two GPUs cannot reach each other
+  device_lost,    // no call on this device will succeed again in this process
+  driver_gone,    // the process is ending, or the device was reset: its memory is gone already
+  failed,         // anything else: `last_error` says what
 };
 
 [[nodiscard]] std::string_view to_string(Status status);

@@ -1,0 +1,329 @@
+#include "live.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "conversions.h"
+#include "module.h"
+#include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/uncached.h"
+#include "plimsoll/driver/cuda.h"
+#include "plimsoll/driver/locked.h"
+#include "plimsoll/driver/simulated.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace plimsoll::python {
+namespace {
+
+// By device; an engine that was put here stays for good.
+std::array<std::atomic<LiveEngine*>, 64> engines{};
+
+AllocatorConfig config_of(const LiveEngine::Options& options) {
+  return AllocatorConfig::parse(options.conf, options.version);
+}
+
+bool takes_memory(Action action) {
+  return action == Action::segment_alloc || action == Action::segment_map;
+}
+
+void add_peaks(LiveEngine::Account& account, const Statistics& statistics) {
+  const auto raise = [](Bytes& peak, const PoolStat& stat) {
+    peak = std::max(peak, static_cast<Bytes>(stat.all.peak));
+  };
+  raise(account.peak_allocated, statistics.allocated_bytes);
+  raise(account.peak_reserved, statistics.reserved_bytes);
+}
+
+void add_counts(LiveEngine::Account& account, const Statistics& statistics) {
+  account.num_device_alloc += statistics.num_device_alloc;
+  account.num_device_free += statistics.num_device_free;
+  account.num_alloc_retries += statistics.num_alloc_retries;
+  account.num_ooms += statistics.num_ooms;
+}
+
+}  // namespace
+
+LiveEngine::LiveEngine(std::unique_ptr<Driver> driver, std::string driver_name,
+                       EnablePeer enable_peer, const Options& options)
+    : options_(options),
+      driver_name_(std::move(driver_name)),
+      enable_peer_(std::move(enable_peer)),
+      driver_(std::move(driver)),
+      imported_(*driver_),
+      allocator_(make_allocator()) {
+  const auto device = static_cast<std::size_t>(options.device);
+  if (device >= engines.size()) throw std::invalid_argument("there is no such GPU");
+  if (options.account) {
+    shadow_ = std::make_unique<Shadow>(driver_->memory_info().total, config_of(options),
+                                       options.version, options.device);
+  }
+  sample_card();
+  choose_observer();
+  engines[device] = this;
+}
+
+std::unique_ptr<LiveAllocator> LiveEngine::make_allocator() {
+  const std::string& name = options_.allocator;
+  if (name == "uncached") {
+    return std::make_unique<LockedAllocator>(
+        std::make_unique<UncachedAllocator>(*driver_, options_.device));
+  }
+  if (name == "elastic" && driver_->has_virtual_memory()) {
+    return std::make_unique<ElasticAllocator>(*driver_, config_of(options_), options_.version,
+                                              options_.device);
+  }
+  if (name == "elastic") {
+    fell_back_ =
+        "PyTorch's rules serve instead of the elastic allocator: this GPU's driver has no virtual "
+        "memory management";
+  } else if (name != "native") {
+    throw std::invalid_argument("unknown allocator '" + name +
+                                "'; there are elastic, native and uncached");
+  }
+  return std::make_unique<LockedAllocator>(std::make_unique<NativeAllocator>(
+      *driver_, config_of(options_), options_.version, options_.device));
+}
+
+LiveEngine* LiveEngine::on(int device) {
+  const auto index = static_cast<std::size_t>(device);
+  return index < engines.size() ? engines[index].load() : nullptr;
+}
+
+void LiveEngine::for_each(const std::function<void(LiveEngine&)>& function) {
+  for (const auto& engine : engines) {
+    if (LiveEngine* const found = engine.load()) function(*found);
+  }
+}
+
+LiveEngine* LiveEngine::owner_of(Address address) {
+  LiveEngine* owner = nullptr;
+  for_each([&](LiveEngine& engine) {
+    if (owner == nullptr && engine.allocator().locate(address)) owner = &engine;
+  });
+  return owner;
+}
+
+// --- what the program asks for -----------------------------------------------------------------
+
+Address LiveEngine::allocate(Bytes size, StreamId stream) {
+  const Address address = allocator_->allocate(size, stream);
+  if (took_memory_.load(std::memory_order_relaxed)) sample_card();
+  return address;
+}
+
+void LiveEngine::empty_cache(PoolId pool) {
+  allocator_->empty_cache(pool);
+  if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
+}
+
+// The shadow's uses of a pool are other ones, so it is told of the last only.
+void LiveEngine::release_pool(PoolId pool) {
+  allocator_->release_pool(pool);
+  if (!shadow_ || allocator_->pool_uses(pool) > 0) return;
+  shadow_->apply([pool](NativeAllocator& shadow) {
+    while (shadow.pool_uses(pool) > 0) shadow.release_pool(pool);
+  });
+}
+
+void LiveEngine::set_limit(std::optional<Bytes> limit) {
+  allocator_->set_limit(limit);
+  if (shadow_) shadow_->apply([limit](NativeAllocator& shadow) { shadow.set_limit(limit); });
+}
+
+void LiveEngine::set_use_on_oom(PoolId pool, bool use) {
+  allocator_->set_use_on_oom(pool, use);
+  if (!shadow_) return;
+  shadow_->apply([pool, use](NativeAllocator& shadow) {
+    if (shadow.pool_uses(pool) == 0) shadow.use_pool(pool);
+    shadow.set_use_on_oom(pool, use);
+  });
+}
+
+void LiveEngine::set_no_split(PoolId pool) {
+  allocator_->set_no_split(pool);
+  if (!shadow_) return;
+  shadow_->apply([pool](NativeAllocator& shadow) {
+    if (shadow.pool_uses(pool) == 0) shadow.use_pool(pool);
+    shadow.set_no_split(pool);
+  });
+}
+
+void LiveEngine::reset_peak_statistics() {
+  const std::lock_guard lock(mutex_);
+  add_peaks(before_resets_, allocator_->statistics());
+  allocator_->reset_peak_statistics();
+}
+
+void LiveEngine::reset_accumulated_statistics() {
+  const std::lock_guard lock(mutex_);
+  add_counts(before_resets_, allocator_->statistics());
+  allocator_->reset_accumulated_statistics();
+}
+
+// --- events ------------------------------------------------------------------------------------
+
+void LiveEngine::observe(Observe function, void* data) {
+  const std::lock_guard lock(mutex_);
+  if (function != nullptr) {
+    listeners_.push_back(std::make_unique<Listener>(Listener{function, data}));
+  }
+  listener_ = function != nullptr ? listeners_.back().get() : nullptr;
+  choose_observer();
+}
+
+void LiveEngine::choose_observer() {
+  allocator_->set_observer(shadow_ != nullptr || listener_ != nullptr ? this : nullptr);
+}
+
+void LiveEngine::observe(const TraceEvent& event) {
+  if (shadow_) {
+    if (takes_memory(event.action)) took_memory_.store(true, std::memory_order_relaxed);
+    shadow_->add(event);
+  }
+  if (const Listener* const listener = listener_) {
+    const plimsoll_event told{event.address,
+                              event.size,
+                              event.stream,
+                              {event.pool.first, event.pool.second},
+                              event.time_us,
+                              static_cast<std::uint32_t>(event.action),
+                              0};
+    listener->function(listener->data, &told);
+  }
+}
+
+// Asks the driver, which may take its time: never under an allocator's lock.
+void LiveEngine::sample_card() {
+  took_memory_.store(false, std::memory_order_relaxed);
+  const MemoryInfo memory = driver_->memory_info();
+  const Bytes in_use = memory.total - memory.free;
+  Bytes peak = card_peak_;
+  while (peak < in_use && !card_peak_.compare_exchange_weak(peak, in_use)) {
+  }
+}
+
+// --- the account -------------------------------------------------------------------------------
+
+LiveEngine::Account LiveEngine::account() {
+  Account account;
+  {
+    const std::lock_guard lock(mutex_);
+    account = before_resets_;
+    const Statistics statistics = allocator_->statistics();
+    add_peaks(account, statistics);
+    add_counts(account, statistics);
+  }
+  account.card_total = driver_->memory_info().total;
+  if (shadow_) {
+    account.card_peak = card_peak_;
+    account.torch = shadow_->result();
+  }
+  return account;
+}
+
+namespace {
+
+// Tensors and the objects that hold them may die after everything else in Python does, and threads
+// outlive the interpreter; each still calls the engine. So no engine is ever destroyed.
+LiveEngine* forever(std::unique_ptr<LiveEngine> engine) { return engine.release(); }
+
+LiveEngine* make_cuda(const std::string& allocator, const std::string& conf,
+                      const std::string& version, int device, bool account) {
+  auto driver = std::make_unique<CudaDriver>(device);
+  CudaDriver& cuda = *driver;
+  return forever(std::make_unique<LiveEngine>(
+      std::move(driver), "cuda", [&cuda](int other) { return cuda.enable_peer(other); },
+      LiveEngine::Options{allocator, conf, TorchVersion::parse(version), device, account}));
+}
+
+LiveEngine* make_simulated(nb::handle driver, const std::string& allocator, const std::string& conf,
+                           const std::string& version, int device, bool account) {
+  auto engine = std::make_unique<LiveEngine>(
+      std::make_unique<LockedDriver>(nb::cast<SimulatedDriver&>(driver)), "simulated",
+      [](int) { return Status::not_supported; },
+      LiveEngine::Options{allocator, conf, TorchVersion::parse(version), device, account});
+  driver.inc_ref();  // as long as the engine: for good
+  return forever(std::move(engine));
+}
+
+nb::dict account_dict(LiveEngine& engine) {
+  LiveEngine::Account account;
+  {
+    const nb::gil_scoped_release released;  // it waits for the shadow
+    account = engine.account();
+  }
+  nb::dict result;
+  result["driver"] = engine.driver_name();
+  result["peak_allocated_bytes"] = account.peak_allocated;
+  result["peak_reserved_bytes"] = account.peak_reserved;
+  result["card_peak_bytes"] = account.card_peak;
+  result["card_total_bytes"] = account.card_total;
+  result["num_device_alloc"] = account.num_device_alloc;
+  result["num_device_free"] = account.num_device_free;
+  result["num_alloc_retries"] = account.num_alloc_retries;
+  result["num_ooms"] = account.num_ooms;
+  const std::optional<ShadowResult>& torch = account.torch;
+  const auto of_torch = [&](const char* name, auto value) {
+    result[name] = torch ? nb::cast(value(*torch)) : nb::none();
+  };
+  of_torch("torch_events", [](const ShadowResult& shadow) { return shadow.events; });
+  of_torch("torch_peak_reserved_bytes",
+           [](const ShadowResult& shadow) { return shadow.peak_reserved; });
+  of_torch("torch_num_alloc_retries",
+           [](const ShadowResult& shadow) { return shadow.num_alloc_retries; });
+  of_torch("torch_num_ooms", [](const ShadowResult& shadow) { return shadow.num_ooms; });
+  of_torch("torch_first_failure", [](const ShadowResult& shadow) -> std::optional<std::string> {
+    if (!shadow.first_failure) return std::nullopt;
+    return OutOfMemory(*shadow.first_failure).what();
+  });
+  of_torch("torch_stopped", [](const ShadowResult& shadow) -> std::optional<std::string> {
+    if (shadow.stopped.empty()) return std::nullopt;
+    return shadow.stopped;
+  });
+  return result;
+}
+
+}  // namespace
+
+void bind_live(nb::module_& module) {
+  using Released = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<LiveEngine>(module, "LiveEngine", "See plimsoll/live_api.h; none is ever destroyed.")
+      .def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
+                  nb::rv_policy::reference)
+      .def_static("simulated", &make_simulated, "driver"_a, "allocator"_a, "conf"_a, "version"_a,
+                  "device"_a, "account"_a, nb::rv_policy::reference,
+                  nb::sig("def simulated(driver: SimulatedDriver, allocator: str, conf: str, "
+                          "version: str, device: int, account: bool) -> LiveEngine"))
+      .def_prop_ro(
+          "handle",
+          [](LiveEngine& engine) { return reinterpret_cast<std::uintptr_t>(engine.handle()); })
+      .def_prop_ro("fell_back", &LiveEngine::fell_back)
+      .def_prop_rw(
+          "limit", [](LiveEngine& engine) { return engine.allocator().limit(); },
+          &LiveEngine::set_limit, nb::for_getter(Released()), nb::for_setter(Released()),
+          nb::for_setter(nb::arg("limit").none()))
+      .def(
+          "statistics",
+          [](LiveEngine& engine) {
+            Statistics statistics;
+            {
+              const nb::gil_scoped_release released;
+              statistics = engine.allocator().statistics();
+            }
+            return statistics_dict(statistics, engine.version());
+          },
+          nb::sig("def statistics(self) -> dict[str, int]"))
+      .def("account", &account_dict, nb::sig("def account(self) -> dict[str, int | str | None]"),
+           "What the run came to; `torch_` says what PyTorch's own allocator would have.");
+}
+
+}  // namespace plimsoll::python

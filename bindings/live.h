@@ -1,0 +1,118 @@
+// A live engine: an allocator on one GPU that a running program takes its memory from, and the
+// account of what that came to.
+//
+// The account also runs PyTorch's own rules in the background, on a simulated GPU of the same size,
+// so that it can say what the program would have needed without plimsoll.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/imported_memory.h"
+#include "plimsoll/allocator/live_allocator.h"
+#include "plimsoll/driver/driver.h"
+#include "plimsoll/live_api.h"
+#include "plimsoll/replay/shadow.h"
+
+namespace plimsoll::python {
+
+class LiveEngine final : private Observer {
+ public:
+  struct Options {
+    std::string allocator;  // "elastic", "native" or "uncached"
+    std::string conf;       // PYTORCH_CUDA_ALLOC_CONF
+    TorchVersion version;
+    int device = 0;
+    bool account = true;
+  };
+  // Lets another GPU of this process use this one's memory.
+  using EnablePeer = std::function<Status(int device)>;
+
+  // `driver` may be called by several threads at a time.
+  LiveEngine(std::unique_ptr<Driver> driver, std::string driver_name, EnablePeer enable_peer,
+             const Options& options);
+
+  [[nodiscard]] plimsoll_live* handle() { return reinterpret_cast<plimsoll_live*>(this); }
+  [[nodiscard]] static LiveEngine& of(plimsoll_live* handle) {
+    return *reinterpret_cast<LiveEngine*>(handle);
+  }
+  // The engine of a device, the newest one if there are several; null if there is none.
+  [[nodiscard]] static LiveEngine* on(int device);
+  [[nodiscard]] static LiveEngine* owner_of(Address address);
+  static void for_each(const std::function<void(LiveEngine&)>& function);
+
+  // What the program asks for, with the account kept; the rest is the allocator's.
+  [[nodiscard]] Address allocate(Bytes size, StreamId stream);
+  void empty_cache(PoolId pool);
+  void release_pool(PoolId pool);
+  void set_limit(std::optional<Bytes> limit);
+  void set_use_on_oom(PoolId pool, bool use);
+  void set_no_split(PoolId pool);
+  void reset_peak_statistics();
+  void reset_accumulated_statistics();
+  using Observe = void (*)(void* data, const plimsoll_event*);
+  void observe(Observe function, void* data);
+
+  [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
+  [[nodiscard]] Driver& driver() { return *driver_; }
+  [[nodiscard]] ImportedMemory& imported() { return imported_; }
+  [[nodiscard]] const EnablePeer& enable_peer() const { return enable_peer_; }
+  [[nodiscard]] const std::string& driver_name() const { return driver_name_; }
+  [[nodiscard]] TorchVersion version() const { return options_.version; }
+  // Why the allocator is not the one that was asked for, in a sentence.
+  [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
+
+  struct Account {
+    Bytes peak_allocated = 0;
+    Bytes peak_reserved = 0;
+    Bytes card_total = 0;
+    std::int64_t num_device_alloc = 0;
+    std::int64_t num_device_free = 0;
+    std::int64_t num_alloc_retries = 0;
+    std::int64_t num_ooms = 0;
+    // Only if the account was asked for. What the whole card had in use at most is sampled whenever
+    // this engine took memory.
+    std::optional<Bytes> card_peak;
+    std::optional<ShadowResult> torch;
+  };
+  // Of the engine's whole life, whatever the program has reset.
+  [[nodiscard]] Account account();
+
+ private:
+  struct Listener {
+    Observe function;
+    void* data;
+  };
+
+  void observe(const TraceEvent& event) override;
+  [[nodiscard]] std::unique_ptr<LiveAllocator> make_allocator();
+  void sample_card();
+  void choose_observer();
+
+  Options options_;
+  std::string driver_name_;
+  EnablePeer enable_peer_;
+  std::unique_ptr<Driver> driver_;
+  ImportedMemory imported_;
+  std::optional<std::string> fell_back_;
+  std::unique_ptr<LiveAllocator> allocator_;
+  std::unique_ptr<Shadow> shadow_;
+
+  std::atomic<bool> took_memory_{false};
+  std::atomic<Bytes> card_peak_{0};
+  std::atomic<const Listener*> listener_{nullptr};
+
+  std::mutex mutex_;                                  // of what follows
+  std::vector<std::unique_ptr<Listener>> listeners_;  // another thread may be calling an old one
+  Account before_resets_;
+};
+
+}  // namespace plimsoll::python

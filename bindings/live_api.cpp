@@ -1,0 +1,318 @@
+#include "plimsoll/live_api.h"
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "live.h"
+#include "module.h"
+#include "plimsoll/allocator/by_address.h"
+
+namespace plimsoll::python {
+namespace {
+
+static_assert(PLIMSOLL_ALLOC == static_cast<int>(Action::alloc) &&
+              PLIMSOLL_FREE_REQUESTED == static_cast<int>(Action::free_requested) &&
+              PLIMSOLL_FREE_COMPLETED == static_cast<int>(Action::free_completed) &&
+              PLIMSOLL_SEGMENT_ALLOC == static_cast<int>(Action::segment_alloc) &&
+              PLIMSOLL_SEGMENT_FREE == static_cast<int>(Action::segment_free) &&
+              PLIMSOLL_SEGMENT_MAP == static_cast<int>(Action::segment_map) &&
+              PLIMSOLL_SEGMENT_UNMAP == static_cast<int>(Action::segment_unmap) &&
+              PLIMSOLL_SNAPSHOT == static_cast<int>(Action::snapshot) &&
+              PLIMSOLL_OOM == static_cast<int>(Action::oom));
+static_assert(PLIMSOLL_ACTIVE_ALLOCATED == static_cast<int>(BlockState::active_allocated) &&
+              PLIMSOLL_ACTIVE_PENDING_FREE == static_cast<int>(BlockState::active_pending_free) &&
+              PLIMSOLL_INACTIVE == static_cast<int>(BlockState::inactive));
+
+std::string& error_text() {
+  thread_local std::string text;
+  return text;
+}
+
+// What the call comes to; no exception gets past it.
+template <typename Call>
+int guarded(Call call) {
+  try {
+    call();
+    return PLIMSOLL_SUCCESS;
+  } catch (const OutOfMemory& error) {
+    error_text() = error.what();
+    return PLIMSOLL_OUT_OF_MEMORY;
+  } catch (const UnknownAddress& error) {
+    error_text() = error.what();
+    return PLIMSOLL_UNKNOWN_ADDRESS;
+  } catch (const std::exception& error) {
+    error_text() = error.what();
+  } catch (...) {
+    error_text() = "an exception of an unknown type";
+  }
+  return PLIMSOLL_FAILED;
+}
+
+void require(bool found, Address address) {
+  if (!found) throw UnknownAddress(address);
+}
+
+PoolId id_of(plimsoll_pool_id pool) { return {pool.first, pool.second}; }
+plimsoll_pool_id id_of(PoolId pool) { return {pool.first, pool.second}; }
+
+LiveAllocator& allocator_of(plimsoll_live* handle) { return LiveEngine::of(handle).allocator(); }
+
+const char* last_error() { return error_text().c_str(); }
+
+// --- blocks ------------------------------------------------------------------------------------
+
+int allocate(plimsoll_live* handle, std::uint64_t size, std::uint64_t stream,
+             std::uint64_t* address) {
+  return guarded([&] { *address = LiveEngine::of(handle).allocate(size, stream); });
+}
+
+int allocate_at(plimsoll_live* handle, std::uint64_t address, std::uint64_t size,
+                std::uint64_t stream, plimsoll_pool_id pool) {
+  return guarded([&] { allocator_of(handle).allocate_at(address, size, stream, id_of(pool)); });
+}
+
+int release(plimsoll_live* handle, std::uint64_t address) {
+  return guarded([&] { require(allocator_of(handle).free(address), address); });
+}
+
+int record_stream(plimsoll_live* handle, std::uint64_t address, std::uint64_t stream) {
+  return guarded([&] { require(allocator_of(handle).record_stream(address, stream), address); });
+}
+
+int locate(plimsoll_live* handle, std::uint64_t address, plimsoll_place* place) {
+  return guarded([&] {
+    const std::optional<Location> found = allocator_of(handle).locate(address);
+    require(found.has_value(), address);
+    *place = {found->block,
+              found->block_size,
+              found->segment,
+              found->segment_size,
+              found->stream,
+              id_of(found->pool),
+              found->is_virtual ? 1u : 0u,
+              0};
+  });
+}
+
+int empty_cache(plimsoll_live* handle, plimsoll_pool_id pool) {
+  return guarded([&] { LiveEngine::of(handle).empty_cache(id_of(pool)); });
+}
+
+int memory_info(plimsoll_live* handle, std::uint64_t* free, std::uint64_t* total) {
+  return guarded([&] {
+    const Driver& driver = LiveEngine::of(handle).driver();
+    const MemoryInfo memory = driver.memory_info();
+    if (memory.total == 0) throw std::runtime_error(driver.last_error());
+    *free = memory.free;
+    *total = memory.total;
+  });
+}
+
+void set_limit(plimsoll_live* handle, int has_limit, std::uint64_t limit) {
+  (void)guarded([&] {
+    LiveEngine::of(handle).set_limit(has_limit != 0 ? std::optional<Bytes>(limit) : std::nullopt);
+  });
+}
+
+std::uint64_t largest_free_block(plimsoll_live* handle) {
+  Bytes largest = 0;
+  (void)guarded([&] { largest = allocator_of(handle).largest_free_block(); });
+  return largest;
+}
+
+// --- private pools -----------------------------------------------------------------------------
+
+int begin_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool,
+                           int (*filter)(void* data, std::uint64_t stream), void* data,
+                           void (*drop)(void* data)) {
+  return guarded([&] {
+    const std::shared_ptr<void> owner(data, [drop](void* dropped) {
+      if (drop != nullptr) drop(dropped);
+    });
+    allocator_of(handle).begin_allocate_to_pool(id_of(pool), [filter, owner](StreamId stream) {
+      return filter == nullptr || filter(owner.get(), stream) != 0;
+    });
+  });
+}
+
+int end_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
+  return guarded([&] { allocator_of(handle).end_allocate_to_pool(id_of(pool)); });
+}
+
+int use_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
+  return guarded([&] { allocator_of(handle).use_pool(id_of(pool)); });
+}
+
+int release_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
+  return guarded([&] { LiveEngine::of(handle).release_pool(id_of(pool)); });
+}
+
+int pool_uses(plimsoll_live* handle, plimsoll_pool_id pool, int* uses) {
+  return guarded([&] { *uses = allocator_of(handle).pool_uses(id_of(pool)); });
+}
+
+int set_use_on_oom(plimsoll_live* handle, plimsoll_pool_id pool, int use) {
+  return guarded([&] { LiveEngine::of(handle).set_use_on_oom(id_of(pool), use != 0); });
+}
+
+int set_no_split(plimsoll_live* handle, plimsoll_pool_id pool) {
+  return guarded([&] { LiveEngine::of(handle).set_no_split(id_of(pool)); });
+}
+
+// --- what it came to ---------------------------------------------------------------------------
+
+plimsoll_stat stat_of(const Stat& stat) {
+  return {stat.current, stat.peak, stat.allocated, stat.freed};
+}
+
+plimsoll_pool_stat stat_of(const PoolStat& stat) {
+  return {stat_of(stat.all), stat_of(stat.small_pool), stat_of(stat.large_pool)};
+}
+
+void statistics(plimsoll_live* handle, plimsoll_statistics* result) {
+  (void)guarded([&] {
+    const Statistics now = allocator_of(handle).statistics();
+    *result = {stat_of(now.allocation),
+               stat_of(now.segment),
+               stat_of(now.active),
+               stat_of(now.inactive_split),
+               stat_of(now.allocated_bytes),
+               stat_of(now.reserved_bytes),
+               stat_of(now.active_bytes),
+               stat_of(now.inactive_split_bytes),
+               stat_of(now.requested_bytes),
+               stat_of(now.oversize_allocations),
+               stat_of(now.oversize_segments),
+               now.num_alloc_retries,
+               now.num_ooms,
+               now.num_sync_all_streams,
+               now.num_device_alloc,
+               now.num_device_free,
+               now.num_oom_rejections,
+               now.max_split_size};
+  });
+}
+
+void reset_peak_statistics(plimsoll_live* handle) {
+  (void)guarded([&] { LiveEngine::of(handle).reset_peak_statistics(); });
+}
+
+void reset_accumulated_statistics(plimsoll_live* handle) {
+  (void)guarded([&] { LiveEngine::of(handle).reset_accumulated_statistics(); });
+}
+
+int segments(plimsoll_live* handle, void (*visit)(void* data, const plimsoll_segment*),
+             void* data) {
+  return guarded([&] {
+    for (const SegmentInfo& segment : allocator_of(handle).segments()) {
+      std::vector<plimsoll_block> blocks;
+      blocks.reserve(segment.blocks.size());
+      for (const BlockInfo& block : segment.blocks) {
+        blocks.push_back({block.address, block.size, block.requested,
+                          static_cast<std::uint32_t>(block.state), 0});
+      }
+      const plimsoll_segment told{segment.address,         segment.total_size,
+                                  segment.stream,          id_of(segment.pool),
+                                  segment.small ? 1u : 0u, segment.expandable ? 1u : 0u,
+                                  blocks.size(),           blocks.data()};
+      visit(data, &told);
+    }
+  });
+}
+
+void observe(plimsoll_live* handle, void (*function)(void* data, const plimsoll_event*),
+             void* data) {
+  (void)guarded([&] { LiveEngine::of(handle).observe(function, data); });
+}
+
+// --- other GPUs and processes ------------------------------------------------------------------
+
+int enable_peer(plimsoll_live* handle, int device) {
+  return guarded([&] {
+    LiveEngine& engine = LiveEngine::of(handle);
+    const Status status = engine.enable_peer()(device);
+    if (status != Status::success) {
+      throw DriverError("let another GPU use this one's memory", status,
+                        engine.driver().last_error());
+    }
+  });
+}
+
+int export_memory(plimsoll_live* handle, std::uint64_t address, std::uint64_t* offset,
+                  int* descriptors, std::uint64_t* sizes, std::size_t capacity,
+                  std::size_t* count) {
+  return guarded([&] {
+    const ExportedMemory memory = allocator_of(handle).export_memory(address);
+    *offset = memory.offset;
+    *count = memory.pieces.size();
+    for (std::size_t i = 0; i < memory.pieces.size(); ++i) {
+      if (i < capacity) {
+        descriptors[i] = memory.pieces[i].descriptor;
+        sizes[i] = memory.pieces[i].size;
+      } else {
+        close(memory.pieces[i].descriptor);
+      }
+    }
+  });
+}
+
+int import_memory(plimsoll_live* handle, const int* descriptors, const std::uint64_t* sizes,
+                  std::size_t count, std::uint64_t* address) {
+  return guarded([&] {
+    std::vector<ImportedMemory::Piece> pieces;
+    for (std::size_t i = 0; i < count; ++i) pieces.push_back({descriptors[i], sizes[i]});
+    *address = LiveEngine::of(handle).imported().open(pieces);
+  });
+}
+
+int close_memory(plimsoll_live* handle, std::uint64_t address) {
+  return guarded([&] { require(LiveEngine::of(handle).imported().close(address), address); });
+}
+
+constexpr plimsoll_live_api kApi{
+    PLIMSOLL_LIVE_API_VERSION,
+    last_error,
+    allocate,
+    allocate_at,
+    release,
+    record_stream,
+    locate,
+    empty_cache,
+    memory_info,
+    set_limit,
+    largest_free_block,
+    begin_allocate_to_pool,
+    end_allocate_to_pool,
+    use_pool,
+    release_pool,
+    pool_uses,
+    set_use_on_oom,
+    set_no_split,
+    statistics,
+    reset_peak_statistics,
+    reset_accumulated_statistics,
+    segments,
+    observe,
+    enable_peer,
+    export_memory,
+    import_memory,
+    close_memory,
+};
+
+}  // namespace
+
+void bind_live_api(nanobind::module_& module) {
+  module.def(
+      "live_api", [] { return reinterpret_cast<std::uintptr_t>(&kApi); },
+      "The address of the table of C functions in plimsoll/live_api.h.");
+}
+
+}  // namespace plimsoll::python

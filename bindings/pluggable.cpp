@@ -1,0 +1,127 @@
+// C functions for torch.cuda.memory.CUDAPluggableAllocator, which needs no bridge to be built.
+//
+// PyTorch does not look at what `alloc` returns, so a request that fails throws instead. The
+// exception passes through PyTorch's C++ to its Python binding, which raises a RuntimeError with
+// PyTorch's text. `free` runs in destructors, from where nothing may be thrown: it reports what
+// goes wrong on stderr, and the memory stays taken.
+//
+// Types and linkage are those of PyTorch's std::function targets, so a struct with two numbers
+// stands for c10's MempoolId_t, and a stream's type is CUDA's.
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "live.h"
+#include "module.h"
+#include "plimsoll/allocator/by_address.h"
+
+struct CUstream_st;
+
+namespace plimsoll::python {
+namespace {
+
+using Stream = CUstream_st*;
+using Pool = std::pair<std::uint64_t, std::uint64_t>;
+
+Address address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+StreamId id_of(Stream stream) { return reinterpret_cast<std::uintptr_t>(stream); }
+PoolId id_of(Pool pool) { return {pool.first, pool.second}; }
+
+LiveEngine& engine_on(int device) {
+  LiveEngine* const engine = LiveEngine::on(device);
+  if (engine == nullptr) {
+    throw std::runtime_error("plimsoll has no engine on GPU " + std::to_string(device));
+  }
+  return *engine;
+}
+
+void* allocate(std::size_t size, int device, Stream stream) {
+  if (size == 0) return nullptr;
+  return reinterpret_cast<void*>(engine_on(device).allocate(size, id_of(stream)));
+}
+
+void release(void* pointer, std::size_t, int device, Stream) noexcept {
+  if (pointer == nullptr) return;
+  try {
+    if (!engine_on(device).allocator().free(address_of(pointer))) {
+      throw UnknownAddress(address_of(pointer));
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "plimsoll: memory of GPU %d could not be freed: %s\n", device,
+                 error.what());
+  }
+}
+
+void empty_caches() {
+  LiveEngine::for_each([](LiveEngine& engine) { engine.empty_cache({}); });
+}
+
+void set_memory_fraction(double fraction, int device) {
+  LiveEngine& engine = engine_on(device);
+  engine.set_limit(
+      static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
+}
+
+void* base_allocation(void* pointer, std::size_t* size) {
+  LiveEngine* const engine = LiveEngine::owner_of(address_of(pointer));
+  const auto found =
+      engine != nullptr ? engine->allocator().locate(address_of(pointer)) : std::nullopt;
+  if (!found) throw UnknownAddress(address_of(pointer));
+  if (size != nullptr) *size = found->segment_size;
+  return reinterpret_cast<void*>(found->segment);
+}
+
+void record_stream(void* pointer, Stream stream) {
+  if (pointer == nullptr) return;
+  bool known = false;
+  LiveEngine::for_each([&](LiveEngine& engine) {
+    known = known || engine.allocator().record_stream(address_of(pointer), id_of(stream));
+  });
+  if (!known) throw UnknownAddress(address_of(pointer));
+}
+
+void begin_allocate_to_pool(int device, Pool pool, std::function<bool(Stream)> filter) {
+  engine_on(device).allocator().begin_allocate_to_pool(
+      id_of(pool), [asks = std::move(filter)](StreamId stream) {
+        return asks(reinterpret_cast<Stream>(stream));
+      });
+}
+
+void end_allocate_to_pool(int device, Pool pool) {
+  engine_on(device).allocator().end_allocate_to_pool(id_of(pool));
+}
+
+void release_pool(int device, Pool pool) { engine_on(device).release_pool(id_of(pool)); }
+
+nanobind::dict pluggable_functions() {
+  nanobind::dict functions;
+  const auto add = [&](const char* name, auto* function) {
+    functions[name] = reinterpret_cast<std::uintptr_t>(function);
+  };
+  add("alloc", &allocate);
+  add("free", &release);
+  add("reset", &empty_caches);
+  add("memory_fraction", &set_memory_fraction);
+  add("base_alloc", &base_allocation);
+  add("record_stream", &record_stream);
+  add("begin_allocate_to_pool", &begin_allocate_to_pool);
+  add("end_allocate_to_pool", &end_allocate_to_pool);
+  add("release_pool", &release_pool);
+  return functions;
+}
+
+}  // namespace
+
+void bind_pluggable(nanobind::module_& module) {
+  module.def("pluggable_functions", &pluggable_functions,
+             nanobind::sig("def pluggable_functions() -> dict[str, int]"),
+             "Addresses of C functions for torch.cuda.memory.CUDAPluggableAllocator.");
+}
+
+}  // namespace plimsoll::python

@@ -1,0 +1,206 @@
+// The elastic allocator: reserved memory follows allocated memory within a granule or so, because
+// memory has no fixed place. It is thread-safe, with a lock for each stream.
+//
+// A request is served by best fit, to 512 bytes, from the free blocks of its stream. When none is
+// large enough, a place is chosen among the stream's addresses, and what it lacks of memory comes,
+// in this order, from
+//
+//   1. free pieces of the same arena: they are mapped a second time, at the new address, at once.
+//      The stream itself orders the reuse; the old mapping is removed when queued work is done.
+//   2. free pieces of other streams and pools, if the work that used them is known to be done;
+//   3. the driver, if the limit allows;
+//   4. whatever becomes free once all streams have been waited for.
+//
+// Only then a request fails. So free memory is never lost to fragmentation, but for the pieces that
+// a live block shares with a free one. Pieces are as large as requests allow, up to 32 MiB: large
+// ones are cheap to map and fast to use, small ones leave little over.
+//
+// A private pool gives memory away only when nobody holds it any more, for a graph remembers its
+// addresses. Locks are taken in this order: the allocator's `mutex_`, an arena's, another arena's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/arena.h"
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/live_allocator.h"
+
+namespace plimsoll {
+
+class ElasticAllocator final : public Allocator, public LiveAllocator {
+ public:
+  // Of `config` only the memory fraction counts. The driver must have virtual memory.
+  ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
+                   int device = 0);
+  ~ElasticAllocator() override;
+
+  Block* malloc(Bytes size, StreamId stream) override;
+  Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
+  void free(Block* block) override;
+  void record_stream(Block* block, StreamId stream) override;
+
+  Address allocate(Bytes size, StreamId stream) override { return malloc(size, stream)->address; }
+  void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) override {
+    malloc_at(address, size, stream, pool);
+  }
+  bool free(Address address) override;
+  bool record_stream(Address address, StreamId stream) override;
+  [[nodiscard]] std::optional<Location> locate(Address address) const override;
+  [[nodiscard]] ExportedMemory export_memory(Address address) override;
+
+  void empty_cache(PoolId pool = {}) override;
+  void poll() override;
+
+  void begin_allocate_to_pool(PoolId pool, Filter filter) override;
+  void end_allocate_to_pool(PoolId pool) override;
+  void use_pool(PoolId pool) override;
+  void release_pool(PoolId pool) override;
+  [[nodiscard]] int pool_uses(PoolId pool) const override;
+  void set_use_on_oom(PoolId pool, bool use) override;
+  void set_no_split(PoolId pool) override;
+
+  void set_limit(std::optional<Bytes> limit) override;
+  [[nodiscard]] std::optional<Bytes> limit() const override;
+  [[nodiscard]] Bytes largest_free_block() const override;
+  [[nodiscard]] Statistics statistics() const override;
+  void reset_peak_statistics() override;
+  void reset_accumulated_statistics() override;
+  void set_observer(Observer* observer) override { Allocator::set_observer(observer); }
+  [[nodiscard]] std::vector<SegmentInfo> segments() const override;
+  void check_invariants() const override;
+
+  // Pieces that were mapped at a second address so far.
+  [[nodiscard]] std::uint64_t moves() const { return moves_; }
+
+ private:
+  static constexpr Bytes kAlignment = 512;
+  static constexpr Bytes kSmallRequest = kMiB;
+  static constexpr Bytes kLargestPiece = 32 * kMiB;
+  static constexpr std::size_t kArenaSlots = 64;
+
+  struct Capture {
+    PoolId pool;
+    Filter filter;
+  };
+  // A request that no free block serves.
+  struct Request {
+    Bytes requested = 0;
+    Bytes size = 0;  // rounded
+    Arena* arena = nullptr;
+    MappedSpace* space = nullptr;
+  };
+  struct Source {
+    Arena* arena = nullptr;
+    MappedSpace* space = nullptr;
+    FreePiece piece;
+  };
+  // What fills a gap: a free piece from elsewhere, or a new one.
+  struct Filling {
+    Address address = 0;
+    Piece piece;
+    std::optional<Source> source;
+  };
+  // Addresses whose memory serves elsewhere, until the work queued by then is done.
+  struct Retired {
+    Arena* arena = nullptr;
+    std::optional<Event> event;  // none: not recorded yet, because of a capture
+    std::vector<std::pair<MappedSpace*, Block*>> blocks;
+  };
+  struct Region {
+    AddressRange range;
+    Arena* arena = nullptr;
+  };
+  using RegionTable = std::vector<Region>;  // by address
+
+  // --- hot path
+  [[nodiscard]] Arena& arena_for(StreamId stream) {
+    if (!has_captures_.load(std::memory_order_acquire)) {
+      Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
+      if (arena != nullptr && arena->stream == stream) return *arena;
+    }
+    return find_arena(stream);
+  }
+  [[nodiscard]] std::atomic<Arena*>& slot_of(StreamId stream) {
+    return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];
+  }
+  Block* lend(Arena& arena, Block* block, Bytes requested);
+  void request_free(Arena& arena, Block* block);
+  void complete_free(Arena& arena, Block* block);
+  [[nodiscard]] Arena* arena_around(Address address) const;
+
+  // --- the rest; all that follows holds `mutex_`
+  Arena& find_arena(StreamId stream);
+  Arena& arena_of(ElasticPool& pool, StreamId stream);
+  Block* grow(const Request& request);
+  Block* try_to_grow(const Request& request);
+  Block* take_from_oom_pools(const Request& request);
+  [[nodiscard]] std::vector<Source> sources_for(const Request& request,
+                                                const std::optional<Place>& place);
+  void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
+                   MappedSpace* except_in, const std::optional<Place>& place) const;
+  [[nodiscard]] std::optional<Place> place_for(const Request& request);
+  [[nodiscard]] static std::vector<Filling> plan(const std::vector<Gap>& gaps,
+                                                 std::vector<Source>& sources, Bytes largest);
+  [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
+      const Request& request, std::vector<Source>& sources);
+  bool fill(const Request& request, std::vector<Filling>& fillings);
+  bool create(std::vector<Filling>& fillings);
+  void discard_created(const std::vector<Filling>& fillings);
+  bool map(const std::vector<Filling>& fillings);
+  void commit(const Request& request, const std::vector<Filling>& fillings);
+  void add_region(Arena& arena, MappedSpace& space, Bytes size);
+  void remove_regions(Arena& arena);
+
+  void record_events(Block* block);
+  void record_deferred_events();
+  void process_events();
+  void synchronize_events(const ElasticPool* pool);
+  void finish_free(Block* block);
+  void clear_retired(bool wait, const ElasticPool* pool = nullptr);
+  void mark_idle(Arena& arena, bool wait);
+  void release_free_pieces(Arena& arena);
+  void release(Handle handle);
+
+  void add_reserved(const MappedSpace& space, const ElasticPool& pool, Bytes size);
+  void remove_reserved(const MappedSpace& space, const ElasticPool& pool, Bytes size);
+  ElasticPool& add_or_use_pool(PoolId pool);
+  [[nodiscard]] ElasticPool& private_pool(PoolId pool);
+  [[nodiscard]] Bytes free_in_private_pools() const;
+  void refresh_statistics() const override;
+
+  TorchVersion version_;
+  mutable std::mutex mutex_;
+  mutable SharedStatistics shared_;
+
+  ElasticPool default_pool_{PoolId{}};
+  std::map<PoolId, std::unique_ptr<ElasticPool>> private_pools_;
+  std::deque<Arena> arenas_;
+  std::map<std::pair<const ElasticPool*, StreamId>, Arena*> arena_index_;
+  std::vector<Arena*> unused_arenas_;
+  std::array<std::atomic<Arena*>, kArenaSlots> slots_{};
+  // Read without a lock; a table that was replaced stays, for somebody may be reading it.
+  std::vector<std::unique_ptr<const RegionTable>> tables_;
+  std::atomic<const RegionTable*> regions_{nullptr};
+
+  std::vector<Capture> captures_;
+  std::atomic<bool> has_captures_{false};
+  Bytes reserved_ = 0;
+  std::uint64_t moves_ = 0;
+  std::map<StreamId, std::deque<std::pair<Event, Block*>>> pending_;  // frees of other streams
+  std::deque<Block*> deferred_;                                       // frees inside a capture
+  std::unordered_map<Block*, std::unordered_set<StreamId>> capture_uses_;
+  std::deque<Retired> retired_;
+  std::vector<Handle> unreleased_;  // what the driver refused to take back
+};
+
+}  // namespace plimsoll

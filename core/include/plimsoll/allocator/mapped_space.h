@@ -1,0 +1,163 @@
+// Address space of which parts have memory: the blocks of one stream, in one pool, of one size
+// class. It keeps books and decides where blocks lie; it calls no driver.
+//
+// Regions of reserved addresses are tiled by blocks. A block is lent, free, a hole (addresses
+// without memory), or retired: its memory serves at another address already, but work queued
+// earlier may still use this one. The memory is in pieces, a driver's handle each, which are mapped
+// as a whole; a piece that lies wholly in one free block can be taken away.
+//
+// Two neighbours that are both free, or both holes, are always merged. Holes, pieces and regions
+// begin and end at granules.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "plimsoll/allocator/best_fit_index.h"
+#include "plimsoll/allocator/block.h"
+#include "plimsoll/allocator/object_pool.h"
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+struct Arena;
+
+struct Piece {
+  Bytes size = 0;
+  Handle handle = 0;
+};
+
+struct AddressRange {
+  Address address = 0;
+  Bytes size = 0;
+  [[nodiscard]] Address end() const { return address + size; }
+};
+
+// Addresses without memory, and how many more there are on either side.
+struct Gap {
+  AddressRange range;
+  Bytes room_below = 0;
+  Bytes room_above = 0;
+};
+
+// Where a request could lie, and the parts of it that have no memory yet.
+struct Place {
+  AddressRange extent;
+  std::vector<Gap> gaps;
+  Bytes missing = 0;  // of all gaps
+};
+
+// A piece that nobody uses.
+struct FreePiece {
+  Address address = 0;
+  Piece piece;
+  Block* block = nullptr;  // the free block around it
+};
+
+class MappedSpace {
+ public:
+  MappedSpace(Arena& arena, bool small) : arena_(arena), small_(small) {}
+  MappedSpace(const MappedSpace&) = delete;
+  MappedSpace& operator=(const MappedSpace&) = delete;
+
+  [[nodiscard]] bool small() const { return small_; }
+
+  // The smallest free block of at least `size` bytes, cut to size; null if there is none. The hot
+  // path: it allocates nothing.
+  Block* take(Bytes size) {
+    Block* const block = free_.lower_bound(size);
+    if (block == nullptr) return nullptr;
+    free_.erase(block);
+    return cut(block, size);
+  }
+  // A block of exactly this range, if one free block holds it all.
+  Block* take_at(Address address, Bytes size);
+  // `age` says which frees came before; see `free_pieces`.
+  void give_back(Block* block, std::uint64_t age);
+
+  // Blocks are neither split nor merged: each is as large as its pieces.
+  void set_no_split() { no_split_ = true; }
+
+  void add_region(Address address, Bytes size);
+  // Where `size` bytes lack the least memory, and lowest of such places; none if no region has so
+  // many addresses in a row.
+  [[nodiscard]] std::optional<Place> place_for(Bytes size) const;
+  // The lowest hole of at least `size` bytes.
+  [[nodiscard]] std::optional<AddressRange> hole_for(Bytes size) const;
+  // All pieces in free blocks that were freed at `age` or before, but for blocks that `except`
+  // touches.
+  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t age,
+                                                   std::optional<AddressRange> except = {}) const;
+
+  // A piece was mapped into a hole: its memory is free.
+  void add_piece(Address address, const Piece& piece, std::uint64_t age);
+  // A free piece serves elsewhere, or is no more: its addresses are retired, as the block returned.
+  // Several free pieces of one call to `free_pieces` are removed by ascending address.
+  Block* remove_piece(const FreePiece& piece);
+  // A retired block was unmapped: it is a hole.
+  void clear(Block* retired) { make_hole(retired); }
+
+  [[nodiscard]] const std::map<Address, Piece>& pieces() const { return pieces_; }
+  [[nodiscard]] const std::vector<AddressRange>& regions() const { return regions_; }
+  [[nodiscard]] const BestFitIndex& free() const { return free_; }
+  // Forgets all addresses. There must be no piece, and nothing retired.
+  std::vector<AddressRange> remove_regions();
+
+  // The block around an address of one of the regions.
+  [[nodiscard]] Block* block_at(Address address) const;
+  // Calls function(const Block*) for every block, by address within each region.
+  template <typename Function>
+  void for_each_block(Function function) const {
+    for (const Block* const first : firsts_) {
+      for (const Block* block = first; block != nullptr; block = block->next) function(block);
+    }
+  }
+  // Throws std::logic_error that names the first invariant that does not hold.
+  void check_invariants() const;
+
+ private:
+  struct ByAddress {
+    using is_transparent = void;
+    bool operator()(const Block* a, const Block* b) const { return a->address < b->address; }
+    bool operator()(Address a, const Block* b) const { return a < b->address; }
+    bool operator()(const Block* a, Address b) const { return a->address < b; }
+  };
+
+  [[nodiscard]] Block* make(Address address, Bytes size);
+  void drop(Block* block);
+  // Makes a free block that is in no index the block of these bytes; what is left is free again.
+  Block* cut(Block* block, Bytes size) {
+    if (block->size == size || no_split_) return block;
+    Block* const front = make(block->address, size);
+    front->previous = block->previous;
+    front->next = block;
+    link(front);
+    block->previous = front;
+    block->address += size;
+    block->size -= size;
+    free_.insert(block);
+    return front;
+  }
+  void link(Block* block);
+  // Splits so that a block begins at `address`; returns that block. No index holds either part.
+  Block* split_at(Block* block, Address address);
+  // Both blocks are in no index, and neighbours; `second` is no more.
+  void absorb_next(Block* block, Block* second);
+  void make_hole(Block* block);
+  [[nodiscard]] std::optional<Place> place_from(const Block* first, Bytes size) const;
+  [[nodiscard]] std::optional<Place> place_to(const Block* last, Bytes size) const;
+
+  Arena& arena_;
+  bool small_;
+  bool no_split_ = false;
+  ObjectPool<Block> objects_;
+  BestFitIndex free_;
+  std::set<Block*, ByAddress> holes_;
+  std::map<Address, Piece> pieces_;
+  std::vector<AddressRange> regions_;
+  std::vector<Block*> firsts_;  // of each region
+};
+
+}  // namespace plimsoll

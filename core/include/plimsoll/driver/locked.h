@@ -1,0 +1,104 @@
+// Any driver, made safe for several threads: one call at a time. CUDA's needs no such help.
+#pragma once
+
+#include <mutex>
+
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+class LockedDriver : public Driver {
+ public:
+  // `driver` outlives this.
+  explicit LockedDriver(Driver& driver) : driver_(driver) {}
+
+  Status allocate(Bytes size, Address& address) override {
+    const Lock lock(mutex_);
+    return driver_.allocate(size, address);
+  }
+  Status deallocate(Address address) override {
+    const Lock lock(mutex_);
+    return driver_.deallocate(address);
+  }
+  Status reserve(Bytes size, Address& address) override {
+    const Lock lock(mutex_);
+    return driver_.reserve(size, address);
+  }
+  Status unreserve(Address address, Bytes size) override {
+    const Lock lock(mutex_);
+    return driver_.unreserve(address, size);
+  }
+  Status create(Bytes size, Tier tier, Handle& handle) override {
+    const Lock lock(mutex_);
+    return driver_.create(size, tier, handle);
+  }
+  Status release(Handle handle) override {
+    const Lock lock(mutex_);
+    return driver_.release(handle);
+  }
+  Status map(Address address, Bytes size, Handle handle) override {
+    const Lock lock(mutex_);
+    return driver_.map(address, size, handle);
+  }
+  Status set_access(Address address, Bytes size) override {
+    const Lock lock(mutex_);
+    return driver_.set_access(address, size);
+  }
+  Status unmap(Address address, Bytes size) override {
+    const Lock lock(mutex_);
+    return driver_.unmap(address, size);
+  }
+  [[nodiscard]] bool has_virtual_memory() const override { return driver_.has_virtual_memory(); }
+  Status export_handle(Handle handle, int& descriptor) override {
+    const Lock lock(mutex_);
+    return driver_.export_handle(handle, descriptor);
+  }
+  Status import_handle(int descriptor, Handle& handle) override {
+    const Lock lock(mutex_);
+    return driver_.import_handle(descriptor, handle);
+  }
+  Status record(StreamId stream, Event& event) override {
+    const Lock lock(mutex_);
+    return driver_.record(stream, event);
+  }
+  Status query(Event event) override {
+    const Lock lock(mutex_);
+    return driver_.query(event);
+  }
+  Status synchronize(Event event) override {
+    const Lock lock(mutex_);
+    return driver_.synchronize(event);
+  }
+  Status destroy(Event event) override {
+    const Lock lock(mutex_);
+    return driver_.destroy(event);
+  }
+  Status wait(StreamId stream, Event event) override {
+    const Lock lock(mutex_);
+    return driver_.wait(stream, event);
+  }
+  Status synchronize_stream(StreamId stream) override {
+    const Lock lock(mutex_);
+    return driver_.synchronize_stream(stream);
+  }
+  [[nodiscard]] MemoryInfo memory_info() const override {
+    const Lock lock(mutex_);
+    return driver_.memory_info();
+  }
+  [[nodiscard]] std::int64_t now_us() const override {
+    const Lock lock(mutex_);
+    return driver_.now_us();
+  }
+  [[nodiscard]] std::string last_error() const override {
+    const Lock lock(mutex_);
+    return driver_.last_error();
+  }
+
+ private:
+  using Lock = std::lock_guard<std::mutex>;
+
+  Driver& driver_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,992 @@
+#include "plimsoll/allocator/elastic.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace plimsoll {
+namespace {
+
+constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
+
+using Guard = std::lock_guard<Lock>;
+
+bool has_free_piece(const Arena& arena) {
+  for (const MappedSpace* const space : {&arena.small, &arena.large}) {
+    const Block* const largest = space->free().last();
+    if (largest != nullptr && largest->size >= kGranule) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ElasticAllocator::ElasticAllocator(Driver& driver, const AllocatorConfig& config,
+                                   TorchVersion version, int device)
+    : Allocator(driver, device), version_(version) {
+  if (config.per_process_memory_fraction < 1.0) {
+    limit_ = static_cast<Bytes>(config.per_process_memory_fraction *
+                                static_cast<double>(driver.memory_info().total));
+  }
+  tables_.push_back(std::make_unique<RegionTable>());
+  regions_.store(tables_.back().get());
+}
+
+ElasticAllocator::~ElasticAllocator() = default;
+
+// --- malloc and free ---------------------------------------------------------------------------
+
+Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
+  const Bytes rounded = round_up(size, kAlignment);
+  Arena& arena = arena_for(stream);
+  MappedSpace& space = arena.space_for(rounded <= kSmallRequest);
+  {
+    const Guard guard(arena.lock);
+    if (Block* const block = space.take(rounded)) return lend(arena, block, size);
+  }
+  const std::lock_guard lock(mutex_);
+  return grow({size, rounded, &arena, &space});
+}
+
+Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) {
+  const std::lock_guard lock(mutex_);
+  Arena& arena = arena_of(pool.is_default() ? default_pool_ : private_pool(pool), stream);
+  const Guard guard(arena.lock);
+  if (size > 0 && size % kAlignment == 0 && address % kAlignment == 0) {
+    for (MappedSpace* const space : {&arena.small, &arena.large}) {
+      if (Block* const block = space->take_at(address, size)) return lend(arena, block, size);
+    }
+  }
+  throw std::invalid_argument("no free block has " + std::to_string(size) + " bytes at " +
+                              format_address(address));
+}
+
+Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
+  block->allocated = true;
+  block->requested = requested;
+  block->context = context_;
+  arena.live.insert(block->address, block);
+  arena.shard.allocate(block->space->small(), block->size, requested);
+  note(Action::alloc, block->address, requested, block->stream, arena.pool->id);
+  return block;
+}
+
+void ElasticAllocator::request_free(Arena& arena, Block* block) {
+  block->allocated = false;
+  arena.live.erase(block->address);
+  arena.shard.request_free(block->space->small(), block->size);
+  note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
+       block->context);
+}
+
+void ElasticAllocator::complete_free(Arena& arena, Block* block) {
+  note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
+       block->context);
+  block->context = 0;
+  arena.shard.complete_free(block->space->small(), block->size, block->requested);
+  block->space->give_back(block, ++arena.age);
+}
+
+void ElasticAllocator::free(Block* block) {
+  Arena& arena = *block->arena;
+  {
+    const Guard guard(arena.lock);
+    if (block->stream_uses.empty()) {
+      request_free(arena, block);
+      complete_free(arena, block);
+      return;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (captures_.empty()) {
+    record_events(block);
+  } else {
+    deferred_.push_back(block);
+  }
+  const Guard guard(arena.lock);
+  request_free(arena, block);
+}
+
+bool ElasticAllocator::free(Address address) {
+  Arena* const arena = arena_around(address);
+  if (arena == nullptr) return false;
+  Block* block = nullptr;
+  {
+    const Guard guard(arena->lock);
+    Block* const* const found = arena->live.find(address);
+    if (found == nullptr) return false;
+    block = *found;
+    if (block->stream_uses.empty()) {
+      request_free(*arena, block);
+      complete_free(*arena, block);
+      return true;
+    }
+  }
+  free(block);
+  return true;
+}
+
+void ElasticAllocator::record_stream(Block* block, StreamId stream) {
+  if (stream == block->stream) return;
+  if (has_captures_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex_);
+    if (!captures_.empty()) capture_uses_[block].insert(stream);
+  }
+  const Guard guard(block->arena->lock);
+  auto& uses = block->stream_uses;
+  if (std::find(uses.begin(), uses.end(), stream) == uses.end()) uses.push_back(stream);
+}
+
+bool ElasticAllocator::record_stream(Address address, StreamId stream) {
+  Arena* const arena = arena_around(address);
+  if (arena == nullptr) return false;
+  Block* block = nullptr;
+  {
+    const Guard guard(arena->lock);
+    Block* const* const found = arena->live.find(address);
+    if (found == nullptr) return false;
+    block = *found;
+  }
+  record_stream(block, stream);
+  return true;
+}
+
+// --- arenas and their addresses ----------------------------------------------------------------
+
+Arena* ElasticAllocator::arena_around(Address address) const {
+  const RegionTable& table = *regions_.load(std::memory_order_acquire);
+  const auto after = std::upper_bound(
+      table.begin(), table.end(), address,
+      [](Address wanted, const Region& region) { return wanted < region.range.address; });
+  if (after == table.begin()) return nullptr;
+  const Region& region = *std::prev(after);
+  return address < region.range.end() ? region.arena : nullptr;
+}
+
+Arena& ElasticAllocator::find_arena(StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
+    if (!capture->filter || capture->filter(stream)) {
+      return arena_of(private_pool(capture->pool), stream);
+    }
+  }
+  Arena& arena = arena_of(default_pool_, stream);
+  slot_of(stream).store(&arena, std::memory_order_release);
+  return arena;
+}
+
+Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
+  Arena*& place = arena_index_[{&pool, stream}];
+  if (place == nullptr && !unused_arenas_.empty()) {
+    place = unused_arenas_.back();
+    unused_arenas_.pop_back();
+    place->stream = stream;
+    place->pool = &pool;
+  } else if (place == nullptr) {
+    place = &arenas_.emplace_back(stream, pool, shared_.add_shard());
+  }
+  if (pool.no_split) {
+    place->small.set_no_split();
+    place->large.set_no_split();
+  }
+  return *place;
+}
+
+void ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) {
+  const Bytes least = round_up(size, kGranule) + kGranule;
+  const Bytes wanted = std::max(least, round_up(driver_.memory_info().total, kGranule));
+  Address address = 0;
+  Bytes reserved = wanted;
+  Status status = driver_.reserve(reserved, address);
+  if (status != Status::success && wanted > least) {
+    reserved = least;
+    status = driver_.reserve(reserved, address);
+  }
+  if (status != Status::success)
+    throw DriverError("reserve addresses", status, driver_.last_error());
+  space.add_region(address, reserved);
+  auto table = std::make_unique<RegionTable>(*regions_.load());
+  const auto place = std::find_if(table->begin(), table->end(), [&](const Region& region) {
+    return region.range.address > address;
+  });
+  table->insert(place, Region{{address, reserved}, &arena});
+  regions_.store(table.get(), std::memory_order_release);
+  tables_.push_back(std::move(table));
+}
+
+// Of an arena that has no memory any more.
+void ElasticAllocator::remove_regions(Arena& arena) {
+  auto table = std::make_unique<RegionTable>(*regions_.load());
+  std::erase_if(*table, [&](const Region& region) { return region.arena == &arena; });
+  regions_.store(table.get(), std::memory_order_release);
+  tables_.push_back(std::move(table));
+  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+    for (const AddressRange& range : space->remove_regions()) {
+      // Addresses that the driver keeps are lost, and nothing else.
+      static_cast<void>(driver_.unreserve(range.address, range.size));
+    }
+  }
+}
+
+// --- growth ------------------------------------------------------------------------------------
+
+Block* ElasticAllocator::grow(const Request& request) {
+  Block* block = try_to_grow(request);
+  if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+  if (block == nullptr && captures_.empty()) {
+    ++statistics_.num_alloc_retries;
+    synchronize_events(nullptr);
+    for (Arena& arena : arenas_) {
+      if (arena.pool->may_give()) mark_idle(arena, true);
+    }
+    block = try_to_grow(request);
+  }
+  if (block == nullptr && !version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+  if (block != nullptr) return block;
+  refresh_statistics();
+  fail(request.requested, request.size, request.size, request.arena->stream,
+       request.arena->pool->id, free_in_private_pools());
+}
+
+Block* ElasticAllocator::try_to_grow(const Request& request) {
+  if (captures_.empty()) {
+    process_events();
+    clear_retired(false);
+    for (Arena& arena : arenas_) {
+      if (&arena != request.arena && arena.pool->may_give()) mark_idle(arena, false);
+    }
+  }
+  Arena& arena = *request.arena;
+  const Guard guard(arena.lock);
+  Block* block = request.space->take(request.size);
+  if (block != nullptr) return lend(arena, block, request.requested);
+
+  // Who gives memory stays locked until it is given.
+  std::vector<std::unique_lock<Lock>> givers;
+  for (Arena& other : arenas_) {
+    if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
+    givers.emplace_back(other.lock);
+  }
+  std::optional<Place> place = place_for(request);
+  std::vector<Source> sources = sources_for(request, place);
+  std::vector<Filling> fillings =
+      plan(place->gaps, sources, request.space->small() ? kGranule : kLargestPiece);
+  if (!fill(request, fillings)) {
+    sources = sources_for(request, std::nullopt);
+    std::optional<std::vector<Filling>> whole = plan_with_whole_pieces(request, sources);
+    if (!whole || !fill(request, *whole)) return nullptr;
+  }
+  return lend(arena, request.space->take(request.size), request.requested);
+}
+
+std::optional<Place> ElasticAllocator::place_for(const Request& request) {
+  std::optional<Place> place = request.space->place_for(request.size);
+  if (place) return place;
+  add_region(*request.arena, *request.space, request.size);
+  return request.space->place_for(request.size);
+}
+
+// What may fill the gaps, best first.
+std::vector<ElasticAllocator::Source> ElasticAllocator::sources_for(
+    const Request& request, const std::optional<Place>& place) {
+  std::vector<Source> sources;
+  if (request.arena->pool->may_give()) {
+    add_sources(sources, *request.arena, kAnyAge, request.space, place);
+  }
+  const auto own = static_cast<std::ptrdiff_t>(sources.size());
+  for (Arena& other : arenas_) {
+    if (&other == request.arena || !other.pool->may_give() || other.idle_age == 0) continue;
+    add_sources(sources, other, other.idle_age, nullptr, std::nullopt);
+  }
+  const auto by_size = [](const Source& a, const Source& b) {
+    if (a.piece.piece.size != b.piece.piece.size) return a.piece.piece.size > b.piece.piece.size;
+    if (a.piece.block->size != b.piece.block->size) {
+      return a.piece.block->size < b.piece.block->size;
+    }
+    return a.piece.address > b.piece.address;
+  };
+  std::sort(sources.begin(), sources.begin() + own, by_size);
+  std::sort(sources.begin() + own, sources.end(), by_size);
+  return sources;
+}
+
+void ElasticAllocator::add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
+                                   MappedSpace* except_in,
+                                   const std::optional<Place>& place) const {
+  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+    std::optional<AddressRange> except;
+    if (space == except_in && place) except = place->extent;
+    for (const FreePiece& piece : space->free_pieces(age, except)) {
+      sources.push_back({&arena, space, piece});
+    }
+  }
+}
+
+// Fills the gaps from the sources as far as they fit, and with new pieces for the rest. A source
+// that is more than a gap needs still comes before new memory, if there is room for it.
+std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const std::vector<Gap>& gaps,
+                                                              std::vector<Source>& sources,
+                                                              Bytes largest) {
+  std::vector<Filling> fillings;
+  for (const Gap& gap : gaps) {
+    const std::size_t first = fillings.size();
+    Bytes left = gap.range.size;
+    std::erase_if(sources, [&](const Source& source) {
+      if (source.piece.piece.size > left) return false;
+      left -= source.piece.piece.size;
+      fillings.push_back({0, source.piece.piece, source});
+      return true;
+    });
+    Address address = gap.range.address;
+    const auto larger =
+        left == 0 ? sources.rend()
+                  : std::find_if(sources.rbegin(), sources.rend(), [&](const Source& source) {
+                      const Bytes more = source.piece.piece.size - left;
+                      return source.piece.piece.size > left &&
+                             (more <= gap.room_above || more <= gap.room_below);
+                    });
+    if (larger != sources.rend()) {
+      const Bytes more = larger->piece.piece.size - left;
+      if (more > gap.room_above) address -= more;
+      fillings.push_back({0, larger->piece.piece, *larger});
+      sources.erase(std::next(larger).base());
+      left = 0;
+    }
+    while (left > 0) {
+      const Bytes size = std::min(std::bit_floor(left), largest);
+      fillings.push_back({0, {size, 0}, std::nullopt});
+      left -= size;
+    }
+    for (std::size_t i = first; i < fillings.size(); ++i) {
+      fillings[i].address = address;
+      address += fillings[i].piece.size;
+    }
+  }
+  return fillings;
+}
+
+// Without new memory, and with pieces that may be more than the request needs.
+std::optional<std::vector<ElasticAllocator::Filling>> ElasticAllocator::plan_with_whole_pieces(
+    const Request& request, std::vector<Source>& sources) {
+  std::vector<Source> chosen;
+  Bytes total = 0;
+  while (total < request.size && !sources.empty()) {
+    // The smallest that suffices, else the largest.
+    auto next = sources.begin();
+    for (auto it = sources.begin(); it != sources.end(); ++it) {
+      const Bytes size = it->piece.piece.size;
+      const Bytes best = next->piece.piece.size;
+      const bool suffices = total + size >= request.size;
+      if (suffices ? (total + best < request.size || size < best) : size > best) next = it;
+    }
+    total += next->piece.piece.size;
+    chosen.push_back(*next);
+    sources.erase(next);
+  }
+  if (total < request.size) return std::nullopt;
+  std::optional<AddressRange> hole = request.space->hole_for(total);
+  if (!hole) {
+    add_region(*request.arena, *request.space, total);
+    hole = request.space->hole_for(total);
+  }
+  std::vector<Filling> fillings;
+  Address address = hole->address;
+  for (const Source& source : chosen) {
+    fillings.push_back({address, source.piece.piece, source});
+    address += source.piece.piece.size;
+  }
+  return fillings;
+}
+
+// False, and nothing has changed, if the limit or the driver refuses.
+bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillings) {
+  Bytes created = 0;
+  for (const Filling& filling : fillings) {
+    if (!filling.source) created += filling.piece.size;
+  }
+  if (limit_ && created > 0 && reserved_ + created > *limit_) return false;
+  if (!create(fillings)) return false;
+  if (!map(fillings)) {
+    discard_created(fillings);
+    return false;
+  }
+  commit(request, fillings);
+  return true;
+}
+
+bool ElasticAllocator::create(std::vector<Filling>& fillings) {
+  for (Filling& filling : fillings) {
+    if (filling.source) continue;
+    const Status status = driver_.create(filling.piece.size, Tier::dedicated, filling.piece.handle);
+    if (status == Status::success) continue;
+    discard_created(fillings);
+    for (Filling& made : fillings) {
+      if (!made.source) made.piece.handle = 0;
+    }
+    if (status != Status::out_of_memory)
+      throw DriverError("create memory", status, driver_.last_error());
+    return false;
+  }
+  return true;
+}
+
+void ElasticAllocator::discard_created(const std::vector<Filling>& fillings) {
+  for (const Filling& filling : fillings) {
+    if (!filling.source && filling.piece.handle != 0) release(filling.piece.handle);
+  }
+}
+
+// All or nothing.
+bool ElasticAllocator::map(const std::vector<Filling>& fillings) {
+  std::size_t mapped = 0;
+  Status status = Status::success;
+  for (; mapped < fillings.size() && status == Status::success; ++mapped) {
+    const Filling& filling = fillings[mapped];
+    status = driver_.map(filling.address, filling.piece.size, filling.piece.handle);
+    if (status != Status::success) break;
+  }
+  // Access is given to each stretch of neighbours at once.
+  for (std::size_t first = 0; status == Status::success && first < fillings.size();) {
+    Address end = fillings[first].address;
+    std::size_t next = first;
+    for (; next < fillings.size() && fillings[next].address == end; ++next) {
+      end += fillings[next].piece.size;
+    }
+    status = driver_.set_access(fillings[first].address, end - fillings[first].address);
+    first = next;
+  }
+  if (status == Status::success) return true;
+  for (std::size_t i = 0; i < mapped; ++i) {
+    static_cast<void>(driver_.unmap(fillings[i].address, fillings[i].piece.size));
+  }
+  if (status == Status::out_of_memory) return false;
+  throw DriverError("map memory", status, driver_.last_error());
+}
+
+void ElasticAllocator::commit(const Request& request, const std::vector<Filling>& fillings) {
+  std::vector<const Source*> sources;
+  for (const Filling& filling : fillings) {
+    if (filling.source) sources.push_back(&*filling.source);
+  }
+  std::sort(sources.begin(), sources.end(),
+            [](const Source* a, const Source* b) { return a->piece.address < b->piece.address; });
+  std::map<Arena*, Retired> retired;
+  for (const Source* const source : sources) {
+    const Bytes size = source->piece.piece.size;
+    retired[source->arena].blocks.emplace_back(source->space,
+                                               source->space->remove_piece(source->piece));
+    remove_reserved(*source->space, *source->arena->pool, size);
+    note(Action::segment_unmap, source->piece.address, size, source->arena->stream,
+         source->arena->pool->id);
+    ++moves_;
+  }
+  for (auto& [arena, entry] : retired) {
+    entry.arena = arena;
+    Event event = 0;
+    if (captures_.empty() && driver_.record(arena->stream, event) == Status::success) {
+      entry.event = event;
+    }
+    retired_.push_back(std::move(entry));
+  }
+  Arena& arena = *request.arena;
+  ++arena.age;
+  for (const Filling& filling : fillings) {
+    request.space->add_piece(filling.address, filling.piece, arena.age);
+    add_reserved(*request.space, *arena.pool, filling.piece.size);
+    if (!filling.source) ++statistics_.num_device_alloc;
+    note(Action::segment_map, filling.address, filling.piece.size, arena.stream, arena.pool->id);
+  }
+}
+
+Block* ElasticAllocator::take_from_oom_pools(const Request& request) {
+  if (!request.arena->pool->is_default()) return nullptr;
+  for (const auto& [id, pool] : private_pools_) {
+    if (!pool->use_on_oom) continue;
+    const auto entry = arena_index_.find({pool.get(), request.arena->stream});
+    if (entry == arena_index_.end()) continue;
+    Arena& arena = *entry->second;
+    const Guard guard(arena.lock);
+    Block* const block = arena.space_for(request.space->small()).take(request.size);
+    if (block != nullptr) return lend(arena, block, request.requested);
+  }
+  return nullptr;
+}
+
+// --- what queued work still uses ---------------------------------------------------------------
+
+// On every stream that used the block, or, if the driver fails, on none.
+void ElasticAllocator::record_events(Block* block) {
+  std::vector<std::pair<StreamId, Event>> recorded;
+  for (const StreamId stream : block->stream_uses) {
+    Event event = 0;
+    if (const Status status = driver_.record(stream, event); status != Status::success) {
+      for (const auto& [other, made] : recorded) driver_.destroy(made);
+      throw DriverError("record an event", status, driver_.last_error());
+    }
+    recorded.emplace_back(stream, event);
+  }
+  for (const auto& [stream, event] : recorded) pending_[stream].emplace_back(event, block);
+  const Guard guard(block->arena->lock);
+  block->pending_events += static_cast<std::uint32_t>(recorded.size());
+  block->stream_uses.clear();
+}
+
+void ElasticAllocator::record_deferred_events() {
+  while (!deferred_.empty()) {
+    Block* const block = deferred_.front();
+    if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
+      // A finished capture has ordered the uses inside it already.
+      const Guard guard(block->arena->lock);
+      std::erase_if(block->stream_uses,
+                    [&](StreamId stream) { return used->second.contains(stream); });
+      capture_uses_.erase(used);
+      if (block->stream_uses.empty()) ++block->pending_events;  // it is active until it is merged
+    }
+    const bool waits = !block->stream_uses.empty();
+    if (waits) record_events(block);
+    deferred_.pop_front();
+    if (!waits) finish_free(block);
+  }
+}
+
+void ElasticAllocator::finish_free(Block* block) {
+  const Guard guard(block->arena->lock);
+  if (--block->pending_events == 0) complete_free(*block->arena, block);
+}
+
+void ElasticAllocator::process_events() {
+  if (!deferred_.empty()) record_deferred_events();
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& queue = stream->second;
+    while (!queue.empty()) {
+      const auto [event, block] = queue.front();
+      const Status status = driver_.query(event);
+      if (status == Status::not_ready) break;
+      if (status != Status::success)
+        throw DriverError("query an event", status, driver_.last_error());
+      driver_.destroy(event);
+      queue.pop_front();
+      finish_free(block);
+    }
+    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  }
+}
+
+void ElasticAllocator::synchronize_events(const ElasticPool* pool) {
+  ++statistics_.num_sync_all_streams;
+  if (!deferred_.empty()) record_deferred_events();
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& queue = stream->second;
+    for (auto entry = queue.begin(); entry != queue.end();) {
+      const auto [event, block] = *entry;
+      if (pool != nullptr && block->arena->pool != pool) {
+        ++entry;
+        continue;
+      }
+      if (const Status status = driver_.synchronize(event); status != Status::success) {
+        throw DriverError("wait for an event", status, driver_.last_error());
+      }
+      driver_.destroy(event);
+      entry = queue.erase(entry);
+      finish_free(block);
+    }
+    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  }
+}
+
+// Finds out how far the arena's stream has come, by a marker in its work.
+void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
+  const auto is_passed = [&] {
+    const Event event = arena.marker->event;
+    if ((wait ? driver_.synchronize(event) : driver_.query(event)) != Status::success) return false;
+    driver_.destroy(event);
+    const Guard guard(arena.lock);
+    arena.idle_age = arena.marker->age;
+    arena.marker.reset();
+    return true;
+  };
+  if (arena.marker && !is_passed()) return;
+  std::uint64_t age = 0;
+  {
+    const Guard guard(arena.lock);
+    if (arena.idle_age == arena.age || !has_free_piece(arena)) return;
+    age = arena.age;
+  }
+  Event event = 0;
+  if (driver_.record(arena.stream, event) != Status::success) return;  // then it gives nothing
+  arena.marker = Arena::Marker{event, age};
+  is_passed();
+}
+
+void ElasticAllocator::clear_retired(bool wait, const ElasticPool* pool) {
+  std::erase_if(retired_, [&](Retired& entry) {
+    if (pool != nullptr && entry.arena->pool != pool) return false;
+    if (!entry.event) {
+      Event event = 0;
+      if (driver_.record(entry.arena->stream, event) != Status::success) return false;
+      entry.event = event;
+    }
+    const Status status = wait ? driver_.synchronize(*entry.event) : driver_.query(*entry.event);
+    if (status != Status::success) return false;
+    const Guard guard(entry.arena->lock);
+    std::erase_if(entry.blocks, [&](const auto& retired) {
+      const auto& [space, block] = retired;
+      if (driver_.unmap(block->address, block->size) != Status::success) return false;
+      space->clear(block);
+      return true;
+    });
+    if (!entry.blocks.empty()) return false;
+    driver_.destroy(*entry.event);
+    return true;
+  });
+}
+
+void ElasticAllocator::poll() {
+  const std::lock_guard lock(mutex_);
+  if (!captures_.empty()) return;
+  process_events();
+  clear_retired(false);
+}
+
+// --- giving memory back to the driver ----------------------------------------------------------
+
+void ElasticAllocator::empty_cache(PoolId pool) {
+  const std::lock_guard lock(mutex_);
+  std::vector<ElasticPool*> emptied;
+  if (pool.is_default() && captures_.empty()) {
+    synchronize_events(nullptr);
+    emptied.push_back(&default_pool_);
+  }
+  for (const auto& [id, candidate] : private_pools_) {
+    if (candidate->uses > 0 || (!pool.is_default() && id != pool)) continue;
+    if (!pool.is_default()) synchronize_events(candidate.get());
+    emptied.push_back(candidate.get());
+  }
+  for (ElasticPool* const each : emptied) {
+    clear_retired(true, each);
+    for (auto entry = arena_index_.lower_bound({each, 0});
+         entry != arena_index_.end() && entry->first.first == each; ++entry) {
+      release_free_pieces(*entry->second);
+    }
+    if (each->is_default() || each->reserved > 0) continue;
+    for (auto entry = arena_index_.lower_bound({each, 0});
+         entry != arena_index_.end() && entry->first.first == each;
+         entry = arena_index_.erase(entry)) {
+      remove_regions(*entry->second);
+      unused_arenas_.push_back(entry->second);
+      entry->second->pool = &default_pool_;
+    }
+    private_pools_.erase(each->id);
+  }
+}
+
+void ElasticAllocator::release_free_pieces(Arena& arena) {
+  if (!has_free_piece(arena)) return;
+  if (const Status status = driver_.synchronize_stream(arena.stream); status != Status::success) {
+    throw DriverError("wait for a stream", status, driver_.last_error());
+  }
+  const Guard guard(arena.lock);
+  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+    std::vector<Block*> unmapped;
+    Status status = Status::success;
+    for (const FreePiece& free : space->free_pieces(kAnyAge)) {
+      const auto [size, handle] = free.piece;
+      status = driver_.unmap(free.address, size);
+      if (status != Status::success) break;
+      unmapped.push_back(space->remove_piece(free));
+      release(handle);
+      remove_reserved(*space, *arena.pool, size);
+      ++statistics_.num_device_free;
+      note(Action::segment_unmap, free.address, size, arena.stream, arena.pool->id);
+    }
+    for (Block* const block : unmapped) space->clear(block);
+    if (status != Status::success) throw DriverError("unmap memory", status, driver_.last_error());
+  }
+}
+
+// A handle that the driver refuses to take back is offered again with the next one.
+void ElasticAllocator::release(Handle handle) {
+  unreleased_.push_back(handle);
+  std::erase_if(unreleased_, [&](Handle each) { return driver_.release(each) == Status::success; });
+}
+
+void ElasticAllocator::add_reserved(const MappedSpace& space, const ElasticPool& pool, Bytes size) {
+  reserved_ += size;
+  statistics_.reserved_bytes.increase(space.small(), size);
+  const_cast<ElasticPool&>(pool).reserved += size;
+  if (!pool.is_default() && version_.counts_private_pools()) {
+    statistics_.reserved_bytes_by_private_pools[pool.id].increase(space.small(), size);
+  }
+}
+
+void ElasticAllocator::remove_reserved(const MappedSpace& space, const ElasticPool& pool,
+                                       Bytes size) {
+  reserved_ -= size;
+  statistics_.reserved_bytes.decrease(space.small(), size);
+  const_cast<ElasticPool&>(pool).reserved -= size;
+  if (!pool.is_default() && version_.counts_private_pools()) {
+    statistics_.reserved_bytes_by_private_pools[pool.id].decrease(space.small(), size);
+  }
+}
+
+// --- private pools -----------------------------------------------------------------------------
+
+ElasticPool& ElasticAllocator::private_pool(PoolId pool) {
+  const auto entry = private_pools_.find(pool);
+  if (entry == private_pools_.end()) {
+    throw std::invalid_argument("there is no private pool (" + std::to_string(pool.first) + ", " +
+                                std::to_string(pool.second) + ")");
+  }
+  return *entry->second;
+}
+
+ElasticPool& ElasticAllocator::add_or_use_pool(PoolId pool) {
+  if (pool.is_default()) throw std::invalid_argument("(0, 0) is the default pool");
+  auto& entry = private_pools_[pool];
+  if (entry == nullptr) {
+    entry = std::make_unique<ElasticPool>(pool);
+  } else {
+    ++entry->uses;
+  }
+  return *entry;
+}
+
+void ElasticAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
+  const std::lock_guard lock(mutex_);
+  for (const Capture& capture : captures_) {
+    if (capture.pool == pool) {
+      throw std::invalid_argument("requests go to this private pool already");
+    }
+  }
+  add_or_use_pool(pool);
+  captures_.push_back({pool, std::move(filter)});
+  has_captures_.store(true, std::memory_order_release);
+}
+
+void ElasticAllocator::end_allocate_to_pool(PoolId pool) {
+  const std::lock_guard lock(mutex_);
+  const auto capture = std::find_if(captures_.begin(), captures_.end(),
+                                    [&](const Capture& entry) { return entry.pool == pool; });
+  if (capture == captures_.end()) {
+    throw std::invalid_argument("no requests go to this private pool");
+  }
+  captures_.erase(capture);
+  has_captures_.store(!captures_.empty(), std::memory_order_release);
+}
+
+void ElasticAllocator::use_pool(PoolId pool) {
+  const std::lock_guard lock(mutex_);
+  add_or_use_pool(pool);
+}
+
+void ElasticAllocator::release_pool(PoolId pool) {
+  const std::lock_guard lock(mutex_);
+  ElasticPool& entry = private_pool(pool);
+  if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
+  --entry.uses;
+}
+
+int ElasticAllocator::pool_uses(PoolId pool) const {
+  const std::lock_guard lock(mutex_);
+  const auto entry = private_pools_.find(pool);
+  return entry == private_pools_.end() ? 0 : entry->second->uses;
+}
+
+void ElasticAllocator::set_use_on_oom(PoolId pool, bool use) {
+  const std::lock_guard lock(mutex_);
+  private_pool(pool).use_on_oom = use;
+}
+
+void ElasticAllocator::set_no_split(PoolId pool) {
+  const std::lock_guard lock(mutex_);
+  private_pool(pool).no_split = true;
+}
+
+Bytes ElasticAllocator::free_in_private_pools() const {
+  Bytes bytes = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    if (key.first->is_default()) continue;
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+      space->free().for_each([&](const Block* block) { bytes += block->size; });
+    }
+  }
+  return bytes;
+}
+
+// --- state as a whole --------------------------------------------------------------------------
+
+void ElasticAllocator::set_limit(std::optional<Bytes> limit) {
+  const std::lock_guard lock(mutex_);
+  limit_ = limit;
+}
+
+std::optional<Bytes> ElasticAllocator::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+void ElasticAllocator::refresh_statistics() const { shared_.read(statistics_); }
+
+Statistics ElasticAllocator::statistics() const {
+  const std::lock_guard lock(mutex_);
+  refresh_statistics();
+  return statistics_;
+}
+
+void ElasticAllocator::reset_peak_statistics() {
+  const std::lock_guard lock(mutex_);
+  statistics_.reset_peak();
+  shared_.reset_peak();
+}
+
+void ElasticAllocator::reset_accumulated_statistics() {
+  const std::lock_guard lock(mutex_);
+  statistics_.reset_accumulated();
+  shared_.reset_accumulated();
+}
+
+Bytes ElasticAllocator::largest_free_block() const {
+  const std::lock_guard lock(mutex_);
+  Bytes largest = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    if (!key.first->is_default()) continue;
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+      if (const Block* const block = space->free().last()) largest = std::max(largest, block->size);
+    }
+  }
+  return largest;
+}
+
+std::optional<Location> ElasticAllocator::locate(Address address) const {
+  Arena* const arena = arena_around(address);
+  if (arena == nullptr) return std::nullopt;
+  const Guard guard(arena->lock);
+  for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+    const Block* const block = space->block_at(address);
+    if (block == nullptr || !block->allocated) continue;
+    return Location{block->address, block->size,   block->requested, block->address,
+                    block->size,    block->stream, arena->pool->id,  true};
+  }
+  return std::nullopt;
+}
+
+ExportedMemory ElasticAllocator::export_memory(Address address) {
+  Arena* const arena = arena_around(address);
+  ExportedMemory memory;
+  if (arena != nullptr) {
+    const Guard guard(arena->lock);
+    Block* const* const found = arena->live.find(address);
+    if (found != nullptr) {
+      const auto& pieces = (*found)->space->pieces();
+      const Address end = address + (*found)->size;
+      auto piece = std::prev(pieces.upper_bound(address));
+      memory.offset = address - piece->first;
+      for (; piece != pieces.end() && piece->first < end; ++piece) {
+        int descriptor = -1;
+        const Status status = driver_.export_handle(piece->second.handle, descriptor);
+        if (status != Status::success) {
+          for (const auto& exported : memory.pieces) ::close(exported.descriptor);
+          throw DriverError("export memory", status, driver_.last_error());
+        }
+        memory.pieces.push_back({descriptor, piece->second.size});
+      }
+      return memory;
+    }
+  }
+  throw std::invalid_argument(format_address(address) + " is not allocated");
+}
+
+namespace {
+
+BlockState state_of(const Block* block) {
+  return block->allocated     ? BlockState::active_allocated
+         : block->is_active() ? BlockState::active_pending_free
+                              : BlockState::inactive;
+}
+
+}  // namespace
+
+std::vector<SegmentInfo> ElasticAllocator::segments() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SegmentInfo> result;
+  for (const auto& [key, arena] : arena_index_) {
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+      Address end = 0;
+      space->for_each_block([&](const Block* block) {
+        if (!block->mapped) return;
+        if (block->address != end) {
+          SegmentInfo& segment = result.emplace_back();
+          segment.address = block->address;
+          segment.stream = arena->stream;
+          segment.pool = arena->pool->id;
+          segment.small = space->small();
+          segment.expandable = true;
+        }
+        end = block->address + block->size;
+        result.back().total_size += block->size;
+        result.back().blocks.push_back(
+            {block->address, block->size, block->requested, state_of(block), block->context});
+      });
+    }
+  }
+  std::sort(result.begin(), result.end(),
+            [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+  return result;
+}
+
+void ElasticAllocator::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  const auto require = [](bool holds, const char* invariant) {
+    if (!holds) throw std::logic_error(std::string("broken invariant: ") + invariant);
+  };
+  Bytes reserved = 0;
+  Bytes active = 0;
+  Bytes allocated = 0;
+  std::size_t retired = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    const Guard guard(arena->lock);
+    std::size_t live = 0;
+    Bytes in_arena = 0;
+    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+      space->check_invariants();
+      space->for_each_block([&](const Block* block) {
+        require(block->arena == arena && block->space == space, "a block knows where it lies");
+        require(block->size % kAlignment == 0, "blocks are multiples of 512 bytes");
+        if (block->retired) ++retired;
+        if (!block->mapped) return;
+        in_arena += block->size;
+        if (block->is_active()) active += block->size;
+        if (!block->allocated) return;
+        allocated += block->size;
+        ++live;
+        Block* const* const found = arena->live.find(block->address);
+        require(found != nullptr && *found == block, "a live block is found by its address");
+      });
+    }
+    require(live == arena->live.size(), "only live blocks are found by address");
+    require(arena->idle_age <= arena->age, "a stream is not ahead of its frees");
+    reserved += in_arena;
+  }
+  std::size_t waiting = 0;
+  for (const Retired& entry : retired_) waiting += entry.blocks.size();
+  require(retired == waiting, "every retired block waits to be unmapped");
+  refresh_statistics();
+  const auto equal = [](Bytes bytes, const PoolStat& stat) {
+    return static_cast<std::int64_t>(bytes) == stat.all.current &&
+           stat.all.current == stat.small_pool.current + stat.large_pool.current;
+  };
+  require(reserved == reserved_, "reserved is the sum of all blocks");
+  require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
+  require(equal(active, statistics_.active_bytes), "active_bytes is right");
+  require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,159 @@
+#include "plimsoll/allocator/live_allocator.h"
+
+#include <utility>
+
+#include "plimsoll/allocator/pool.h"
+
+namespace plimsoll {
+namespace {
+
+using Lock = std::lock_guard<std::mutex>;
+
+Location location_of(const Block* block) {
+  Location found;
+  found.block = found.segment = block->address;
+  found.block_size = found.segment_size = block->size;
+  found.requested = block->requested;
+  found.stream = block->stream;
+  if (block->pool->owner != nullptr) found.pool = block->pool->owner->id;
+  found.is_virtual = block->expandable != nullptr;
+  if (found.is_virtual) return found;
+  for (const Block* b = block->previous; b != nullptr; b = b->previous) {
+    found.segment = b->address;
+    found.segment_size += b->size;
+  }
+  for (const Block* b = block->next; b != nullptr; b = b->next) found.segment_size += b->size;
+  return found;
+}
+
+}  // namespace
+
+Address LockedAllocator::allocate(Bytes size, StreamId stream) {
+  const Lock lock(mutex_);
+  Block* const block = allocator_->malloc(size, stream);
+  live_.insert(block->address, block);
+  return block->address;
+}
+
+void LockedAllocator::allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) {
+  const Lock lock(mutex_);
+  live_.insert(address, allocator_->malloc_at(address, size, stream, pool));
+}
+
+bool LockedAllocator::free(Address address) {
+  const Lock lock(mutex_);
+  Block* const* const block = live_.find(address);
+  if (block == nullptr) return false;
+  allocator_->free(*block);
+  live_.erase(address);
+  return true;
+}
+
+bool LockedAllocator::record_stream(Address address, StreamId stream) {
+  const Lock lock(mutex_);
+  Block* const* const block = live_.find(address);
+  if (block == nullptr) return false;
+  allocator_->record_stream(*block, stream);
+  return true;
+}
+
+// Almost always a block's first byte is asked for; only then is it quick.
+Block* LockedAllocator::block_around(Address address) const {
+  if (Block* const* const block = live_.find(address)) return *block;
+  Block* found = nullptr;
+  live_.for_each([&](Address begin, Block* block) {
+    if (begin <= address && address - begin < block->size) found = block;
+  });
+  return found;
+}
+
+std::optional<Location> LockedAllocator::locate(Address address) const {
+  const Lock lock(mutex_);
+  const Block* const block = block_around(address);
+  if (block == nullptr) return std::nullopt;
+  return location_of(block);
+}
+
+void LockedAllocator::empty_cache(PoolId pool) {
+  const Lock lock(mutex_);
+  allocator_->empty_cache(pool);
+}
+
+void LockedAllocator::begin_allocate_to_pool(PoolId pool, Allocator::Filter filter) {
+  const Lock lock(mutex_);
+  allocator_->begin_allocate_to_pool(pool, std::move(filter));
+}
+
+void LockedAllocator::end_allocate_to_pool(PoolId pool) {
+  const Lock lock(mutex_);
+  allocator_->end_allocate_to_pool(pool);
+}
+
+void LockedAllocator::use_pool(PoolId pool) {
+  const Lock lock(mutex_);
+  allocator_->use_pool(pool);
+}
+
+void LockedAllocator::release_pool(PoolId pool) {
+  const Lock lock(mutex_);
+  allocator_->release_pool(pool);
+}
+
+int LockedAllocator::pool_uses(PoolId pool) const {
+  const Lock lock(mutex_);
+  return allocator_->pool_uses(pool);
+}
+
+void LockedAllocator::set_use_on_oom(PoolId pool, bool use) {
+  const Lock lock(mutex_);
+  allocator_->set_use_on_oom(pool, use);
+}
+
+void LockedAllocator::set_no_split(PoolId pool) {
+  const Lock lock(mutex_);
+  allocator_->set_no_split(pool);
+}
+
+void LockedAllocator::set_limit(std::optional<Bytes> limit) {
+  const Lock lock(mutex_);
+  allocator_->set_limit(limit);
+}
+
+std::optional<Bytes> LockedAllocator::limit() const {
+  const Lock lock(mutex_);
+  return allocator_->limit();
+}
+
+Bytes LockedAllocator::largest_free_block() const {
+  const Lock lock(mutex_);
+  return allocator_->largest_free_block();
+}
+
+Statistics LockedAllocator::statistics() const {
+  const Lock lock(mutex_);
+  return allocator_->statistics();
+}
+
+void LockedAllocator::reset_peak_statistics() {
+  const Lock lock(mutex_);
+  allocator_->reset_peak_statistics();
+}
+
+void LockedAllocator::reset_accumulated_statistics() {
+  const Lock lock(mutex_);
+  allocator_->reset_accumulated_statistics();
+}
+
+std::vector<SegmentInfo> LockedAllocator::segments() const {
+  const Lock lock(mutex_);
+  return allocator_->segments();
+}
+
+void LockedAllocator::set_observer(Observer* observer) { allocator_->set_observer(observer); }
+
+// What these allocators map has no name of its own outside the process.
+ExportedMemory LockedAllocator::export_memory(Address) {
+  throw std::invalid_argument("this allocator's memory cannot be exported as file descriptors");
+}
+
+}  // namespace plimsoll

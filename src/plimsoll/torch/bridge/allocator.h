@@ -1,0 +1,134 @@
+// PyTorch's CUDA allocator, served by plimsoll's engines.
+//
+// A request asks for the current device and stream, calls that device's engine, and returns: no
+// lock, no map, no heap. Everything else is translation between PyTorch's types and the engine's,
+// and keeps PyTorch's rules: who is called when, and with which locks (none).
+//
+// PyTorch's own allocator, the original, stays for what is not an engine's: pools over the user's
+// own allocator (CustomPools), allocations with caching switched off, pointers from before, and
+// handles of other processes that are CUDA's own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+#include "custom_pools.h"
+#include "device.h"
+#include "history.h"
+#include "sharing.h"
+#include "versions.h"
+
+namespace plimsoll::live {
+
+class Allocator final : public VersionedAllocator {
+ public:
+  Allocator(torch_allocator::CUDAAllocator* original, OpenEngine open);
+
+  // c10::Allocator
+  c10::DataPtr allocate(size_t size) override;
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* destination, const void* source, size_t size) const override;
+
+  // c10::DeviceAllocator
+  bool initialized() override { return device_count_ != 0; }
+  void emptyCache(MempoolId_t pool) override;
+  void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
+  void resetAccumulatedStats(DeviceIndex device) override;
+  void resetPeakStats(DeviceIndex device) override;
+
+  // CUDAAllocator
+  void* raw_alloc(size_t size) override;
+  void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override;
+  void raw_delete(void* pointer) override { free(pointer); }
+  void init(int device_count) override;
+  double getMemoryFraction(DeviceIndex device) override;
+  void setMemoryFraction(double fraction, DeviceIndex device) override;
+  void enable(bool value) override;
+  [[nodiscard]] bool isEnabled() const override { return original_->isEnabled(); }
+  void cacheInfo(DeviceIndex device, size_t* largest) override;
+  void* getBaseAllocation(void* pointer, size_t* size) override;
+
+  void beginAllocateToPool(DeviceIndex device, MempoolId_t pool,
+                           std::function<bool(cudaStream_t)> filter) override;
+  void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override;
+  void releasePool(DeviceIndex device, MempoolId_t pool) override;
+  int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override;
+  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t pool,
+                                const std::unordered_set<void*>& expected) override;
+  std::shared_ptr<torch_allocator::AllocatorState> getCheckpointState(DeviceIndex device,
+                                                                      MempoolId_t pool) override;
+  torch_allocator::CheckpointDelta setCheckpointPoolState(
+      DeviceIndex device, std::shared_ptr<torch_allocator::AllocatorState> state) override;
+
+  torch_allocator::ShareableHandle shareIpcHandle(void* pointer) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+  void enablePeerAccess(DeviceIndex device, DeviceIndex accessed) override;
+  cudaError_t memcpyAsync(void* destination, int destination_device, const void* source,
+                          int source_device, size_t size, cudaStream_t stream,
+                          bool p2p_enabled) override;
+
+  bool isHistoryEnabled() override { return history_.is_enabled(); }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& values) override;
+  void pushCompileContext(std::string& text) override;
+  void popCompileContext() override;
+  void attachOutOfMemoryObserver(torch_allocator::OutOfMemoryObserver observer) override;
+  void attachAllocatorTraceTracker(Tracker tracker) override;
+  std::string name() override { return "plimsoll"; }
+
+  // VersionedAllocator
+  SnapshotInfo take_snapshot(MempoolId_t pool, bool includes_traces) override;
+  void record(const HistoryRequest& request) override;
+  void use_pool(DeviceIndex device, MempoolId_t pool, CustomAllocator allocator) override;
+  void set_use_on_oom(DeviceIndex device, MempoolId_t pool, bool use) override;
+  void set_no_split(DeviceIndex device, MempoolId_t pool) override;
+  std::vector<torch_allocator::SegmentInfo> expandable_segments(DeviceIndex device) override;
+  void set_metadata(const std::string& text) override { History::set_metadata(text); }
+  std::string metadata() override { return History::metadata(); }
+  Context context_of(const void* pointer) override;
+  void add_rejection_observer(OomRejectionObserver observer) override;
+  c10::DataPtr allocate_at(size_t size, void* pointer) override;
+
+  void free(void* pointer);
+
+ private:
+  Device& device(DeviceIndex index);
+  // Where requests of this thread go.
+  [[nodiscard]] bool is_original_asked(DeviceIndex index, cudaStream_t stream) const;
+  void* malloc(Device& device, size_t size, cudaStream_t stream);
+  uint64_t recover(Device& device, size_t size, cudaStream_t stream, int status);
+  [[noreturn]] void throw_out_of_memory(Device& device, size_t size, const std::string& text);
+  Device* owner(const void* pointer, plimsoll_place* place);
+  Device* free_in_engine(uint64_t address);
+  void report_to_profiler(Device& device, void* pointer, int64_t size_change);
+  std::vector<SegmentInfo> segments(Device& device, MempoolId_t pool);
+  void add_original(SnapshotInfo& snapshot, MempoolId_t pool, bool includes_traces) const;
+  void watch();
+
+  const Original original_;
+  const OpenEngine open_;
+  std::atomic<bool> is_enabled_;
+  std::atomic<int> begun_pools_ = 0;  // of any kind, on any device
+  int device_count_ = 0;
+  std::array<Device, C10_COMPILE_TIME_MAX_GPUS> devices_;
+  CustomPools custom_pools_;
+  History history_;
+  Sharing sharing_;
+
+  std::mutex observers_mutex_;  // of what follows
+  std::vector<torch_allocator::OutOfMemoryObserver> oom_observers_;
+  std::vector<OomRejectionObserver> rejection_observers_;
+  std::array<int64_t, C10_COMPILE_TIME_MAX_GPUS> rejections_seen_{};
+};
+
+// The one that PyTorch uses; null before `install`.
+Allocator* installed();
+
+enum class Installation { done, wrong_table, memory_in_use };
+Installation install(const plimsoll_live_api* table, OpenEngine open);
+
+}  // namespace plimsoll::live

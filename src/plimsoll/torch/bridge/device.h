@@ -1,0 +1,78 @@
+// One GPU and its engine. The engine is opened at the first request, because that makes a context
+// on the GPU, and a process may see GPUs that it never uses; until then, limits, peers and the
+// observer are kept here.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "plimsoll/live_api.h"
+#include "versions.h"
+
+namespace plimsoll::live {
+
+// The engines' functions; set once, before anything is asked.
+inline const plimsoll_live_api* api = nullptr;
+
+// Opens the engine of a device, or writes why it cannot into `problem`. It may take the
+// interpreter's lock, so nobody calls it with a lock held.
+using OpenEngine = plimsoll_live* (*)(int device, char* problem, size_t capacity);
+
+// Turns a failure into PyTorch's exception.
+void check(int status);
+
+inline plimsoll_pool_id engine_pool(MempoolId_t pool) { return {pool.first, pool.second}; }
+inline MempoolId_t torch_pool(plimsoll_pool_id pool) { return {pool.first, pool.second}; }
+inline uint64_t as_number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+inline void* as_pointer(uint64_t number) { return reinterpret_cast<void*>(number); }
+
+class Device {
+ public:
+  using Observe = void (*)(void*, const plimsoll_event*);
+
+  void prepare(DeviceIndex index, size_t total, double fraction, OpenEngine open_engine);
+
+  [[nodiscard]] plimsoll_live* engine() {
+    plimsoll_live* engine = engine_.load(std::memory_order_acquire);
+    return engine != nullptr ? engine : open();
+  }
+  // Null if nothing has been asked of this GPU.
+  [[nodiscard]] plimsoll_live* engine_if_open() const {
+    return engine_.load(std::memory_order_acquire);
+  }
+
+  [[nodiscard]] DeviceIndex index() const { return index_; }
+  [[nodiscard]] double fraction() const { return fraction_.load(); }
+  void set_fraction(double fraction);
+  // The most that may be reserved: the limit if there is one, or all of the GPU's memory.
+  [[nodiscard]] size_t allowed() const;
+
+  void add_peer(int device);
+  void set_observer(Observe observe, void* data);
+
+  // Where a pointer lies, if it is in a live block of this GPU.
+  [[nodiscard]] std::optional<plimsoll_place> locate(const void* pointer) const;
+
+ private:
+  plimsoll_live* open();
+  void apply_fraction(plimsoll_live* engine) const;
+
+  std::atomic<plimsoll_live*> engine_ = nullptr;
+  DeviceIndex index_ = 0;
+  size_t total_ = 0;
+  OpenEngine open_ = nullptr;
+
+  std::mutex settings_;  // of what follows, and of their way into the engine
+  std::atomic<double> fraction_ = 1.0;
+  std::vector<int> peers_;
+  Observe observe_ = nullptr;
+  void* observe_data_ = nullptr;
+};
+
+}  // namespace plimsoll::live

@@ -1,0 +1,207 @@
+#include "history.h"
+
+#include <chrono>
+#include <stack>
+
+#include "device.h"
+
+namespace plimsoll::live {
+
+namespace {
+
+thread_local Context call_context;
+thread_local std::stack<std::string> compile_contexts;
+thread_local std::string thread_metadata;
+
+constexpr std::array<std::pair<const char*, TraceEntry::Action>, 9> kActions = {{
+    {"alloc", TraceEntry::ALLOC},
+    {"free_requested", TraceEntry::FREE_REQUESTED},
+    {"free_completed", TraceEntry::FREE_COMPLETED},
+    {"segment_alloc", TraceEntry::SEGMENT_ALLOC},
+    {"segment_free", TraceEntry::SEGMENT_FREE},
+    {"segment_map", TraceEntry::SEGMENT_MAP},
+    {"segment_unmap", TraceEntry::SEGMENT_UNMAP},
+    {"snapshot", TraceEntry::SNAPSHOT},
+    {"oom", TraceEntry::OOM},
+}};
+
+// The engine's codes are PyTorch's.
+static_assert(static_cast<int>(TraceEntry::ALLOC) == PLIMSOLL_ALLOC);
+static_assert(static_cast<int>(TraceEntry::SEGMENT_UNMAP) == PLIMSOLL_SEGMENT_UNMAP);
+static_assert(static_cast<int>(TraceEntry::OOM) == PLIMSOLL_OOM);
+
+uint64_t bit(TraceEntry::Action action) { return uint64_t{1} << static_cast<int>(action); }
+
+int64_t now_us() {
+  const auto time = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+}
+
+}  // namespace
+
+void History::gather() const {
+  const CreateContextFn recorder = recorder_.load();
+  call_context = recorder != nullptr ? recorder() : nullptr;
+}
+
+void History::drop() { call_context.reset(); }
+
+void History::record(const HistoryRequest& request) {
+  TORCH_CHECK(request.when == RecordContext::NEVER || request.recorder != nullptr,
+              "stacks cannot be recorded without a function that gathers them");
+  uint64_t skipped = 0;
+  for (const auto& name : request.skipped_actions) {
+    for (const auto& [text, action] : kActions) {
+      if (name == text) skipped |= bit(action);
+    }
+  }
+  const bool clears = !request.is_enabled || request.clears;
+  {
+    const std::scoped_lock lock(mutex_);
+    annotations_.set_capacity(request.max_entries);
+    if (clears) annotations_.clear();
+  }
+  for (auto& log : logs_) {
+    const std::scoped_lock lock(log.mutex);
+    log.ring.set_capacity(request.max_entries);
+    if (clears) log.ring.clear();
+    if (!request.is_enabled) {  // from now on, nobody says which blocks die
+      log.blocks.clear();
+      log.segments.clear();
+    }
+  }
+  skipped_ = skipped;
+  recorder_ = request.is_enabled ? request.recorder : nullptr;
+  level_ = request.is_enabled ? request.when : RecordContext::NEVER;
+  is_enabled_ = request.is_enabled;
+}
+
+void History::track(Tracker tracker) {
+  const std::scoped_lock lock(mutex_);
+  auto trackers = std::make_shared<Trackers>(*trackers_);
+  trackers->push_back(std::move(tracker));
+  trackers_ = std::move(trackers);
+}
+
+bool History::is_watched() const {
+  if (is_enabled()) return true;
+  const std::scoped_lock lock(mutex_);
+  return !trackers_->empty();
+}
+
+void* History::log(DeviceIndex device) {
+  auto& log = logs_[static_cast<size_t>(device)];
+  log.history = this;
+  log.device = device;
+  return &log;
+}
+
+void History::observe(void* data, const plimsoll_event* event) {
+  auto* log = static_cast<Log*>(data);
+  log->history->add(*log, *event);
+}
+
+void History::add_snapshot_event(DeviceIndex device, MempoolId_t pool, size_t active_bytes) {
+  if (!is_watched()) return;
+  plimsoll_event event{};
+  event.action = PLIMSOLL_SNAPSHOT;
+  event.size = active_bytes;
+  event.pool = engine_pool(pool);
+  event.time_us = now_us();
+  add(logs_[static_cast<size_t>(device)], event);
+}
+
+void History::add(Log& log, const plimsoll_event& event) {
+  const auto action = static_cast<TraceEntry::Action>(event.action);
+  Context context = call_context;
+  {
+    const std::scoped_lock lock(log.mutex);
+    switch (action) {
+      case TraceEntry::ALLOC:
+        if (context != nullptr) log.blocks[event.address] = context;
+        break;
+      case TraceEntry::SEGMENT_ALLOC:
+      case TraceEntry::SEGMENT_MAP:
+        if (context != nullptr) log.segments[event.address] = context;
+        break;
+      case TraceEntry::SEGMENT_FREE:
+      case TraceEntry::SEGMENT_UNMAP: log.segments.erase(event.address); break;
+      case TraceEntry::FREE_REQUESTED:
+      case TraceEntry::FREE_COMPLETED: {
+        const auto block = log.blocks.find(event.address);
+        if (block == log.blocks.end()) break;
+        if (context == nullptr) context = block->second;
+        if (action == TraceEntry::FREE_COMPLETED) log.blocks.erase(block);
+        break;
+      }
+      default: break;
+    }
+  }
+  if (level_.load() < RecordContext::ALLOC) context.reset();
+  auto entry =
+      make_entry(action, log.device, event.address, event.size, as_pointer(event.stream),
+                 torch_pool(event.pool), event.time_us, std::move(context),
+                 compile_contexts.empty() ? "N/A" : compile_contexts.top(), thread_metadata);
+  std::shared_ptr<const Trackers> trackers;
+  {
+    const std::scoped_lock lock(mutex_);
+    trackers = trackers_;
+  }
+  for (const auto& tracker : *trackers) tracker(entry);
+  if (is_enabled() && (skipped_.load() & bit(action)) == 0) {
+    const std::scoped_lock lock(log.mutex);
+    log.ring.add(std::move(entry));
+  }
+}
+
+std::vector<TraceEntry> History::entries(DeviceIndex device) const {
+  const auto& log = logs_[static_cast<size_t>(device)];
+  const std::scoped_lock lock(log.mutex);
+  return log.ring.entries();
+}
+
+namespace {
+
+Context find_context(const std::unordered_map<uint64_t, Context>& contexts, uint64_t address) {
+  const auto found = contexts.find(address);
+  return found == contexts.end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+Context History::block_context(DeviceIndex device, uint64_t address) const {
+  const auto& log = logs_[static_cast<size_t>(device)];
+  const std::scoped_lock lock(log.mutex);
+  return find_context(log.blocks, address);
+}
+
+Context History::segment_context(DeviceIndex device, uint64_t address) const {
+  const auto& log = logs_[static_cast<size_t>(device)];
+  const std::scoped_lock lock(log.mutex);
+  return find_context(log.segments, address);
+}
+
+void History::annotate(DeviceIndex device,
+                       const std::vector<std::pair<std::string, std::string>>& values) {
+  AnnotationEntry entry(device, 0);
+  entry.time_.t_ = now_us();
+  for (const auto& [name, value] : values) entry.recordUserMetadata(name, value);
+  const std::scoped_lock lock(mutex_);
+  annotations_.add(std::move(entry));
+}
+
+std::vector<AnnotationEntry> History::annotations() const {
+  const std::scoped_lock lock(mutex_);
+  return annotations_.entries();
+}
+
+void History::push_compile_context(std::string text) { compile_contexts.push(std::move(text)); }
+
+void History::pop_compile_context() {
+  if (!compile_contexts.empty()) compile_contexts.pop();
+}
+
+void History::set_metadata(std::string text) { thread_metadata = std::move(text); }
+std::string History::metadata() { return thread_metadata; }
+
+}  // namespace plimsoll::live

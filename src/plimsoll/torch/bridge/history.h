@@ -1,0 +1,132 @@
+// What torch.cuda.memory._record_memory_history keeps: the last events of each GPU with the stacks
+// behind them, the stacks of live blocks and segments, and annotations. Also those who follow every
+// event (trackers).
+//
+// Engines report events only while somebody watches; otherwise nothing here is called but
+// `Call`, which is one load. Stacks are gathered before the engine is called, because that may take
+// the interpreter's lock; the events of a call find its stack through the thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/live_api.h"
+#include "versions.h"
+
+namespace plimsoll::live {
+
+// The last entries, oldest first.
+template <typename Entry>
+class Ring {
+ public:
+  void set_capacity(size_t capacity) { capacity_ = capacity == 0 ? 1 : capacity; }
+  void clear() {
+    entries_ = {};
+    oldest_ = 0;
+  }
+  void add(Entry entry) {
+    if (entries_.size() < capacity_) {
+      entries_.push_back(std::move(entry));
+    } else {
+      entries_[oldest_] = std::move(entry);
+      oldest_ = (oldest_ + 1) % entries_.size();
+    }
+  }
+  [[nodiscard]] std::vector<Entry> entries() const {
+    std::vector<Entry> result(entries_.begin() + static_cast<std::ptrdiff_t>(oldest_),
+                              entries_.end());
+    result.insert(result.end(), entries_.begin(),
+                  entries_.begin() + static_cast<std::ptrdiff_t>(oldest_));
+    return result;
+  }
+
+ private:
+  size_t capacity_ = 1;
+  size_t oldest_ = 0;
+  std::vector<Entry> entries_;
+};
+
+class History {
+ public:
+  // The stack of the call to the engine that follows in this scope, if stacks of this kind are
+  // kept.
+  class Call {
+   public:
+    Call(const History& history, RecordContext level)
+        : gathered_(history.level_.load(std::memory_order_relaxed) >= level) {
+      if (gathered_) [[unlikely]] {
+        history.gather();
+      }
+    }
+    ~Call() {
+      if (gathered_) [[unlikely]] {
+        drop();
+      }
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    bool gathered_;
+  };
+
+  void record(const HistoryRequest& request);
+  void track(Tracker tracker);
+  [[nodiscard]] bool is_enabled() const { return is_enabled_.load(std::memory_order_relaxed); }
+  // Events are needed, for the history or for trackers.
+  [[nodiscard]] bool is_watched() const;
+
+  // What an engine calls, with the log of its device.
+  static void observe(void* log, const plimsoll_event* event);
+  [[nodiscard]] void* log(DeviceIndex device);
+  void add_snapshot_event(DeviceIndex device, MempoolId_t pool, size_t active_bytes);
+
+  [[nodiscard]] std::vector<TraceEntry> entries(DeviceIndex device) const;
+  [[nodiscard]] Context block_context(DeviceIndex device, uint64_t address) const;
+  [[nodiscard]] Context segment_context(DeviceIndex device, uint64_t address) const;
+
+  void annotate(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& values);
+  [[nodiscard]] std::vector<AnnotationEntry> annotations() const;
+
+  // Of the calling thread.
+  static void push_compile_context(std::string text);
+  static void pop_compile_context();
+  static void set_metadata(std::string text);
+  static std::string metadata();
+
+ private:
+  using Contexts = std::unordered_map<uint64_t, Context>;
+  using Trackers = std::vector<Tracker>;
+
+  struct Log {
+    History* history = nullptr;
+    DeviceIndex device = 0;
+    mutable std::mutex mutex;  // of what follows; nothing is called with it held
+    Ring<TraceEntry> ring;
+    Contexts blocks, segments;
+  };
+
+  void gather() const;
+  static void drop();
+  void add(Log& log, const plimsoll_event& event);
+
+  std::atomic<RecordContext> level_ = RecordContext::NEVER;
+  std::atomic<CreateContextFn> recorder_ = nullptr;
+  std::atomic<bool> is_enabled_ = false;
+  std::atomic<uint64_t> skipped_ = 0;  // a bit an action
+
+  mutable std::mutex mutex_;  // of what follows
+  std::shared_ptr<const Trackers> trackers_ = std::make_shared<Trackers>();
+  Ring<AnnotationEntry> annotations_;
+
+  std::array<Log, C10_COMPILE_TIME_MAX_GPUS> logs_;
+};
+
+}  // namespace plimsoll::live

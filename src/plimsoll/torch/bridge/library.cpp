@@ -1,0 +1,19 @@
+// What Python calls, through ctypes.
+#include <cstdio>
+#include <exception>
+
+#include "allocator.h"
+
+#define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
+
+// 0: done; 1: the table is of another plimsoll; 2: PyTorch's allocator holds memory already;
+// 3: CUDA failed, and stderr says how.
+PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_live_api* table,
+                                            plimsoll::live::OpenEngine open) {
+  try {
+    return static_cast<int>(plimsoll::live::install(table, open));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "plimsoll: %s\n", error.what());
+    return 3;
+  }
+}

@@ -1,0 +1,191 @@
+// Where PyTorch's allocator interface differs from version to version (2.9 to 2.13), and nowhere
+// else. `VersionedAllocator` answers each version's form of a function by calling the newest form,
+// under a name of our own, which `Allocator` implements. `Original` goes the other way: it calls
+// the allocator that PyTorch came with in the form that its version has.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if TORCH_VERSION_MAJOR < 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 9)
+#error "PyTorch 2.9 or later is needed"
+#endif
+#define PLIMSOLL_TORCH_AT_LEAST(minor) (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
+
+namespace plimsoll::live {
+
+namespace torch_allocator = c10::cuda::CUDACachingAllocator;
+
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+using torch_allocator::CreateContextFn;
+using torch_allocator::RecordContext;
+using torch_allocator::SnapshotInfo;
+using torch_allocator::TraceEntry;
+using AnnotationEntry = decltype(SnapshotInfo::external_annotations)::value_type;
+using SegmentInfo = decltype(SnapshotInfo::segments)::value_type;
+using BlockInfo = decltype(SegmentInfo::blocks)::value_type;
+using Context = std::shared_ptr<c10::GatheredContext>;
+using Tracker = torch_allocator::AllocatorTraceTracker;
+
+#if PLIMSOLL_TORCH_AT_LEAST(11)
+using CustomAllocator = std::shared_ptr<torch_allocator::CUDAAllocator>;
+#else
+using CustomAllocator = torch_allocator::CUDAAllocator*;
+#endif
+
+#if PLIMSOLL_TORCH_AT_LEAST(12)
+using OomRejectionObserver = torch_allocator::OomRejectionObserver;
+#else
+using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
+#endif
+
+// What recordHistory is asked.
+struct HistoryRequest {
+  bool is_enabled = false;
+  CreateContextFn recorder = nullptr;
+  size_t max_entries = 1;
+  RecordContext when = RecordContext::NEVER;
+  bool clears = true;
+  std::vector<std::string> skipped_actions;
+};
+
+class VersionedAllocator : public torch_allocator::CUDAAllocator {
+ public:
+  using CUDAAllocator::recordStream;  // the form that takes a c10::Stream
+
+  virtual SnapshotInfo take_snapshot(MempoolId_t pool, bool includes_traces) = 0;
+  virtual void record(const HistoryRequest& request) = 0;
+  virtual void use_pool(DeviceIndex device, MempoolId_t pool, CustomAllocator allocator) = 0;
+  virtual void set_use_on_oom(DeviceIndex device, MempoolId_t pool, bool use) = 0;
+  virtual void set_no_split(DeviceIndex device, MempoolId_t pool) = 0;
+  virtual std::vector<torch_allocator::SegmentInfo> expandable_segments(DeviceIndex device) = 0;
+  virtual void set_metadata(const std::string& metadata) = 0;
+  virtual std::string metadata() = 0;
+  virtual Context context_of(const void* pointer) = 0;
+  virtual void add_rejection_observer(OomRejectionObserver observer) = 0;
+  virtual c10::DataPtr allocate_at(size_t size, void* pointer) = 0;
+
+#if PLIMSOLL_TORCH_AT_LEAST(11)
+  SnapshotInfo snapshot(MempoolId_t pool, bool includes_traces) final {
+    return take_snapshot(pool, includes_traces);
+  }
+  void recordHistory(bool enabled, CreateContextFn recorder, size_t max_entries, RecordContext when,
+                     bool clears, const std::vector<std::string>& skipped) final {
+    record({enabled, recorder, max_entries, when, clears, skipped});
+  }
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) final {
+    set_use_on_oom(device, pool, use);
+  }
+#else
+  SnapshotInfo snapshot(MempoolId_t pool) final { return take_snapshot(pool, true); }
+  void recordHistory(bool enabled, CreateContextFn recorder, size_t max_entries, RecordContext when,
+                     bool clears) final {
+    record({enabled, recorder, max_entries, when, clears, {}});
+  }
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool) final {
+    set_use_on_oom(device, pool, true);
+  }
+#endif
+  void createOrIncrefPool(DeviceIndex device, MempoolId_t pool, CustomAllocator allocator) final {
+    use_pool(device, pool, std::move(allocator));
+  }
+#if PLIMSOLL_TORCH_AT_LEAST(10)
+  void setNoSplit(DeviceIndex device, MempoolId_t pool) final { set_no_split(device, pool); }
+  std::vector<torch_allocator::StreamSegmentSize> getExpandableSegmentSizes(
+      DeviceIndex device) final {
+    std::vector<torch_allocator::StreamSegmentSize> sizes;
+    for (const auto& segment : expandable_segments(device)) {
+      sizes.emplace_back(static_cast<cudaStream_t>(segment.stream), !segment.is_large,
+                         segment.total_size);
+    }
+    return sizes;
+  }
+  void setUserMetadata(const std::string& text) final { set_metadata(text); }
+  std::string getUserMetadata() final { return metadata(); }
+#endif
+#if PLIMSOLL_TORCH_AT_LEAST(12)
+  Context getContextForPointer(const void* pointer) final { return context_of(pointer); }
+  void attachOomRejectionObserver(OomRejectionObserver observer) final {
+    add_rejection_observer(std::move(observer));
+  }
+#endif
+#if PLIMSOLL_TORCH_AT_LEAST(13)
+  c10::DataPtr allocateWithAddress(size_t size, void* pointer) final {
+    return allocate_at(size, pointer);
+  }
+  // markCaptureBegin and markCaptureEnd stay without effect: engines leave events alone while
+  // requests go to any pool, which includes every capture.
+#endif
+};
+
+// The allocator that PyTorch came with.
+class Original {
+ public:
+  explicit Original(torch_allocator::CUDAAllocator* allocator) : allocator_(allocator) {}
+  torch_allocator::CUDAAllocator* operator->() const { return allocator_; }
+
+  [[nodiscard]] SnapshotInfo snapshot(MempoolId_t pool) const { return allocator_->snapshot(pool); }
+  void record(const HistoryRequest& request) const {
+    allocator_->recordHistory(request.is_enabled, request.recorder, request.max_entries,
+                              request.when, request.clears
+#if PLIMSOLL_TORCH_AT_LEAST(11)
+                              ,
+                              request.skipped_actions
+#endif
+    );
+  }
+  void set_use_on_oom(DeviceIndex device, MempoolId_t pool, bool use) const {
+#if PLIMSOLL_TORCH_AT_LEAST(11)
+    allocator_->setUseOnOOM(device, pool, use);
+#else
+    if (use) allocator_->setUseOnOOM(device, pool);
+#endif
+  }
+  void set_no_split([[maybe_unused]] DeviceIndex device, [[maybe_unused]] MempoolId_t pool) const {
+#if PLIMSOLL_TORCH_AT_LEAST(10)
+    allocator_->setNoSplit(device, pool);
+#endif
+  }
+
+ private:
+  torch_allocator::CUDAAllocator* allocator_;
+};
+
+// One event as PyTorch records it.
+inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size_t address,
+                             size_t size, void* stream, MempoolId_t pool, int64_t time_us,
+                             Context context, std::string compile_context,
+                             [[maybe_unused]] const std::string& metadata) {
+  TraceEntry entry(action, device, address, size, static_cast<cudaStream_t>(stream), pool, 0,
+                   std::move(context), std::move(compile_context)
+#if PLIMSOLL_TORCH_AT_LEAST(10)
+                                           ,
+                   metadata
+#endif
+  );
+  entry.time_.t_ = time_us;
+  return entry;
+}
+
+// Which of a pool's segments came first, for those who need an order that all processes share.
+inline void set_registration([[maybe_unused]] SegmentInfo& segment, [[maybe_unused]] int number) {
+#if PLIMSOLL_TORCH_AT_LEAST(11)
+  segment.registration_counter = number;
+#endif
+}
+
+inline void set_rejections([[maybe_unused]] c10::CachingDeviceAllocator::DeviceStats& statistics,
+                           [[maybe_unused]] int64_t count) {
+#if PLIMSOLL_TORCH_AT_LEAST(12)
+  statistics.num_oom_rejections = count;
+#endif
+}
+
+}  // namespace plimsoll::live

@@ -1,0 +1,269 @@
+"""plimsoll's allocators under PyTorch on a real GPU.
+
+PyTorch's allocator is replaced before anything is allocated; PyTorch initialises the new one when
+it initialises CUDA. Engines are made as GPUs are first used, because each makes a context there.
+
+Where the bridge cannot be built, PyTorch's interface for pluggable allocators is used instead. It
+allocates and frees, but PyTorch then has no statistics, no snapshots and no sharing of tensors
+between processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.torch.account import Account, make_account, report_at_exit, torch_accounts
+from plimsoll.torch.library import BRIDGE, build, engine_version, is_cuda_build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AllocatorName = Literal["elastic", "native"]
+
+_NAMES = get_args(AllocatorName)
+_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch
+_OPEN_ENGINE = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
+)
+_TOO_LATE = (
+    "PyTorch has allocated GPU memory already; call plimsoll.install() before the first tensor on "
+    "a GPU, or start the script with `plimsoll run`"
+)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    allocator: AllocatorName
+    conf: str
+
+
+class _Engines:
+    """The engines of this process, by GPU."""
+
+    def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
+        self._conf = choice.conf
+        self._allocator = choice.allocator
+        self._keeps_account = keeps_account
+        self._version = engine_version()
+        self._lock = threading.Lock()
+        self._open: dict[int, _core.LiveEngine] = {}
+
+    def open(self, device: int) -> _core.LiveEngine:
+        """The engine of a GPU."""
+        with self._lock:
+            if device not in self._open:
+                engine = _core.LiveEngine.cuda(
+                    self._allocator, self._conf, self._version, device, self._keeps_account
+                )
+                if engine.fell_back is not None:
+                    print(f"plimsoll: {engine.fell_back}", file=sys.stderr)
+                self._open[device] = engine
+            return self._open[device]
+
+    def configure(self, conf: str) -> bool:
+        """Take settings for engines that are opened from now on; False if there is one already."""
+        with self._lock:
+            self._conf = conf
+            return not self._open
+
+    def accounts(self) -> list[Account]:
+        """What was used of each GPU."""
+        return [
+            make_account(
+                self._allocator if engine.fell_back is None else "native", device, engine.account()
+            )
+            for device, engine in sorted(self._open.items())
+        ]
+
+
+@dataclass(frozen=True)
+class _Installed:
+    choice: _Choice
+    engines: _Engines
+    keep: Any  # what C++ calls
+
+
+_installed: _Installed | None = None
+
+
+def install(allocator: AllocatorName = "elastic", *, conf: str | None = None) -> None:
+    """Put plimsoll's allocator under PyTorch, for this process.
+
+    Call it before the first tensor on a GPU. All of torch.cuda's memory functions go on to work.
+    Calling it again with the same choice does nothing.
+
+    Args:
+        allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment says. "native" honours
+            every key, "elastic" `per_process_memory_fraction`.
+
+    Raises:
+        InputError: If PyTorch has no CUDA, there is no GPU, PyTorch has allocated GPU memory
+            already, another choice is installed, or the configuration is bad.
+    """
+    if allocator not in _NAMES:
+        raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
+    if not is_cuda_build():
+        raise InputError("the installed PyTorch has no CUDA; install a build for NVIDIA GPUs")
+    import torch
+
+    if torch.cuda.device_count() == 0:
+        raise InputError("there is no NVIDIA GPU here; `plimsoll run --simulate` needs none")
+    _install(allocator, conf)
+
+
+def install_from_environment() -> None:
+    """Do what PLIMSOLL_ALLOCATOR and PLIMSOLL_REPORT say; ends the process if that is impossible.
+
+    Where PyTorch has no CUDA, or there is no GPU, it does nothing: such a process uses no GPU.
+    """
+    name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
+    try:
+        if name not in (*_NAMES, "torch"):
+            raise InputError(
+                f"PLIMSOLL_ALLOCATOR is {name!r}; there are {', '.join(_NAMES)} and torch"
+            )
+        if not is_cuda_build():
+            return
+        import torch
+
+        if torch.cuda.device_count() == 0:
+            return
+        if name != "torch":
+            _install(name, None)  # type: ignore[arg-type]
+        elif to := _report():
+            report_at_exit(torch_accounts, to)
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _report() -> str:
+    to = os.environ.get("PLIMSOLL_REPORT", "")
+    return "" if to == "0" else to
+
+
+def _install(allocator: AllocatorName, conf: str | None) -> None:
+    global _installed
+    given = conf
+    if conf is None:
+        conf = next((os.environ[name] for name in _CONF if name in os.environ), "")
+    choice = _Choice(allocator, conf)
+    if _installed is not None:
+        if _installed.choice != choice:
+            there = _installed.choice
+            raise InputError(
+                f"the {there.allocator} allocator is installed already, with the configuration "
+                f"{there.conf!r}; a process has one"
+            )
+        return
+    try:
+        _core.AllocatorConfig.parse(conf, engine_version())
+    except _core.ConfigError as error:
+        raise InputError(f"the configuration of the allocator: {error}") from None
+    import torch
+
+    other = torch.cuda.memory.get_allocator_backend()
+    if other != "native":
+        raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
+    if given is not None:
+        _settings(torch)(given)  # for what PyTorch itself reads there, such as pinned memory
+    to = _report()
+    engines = _Engines(choice, keeps_account=bool(to))
+    try:
+        library = build(BRIDGE)
+    except InputError as error:
+        keep: Any = _use_pluggable(torch, engines, str(error))
+    else:
+        keep = _use_bridge(library, engines)
+    _follow_settings(torch, engines)
+    if to:
+        report_at_exit(engines.accounts, to)
+    _installed = _Installed(choice, engines, keep)
+
+
+def _use_bridge(library: os.PathLike[str], engines: _Engines) -> Any:
+    def open_engine(device: int, problem: Any, capacity: int) -> int | None:
+        try:
+            handle: int = engines.open(device).handle
+            return handle
+        except Exception as error:  # whatever it is, C++ raises it where memory was asked for
+            text = str(error).encode()[: capacity - 1] + b"\0"
+            ctypes.memmove(problem, text, len(text))
+            return None
+
+    callback = _OPEN_ENGINE(open_engine)
+    install_bridge = ctypes.CDLL(str(library)).plimsoll_bridge_install
+    install_bridge.argtypes = [ctypes.c_void_p, _OPEN_ENGINE]
+    status = install_bridge(_core.live_api(), callback)
+    if status == 1:
+        raise InputError("the cached bridge is of another plimsoll; remove it from the cache")
+    if status == 2:
+        raise InputError(_TOO_LATE)
+    if status != 0:
+        raise InputError("CUDA failed before the allocator could be put in place")
+    return callback
+
+
+def _use_pluggable(torch: Any, engines: _Engines, reason: str) -> Any:
+    functions = _core.pluggable_functions()
+    allocator = torch._C._cuda_customAllocator(functions["alloc"], functions["free"])
+    allocator.set_reset_fn(functions["reset"])
+    allocator.set_memory_fraction_fn(functions["memory_fraction"])
+    allocator.set_base_alloc_fn(functions["base_alloc"])
+    allocator.set_record_stream_fn(functions["record_stream"])
+    allocator.set_begin_allocate_to_pool(functions["begin_allocate_to_pool"])
+    allocator.set_end_allocate_to_pool_fn(functions["end_allocate_to_pool"])
+    allocator.set_release_pool(functions["release_pool"])
+    try:
+        torch._C._cuda_changeCurrentAllocator(allocator)
+    except RuntimeError:
+        raise InputError(_TOO_LATE) from None
+    # These functions know engines only, so every GPU gets one as soon as CUDA runs.
+    torch.cuda._lazy_call(
+        lambda: [engines.open(device) for device in range(torch.cuda.device_count())]
+    )
+    warnings.warn(
+        f"plimsoll allocates without PyTorch's memory statistics, snapshots, history and sharing "
+        f"of tensors between processes: {reason}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return allocator
+
+
+def _settings_name(torch: Any) -> str:
+    newer = "_accelerator_setAllocatorSettings"
+    return (
+        newer if hasattr(torch._C, newer) else "_cuda_cudaCachingAllocator_set_allocator_settings"
+    )
+
+
+def _settings(torch: Any) -> Callable[[str], None]:
+    function: Callable[[str], None] = getattr(torch._C, _settings_name(torch))
+    return function
+
+
+def _follow_settings(torch: Any, engines: _Engines) -> None:
+    """Let settings that the program makes reach the engines, while there are none."""
+    set_in_torch = _settings(torch)
+
+    def set_settings(conf: str) -> None:
+        set_in_torch(conf)
+        if not engines.configure(conf):
+            warnings.warn(
+                "GPU memory is in use, so these settings have no effect on plimsoll's allocator; "
+                "give them to plimsoll.install(conf=...)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    setattr(torch._C, _settings_name(torch), set_settings)
