@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.cpp') CMakeLists.txt
 CORE_TESTS := build/core-tests
+THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test lint core-test python-test benchmark benchmark-predict stub clean
+.PHONY: demo test lint core-test python-test stress build-core-tests build-thread-tests benchmark benchmark-predict \
+  benchmark-allocator benchmark-elastic benchmark-training stub clean
 
 demo: $(VENV)/.torch
 	@echo
@@ -33,12 +35,27 @@ lint: $(VENV)/.tested
 	mypy
 	clang-format --dry-run --Werror $(shell find core bindings src/plimsoll -name '*.h' -o -name '*.cpp')
 
-# The core's tests, under the address and undefined-behaviour sanitizers.
-core-test: $(VENV)/.tested
+# The core's tests, under the address and undefined-behaviour sanitizers, and a short run of many
+# threads under these and under the thread sanitizer.
+core-test: build-core-tests build-thread-tests
+	$(CORE_TESTS)/core_tests
+	$(CORE_TESTS)/stress --operations 2500000
+	$(THREAD_TESTS)/stress --operations 400000
+
+# The long runs: minutes each.
+stress: build-core-tests build-thread-tests
+	$(CORE_TESTS)/stress --operations 100000000
+	$(THREAD_TESTS)/stress --operations 20000000
+
+build-core-tests: $(VENV)/.tested
 	cmake -S . -B $(CORE_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
 	  -DPLIMSOLL_SANITIZE=ON >/dev/null
 	cmake --build $(CORE_TESTS) -- --quiet
-	$(CORE_TESTS)/core_tests
+
+build-thread-tests: $(VENV)/.tested
+	cmake -S . -B $(THREAD_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
+	  -DPLIMSOLL_SANITIZE_THREAD=ON >/dev/null
+	cmake --build $(THREAD_TESTS) --target stress -- --quiet
 
 python-test: $(VENV)/.tested
 	python -m pytest
@@ -49,6 +66,18 @@ benchmark: $(VENV)/.built
 # Needs the recorded workloads beside the project.
 benchmark-predict: $(VENV)/.tested
 	python benchmarks/predict.py ../shared/workloads --truth ../shared/traces
+
+# Without a GPU; on one, `python benchmarks/allocator.py --gpu` compares with PyTorch's own.
+benchmark-allocator: $(VENV)/.built
+	cmake -S . -B build/benchmarks -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_BENCHMARKS=ON >/dev/null
+	cmake --build build/benchmarks -- --quiet
+	python benchmarks/allocator.py
+
+# Need the recorded workloads beside the project; the second one, a GPU as well.
+benchmark-elastic: $(VENV)/.built
+	python benchmarks/elastic_replay.py
+benchmark-training: $(VENV)/.tested
+	python benchmarks/training.py ../shared/workloads
 
 # The native module's stub, after its bindings have changed.
 stub: $(VENV)/.built

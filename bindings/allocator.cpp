@@ -72,6 +72,8 @@ void bind_allocator(nb::module_& module) {
   nb::class_<Engine>(module, "Engine")
       .def_static("native", &Engine::make_native, "driver"_a, "conf"_a, "version"_a, "device"_a,
                   nb::keep_alive<0, 1>())
+      .def_static("elastic", &Engine::make_elastic, "driver"_a, "conf"_a, "version"_a, "device"_a,
+                  nb::keep_alive<0, 1>())
       .def_static("uncached", &Engine::make_uncached, "driver"_a, "version"_a, "device"_a,
                   nb::keep_alive<0, 1>())
       .def(
@@ -127,13 +129,13 @@ void bind_allocator(nb::module_& module) {
       .def(
           "set_use_on_oom",
           [](Engine& engine, std::uint64_t first, std::uint64_t second, bool use) {
-            engine.rules().set_use_on_oom({first, second}, use);
+            engine.allocator->set_use_on_oom({first, second}, use);
           },
           "first"_a, "second"_a, "use"_a, Locked())
       .def(
           "set_no_split",
           [](Engine& engine, std::uint64_t first, std::uint64_t second) {
-            engine.rules().set_no_split({first, second});
+            engine.allocator->set_no_split({first, second});
           },
           "first"_a, "second"_a, Locked())
       .def_prop_rw(

@@ -10,6 +10,7 @@
 
 #include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/elastic.h"
 #include "plimsoll/allocator/native.h"
 #include "plimsoll/allocator/uncached.h"
 #include "plimsoll/driver/simulated.h"
@@ -45,15 +46,18 @@ class Engine {
     NativeAllocator* const as_native = made.get();
     return std::make_unique<Engine>(std::move(made), as_native, driver, parsed);
   }
+  static std::unique_ptr<Engine> make_elastic(SimulatedDriver& driver, const std::string& conf,
+                                              const std::string& version, int device) {
+    const TorchVersion parsed = TorchVersion::parse(version);
+    return std::make_unique<Engine>(
+        std::make_unique<ElasticAllocator>(driver, AllocatorConfig::parse(conf, parsed), parsed,
+                                           device),
+        nullptr, driver, parsed);
+  }
   static std::unique_ptr<Engine> make_uncached(SimulatedDriver& driver, const std::string& version,
                                                int device) {
     return std::make_unique<Engine>(std::make_unique<UncachedAllocator>(driver, device), nullptr,
                                     driver, TorchVersion::parse(version));
-  }
-
-  NativeAllocator& rules() {
-    if (native == nullptr) throw nanobind::value_error("this allocator has no private pools");
-    return *native;
   }
 
   std::unique_ptr<Allocator> allocator;

@@ -13,6 +13,7 @@
 
 #include "conversions.h"
 #include "module.h"
+#include "plimsoll/allocator/elastic.h"
 #include "plimsoll/allocator/native.h"
 #include "plimsoll/allocator/uncached.h"
 #include "plimsoll/replay/limit.h"
@@ -63,6 +64,9 @@ class Replay {
     NativeAllocator* native = nullptr;
     if (allocator == "uncached") {
       allocator_ = std::make_unique<UncachedAllocator>(driver_, static_cast<int>(device));
+    } else if (allocator == "elastic") {
+      allocator_ = std::make_unique<ElasticAllocator>(
+          driver_, AllocatorConfig::parse(conf, version_), version_, static_cast<int>(device));
     } else {
       auto made = std::make_unique<NativeAllocator>(driver_, AllocatorConfig::parse(conf, version_),
                                                     version_, static_cast<int>(device));

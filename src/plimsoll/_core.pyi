@@ -25,6 +25,14 @@ class Status(enum.Enum):
 
     not_supported = 4
 
+    not_permitted = 5
+
+    device_lost = 6
+
+    driver_gone = 7
+
+    failed = 8
+
 class Call(enum.Enum):
     allocate = 0
 
@@ -242,6 +250,9 @@ class AllocatorConfig:
 class Engine:
     @staticmethod
     def native(driver: SimulatedDriver, conf: str, version: str, device: int) -> Engine: ...
+
+    @staticmethod
+    def elastic(driver: SimulatedDriver, conf: str, version: str, device: int) -> Engine: ...
 
     @staticmethod
     def uncached(driver: SimulatedDriver, version: str, device: int) -> Engine: ...

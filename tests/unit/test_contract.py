@@ -48,6 +48,7 @@ POLICIES: dict[str, Callable[[SimulatedGpu], Allocator]] = {
     "native-rounded": partial(Allocator, conf="roundup_power2_divisions:4"),
     "native-expandable": partial(Allocator, conf="expandable_segments:True"),
     "native-collected": partial(Allocator, conf="garbage_collection_threshold:0.6"),
+    "elastic": partial(Allocator, policy="elastic"),
     "uncached": partial(Allocator, policy="uncached"),
 }
 DRIVERS: tuple[DriverName, ...] = ("linux", "wddm")

@@ -89,8 +89,22 @@ void BestFitIndex::insert(Block* block) {
     }
   }
   Block* const rest = *link;
-  split(rest, block->size, block->address, block->left, block->right);
   *link = block;
+  if (rest == nullptr) {
+    block->left = block->right = nullptr;
+  } else {
+    split(rest, block->size, block->address, block->left, block->right);
+  }
+}
+
+void BestFitIndex::unlink(Block** link, std::size_t bin) {
+  Block* const block = *link;
+  *link = block->left == nullptr    ? block->right
+          : block->right == nullptr ? block->left
+                                    : join(block->left, block->right);
+  block->left = block->right = nullptr;
+  --count_;
+  if (bins_[bin] == nullptr) filled_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
 }
 
 void BestFitIndex::erase(Block* block) {
@@ -99,10 +113,29 @@ void BestFitIndex::erase(Block* block) {
   while (*link != block) {
     link = before(*link, block->size, block->address) ? &(*link)->right : &(*link)->left;
   }
-  *link = join(block->left, block->right);
-  block->left = block->right = nullptr;
-  --count_;
-  if (bins_[bin] == nullptr) filled_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
+  unlink(link, bin);
+}
+
+Block* BestFitIndex::take(Bytes size) {
+  std::size_t bin = bin_of(size);
+  Block** found = nullptr;
+  for (Block** link = &bins_[bin]; *link != nullptr;) {
+    if ((*link)->size < size) {
+      link = &(*link)->right;
+    } else {
+      found = link;
+      link = &(*link)->left;
+    }
+  }
+  if (found == nullptr) {
+    bin = next_filled(bin + 1);
+    if (bin == kBins) return nullptr;
+    found = &bins_[bin];
+    while ((*found)->left != nullptr) found = &(*found)->left;
+  }
+  Block* const block = *found;
+  unlink(found, bin);
+  return block;
 }
 
 Block* BestFitIndex::lower_bound(Bytes size) const {

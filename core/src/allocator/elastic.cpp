@@ -42,15 +42,26 @@ ElasticAllocator::~ElasticAllocator() = default;
 // --- malloc and free ---------------------------------------------------------------------------
 
 Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
-  const Bytes rounded = round_up(size, kAlignment);
-  Arena& arena = arena_for(stream);
-  MappedSpace& space = arena.space_for(rounded <= kSmallRequest);
-  {
-    const Guard guard(arena.lock);
-    if (Block* const block = space.take(rounded)) return lend(arena, block, size);
+  if (size > kMostRequest) {
+    const std::lock_guard lock(mutex_);
+    refresh_statistics();
+    fail(size, size, size, stream, {}, free_in_private_pools());
   }
+  const Bytes rounded = round_up(size, kAlignment);
+  const bool is_small = rounded <= kSmallRequest;
+  const auto take = [&](Arena& arena) -> Block* {
+    const Guard guard(arena.lock);
+    Block* const block = arena.space_for(is_small).take(rounded);
+    return block == nullptr ? nullptr : lend(arena, block, size);
+  };
+  if (Arena* const arena = known_arena(stream)) {
+    if (Block* const block = take(*arena)) return block;
+  }
+  // A private pool's arena may serve another pool as soon as nobody holds `mutex_`.
   const std::lock_guard lock(mutex_);
-  return grow({size, rounded, &arena, &space});
+  Arena& arena = find_arena(stream);
+  if (Block* const block = take(arena)) return block;
+  return grow({size, rounded, &arena, &arena.space_for(is_small)});
 }
 
 Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) {
@@ -69,26 +80,22 @@ Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream,
 Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->allocated = true;
   block->requested = requested;
+  block->stream = arena.stream;
   block->context = context_;
   arena.live.insert(block->address, block);
-  arena.shard.allocate(block->space->small(), block->size, requested);
+  arena.shard.allocate(block->size <= kSmallRequest, block->size, requested);
   note(Action::alloc, block->address, requested, block->stream, arena.pool->id);
   return block;
 }
 
-void ElasticAllocator::request_free(Arena& arena, Block* block) {
+// A free that waits for nothing.
+void ElasticAllocator::free_now(Arena& arena, Block* block) {
   block->allocated = false;
-  arena.live.erase(block->address);
-  arena.shard.request_free(block->space->small(), block->size);
+  arena.shard.free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
        block->context);
-}
-
-void ElasticAllocator::complete_free(Arena& arena, Block* block) {
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context);
-  block->context = 0;
-  arena.shard.complete_free(block->space->small(), block->size, block->requested);
   block->space->give_back(block, ++arena.age);
 }
 
@@ -97,19 +104,29 @@ void ElasticAllocator::free(Block* block) {
   {
     const Guard guard(arena.lock);
     if (block->stream_uses.empty()) {
-      request_free(arena, block);
-      complete_free(arena, block);
+      arena.live.erase(block->address);
+      free_now(arena, block);
       return;
     }
   }
+  free_later(arena, block);
+}
+
+// Other streams used the block.
+void ElasticAllocator::free_later(Arena& arena, Block* block) {
   const std::lock_guard lock(mutex_);
   if (captures_.empty()) {
+    capture_uses_.erase(block);
     record_events(block);
   } else {
     deferred_.push_back(block);
   }
   const Guard guard(arena.lock);
-  request_free(arena, block);
+  block->allocated = false;
+  arena.live.erase(block->address);
+  arena.shard.request_free(block->size <= kSmallRequest, block->size);
+  note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
+       block->context);
 }
 
 bool ElasticAllocator::free(Address address) {
@@ -122,12 +139,12 @@ bool ElasticAllocator::free(Address address) {
     if (found == nullptr) return false;
     block = *found;
     if (block->stream_uses.empty()) {
-      request_free(*arena, block);
-      complete_free(*arena, block);
+      arena->live.erase(found);
+      free_now(*arena, block);
       return true;
     }
   }
-  free(block);
+  free_later(*arena, block);
   return true;
 }
 
@@ -169,7 +186,6 @@ Arena* ElasticAllocator::arena_around(Address address) const {
 }
 
 Arena& ElasticAllocator::find_arena(StreamId stream) {
-  const std::lock_guard lock(mutex_);
   for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
     if (!capture->filter || capture->filter(stream)) {
       return arena_of(private_pool(capture->pool), stream);
@@ -182,33 +198,36 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
 
 Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
   Arena*& place = arena_index_[{&pool, stream}];
-  if (place == nullptr && !unused_arenas_.empty()) {
+  if (place != nullptr) return *place;
+  if (unused_arenas_.empty()) {
+    place = &arenas_.emplace_back(stream, pool, shared_.add_shard());
+  } else {
     place = unused_arenas_.back();
     unused_arenas_.pop_back();
-    place->stream = stream;
-    place->pool = &pool;
-  } else if (place == nullptr) {
-    place = &arenas_.emplace_back(stream, pool, shared_.add_shard());
   }
-  if (pool.no_split) {
-    place->small.set_no_split();
-    place->large.set_no_split();
-  }
+  const Guard guard(place->lock);
+  place->stream = stream;
+  place->pool = &pool;
+  place->small.set_no_split(pool.no_split);
+  place->large.set_no_split(pool.no_split);
   return *place;
 }
 
-void ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) {
+// False if there are no addresses left.
+bool ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) {
   const Bytes least = round_up(size, kGranule) + kGranule;
   const Bytes wanted = std::max(least, round_up(driver_.memory_info().total, kGranule));
   Address address = 0;
   Bytes reserved = wanted;
   Status status = driver_.reserve(reserved, address);
-  if (status != Status::success && wanted > least) {
+  if (status == Status::out_of_memory && wanted > least) {
     reserved = least;
     status = driver_.reserve(reserved, address);
   }
-  if (status != Status::success)
+  if (status == Status::out_of_memory) return false;
+  if (status != Status::success) {
     throw DriverError("reserve addresses", status, driver_.last_error());
+  }
   space.add_region(address, reserved);
   auto table = std::make_unique<RegionTable>(*regions_.load());
   const auto place = std::find_if(table->begin(), table->end(), [&](const Region& region) {
@@ -217,20 +236,7 @@ void ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) 
   table->insert(place, Region{{address, reserved}, &arena});
   regions_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
-}
-
-// Of an arena that has no memory any more.
-void ElasticAllocator::remove_regions(Arena& arena) {
-  auto table = std::make_unique<RegionTable>(*regions_.load());
-  std::erase_if(*table, [&](const Region& region) { return region.arena == &arena; });
-  regions_.store(table.get(), std::memory_order_release);
-  tables_.push_back(std::move(table));
-  for (MappedSpace* const space : {&arena.small, &arena.large}) {
-    for (const AddressRange& range : space->remove_regions()) {
-      // Addresses that the driver keeps are lost, and nothing else.
-      static_cast<void>(driver_.unreserve(range.address, range.size));
-    }
-  }
+  return true;
 }
 
 // --- growth ------------------------------------------------------------------------------------
@@ -254,14 +260,14 @@ Block* ElasticAllocator::grow(const Request& request) {
 }
 
 Block* ElasticAllocator::try_to_grow(const Request& request) {
+  Arena& arena = *request.arena;
   if (captures_.empty()) {
     process_events();
-    clear_retired(false);
-    for (Arena& arena : arenas_) {
-      if (&arena != request.arena && arena.pool->may_give()) mark_idle(arena, false);
+    for (Arena& other : arenas_) {
+      if (&other == &arena || other.pool->may_give()) mark_idle(other, false);
     }
+    clear_retired(arena);
   }
-  Arena& arena = *request.arena;
   const Guard guard(arena.lock);
   Block* block = request.space->take(request.size);
   if (block != nullptr) return lend(arena, block, request.requested);
@@ -272,84 +278,93 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
     if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
     givers.emplace_back(other.lock);
   }
-  std::optional<Place> place = place_for(request);
-  std::vector<Source> sources = sources_for(request, place);
-  std::vector<Filling> fillings =
-      plan(place->gaps, sources, request.space->small() ? kGranule : kLargestPiece);
+  std::vector<Source> sources = sources_for(request);
+  const std::optional<Place> place = place_for(request);
+  if (!place) return nullptr;
+  std::erase_if(sources, [&](const Source& source) {  // it serves where it is
+    const Block* const around = source.piece.block;
+    return source.space == request.space && around->address < place->extent.end() &&
+           place->extent.address < around->address + around->size;
+  });
+  std::vector<Filling> fillings = plan(request, place->gaps, sources);
   if (!fill(request, fillings)) {
-    sources = sources_for(request, std::nullopt);
+    if (request.space->no_split()) return nullptr;
+    sources = sources_for(request);
     std::optional<std::vector<Filling>> whole = plan_with_whole_pieces(request, sources);
     if (!whole || !fill(request, *whole)) return nullptr;
   }
   return lend(arena, request.space->take(request.size), request.requested);
 }
 
-std::optional<Place> ElasticAllocator::place_for(const Request& request) {
-  std::optional<Place> place = request.space->place_for(request.size);
-  if (place) return place;
-  add_region(*request.arena, *request.space, request.size);
-  return request.space->place_for(request.size);
-}
-
-// What may fill the gaps, best first.
-std::vector<ElasticAllocator::Source> ElasticAllocator::sources_for(
-    const Request& request, const std::optional<Place>& place) {
+// All pieces that may serve the request, best first: the arena's own, then those of others; large
+// ones first, and of equal ones those of small free blocks, which are of less use where they are.
+std::vector<ElasticAllocator::Source> ElasticAllocator::sources_for(const Request& request) const {
   std::vector<Source> sources;
-  if (request.arena->pool->may_give()) {
-    add_sources(sources, *request.arena, kAnyAge, request.space, place);
-  }
+  if (request.arena->pool->may_give()) add_sources(sources, *request.arena, kAnyAge);
   const auto own = static_cast<std::ptrdiff_t>(sources.size());
-  for (Arena& other : arenas_) {
-    if (&other == request.arena || !other.pool->may_give() || other.idle_age == 0) continue;
-    add_sources(sources, other, other.idle_age, nullptr, std::nullopt);
+  for (const auto& [key, other] : arena_index_) {
+    if (other == request.arena || !other->pool->may_give() || other->idle_age == 0) continue;
+    add_sources(sources, *other, other->idle_age);
   }
-  const auto by_size = [](const Source& a, const Source& b) {
+  const auto is_better = [](const Source& a, const Source& b) {
     if (a.piece.piece.size != b.piece.piece.size) return a.piece.piece.size > b.piece.piece.size;
     if (a.piece.block->size != b.piece.block->size) {
       return a.piece.block->size < b.piece.block->size;
     }
     return a.piece.address > b.piece.address;
   };
-  std::sort(sources.begin(), sources.begin() + own, by_size);
-  std::sort(sources.begin() + own, sources.end(), by_size);
+  std::sort(sources.begin(), sources.begin() + own, is_better);
+  std::sort(sources.begin() + own, sources.end(), is_better);
   return sources;
 }
 
-void ElasticAllocator::add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
-                                   MappedSpace* except_in,
-                                   const std::optional<Place>& place) const {
+void ElasticAllocator::add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age) {
   for (MappedSpace* const space : {&arena.small, &arena.large}) {
-    std::optional<AddressRange> except;
-    if (space == except_in && place) except = place->extent;
-    for (const FreePiece& piece : space->free_pieces(age, except)) {
+    for (const FreePiece& piece : space->free_pieces(age)) {
       sources.push_back({&arena, space, piece});
     }
   }
 }
 
+std::optional<Place> ElasticAllocator::place_for(const Request& request) {
+  std::optional<Place> place = request.space->place_for(request.size);
+  if (place || !add_region(*request.arena, *request.space, request.size)) return place;
+  return request.space->place_for(request.size);
+}
+
+// How large the pieces are that make up so much new memory.
+Bytes ElasticAllocator::piece_size(const Request& request, Bytes missing) const {
+  if (request.space->no_split()) return missing;
+  if (request.space->small()) return kGranule;
+  const Bytes own = std::min(kLargestOwnPiece, request.arena->reserved / kOwnPiecePart);
+  if (missing <= own) return missing;
+  return std::clamp(std::bit_floor(reserved_ / kTiles), kGranule, kLargestTile);
+}
+
 // Fills the gaps from the sources as far as they fit, and with new pieces for the rest. A source
-// that is more than a gap needs still comes before new memory, if there is room for it.
-std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const std::vector<Gap>& gaps,
-                                                              std::vector<Source>& sources,
-                                                              Bytes largest) {
+// that is more than a gap needs still comes before new memory, if there is room for it; but small
+// requests do not pin it.
+std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const Request& request,
+                                                              const std::vector<Gap>& gaps,
+                                                              std::vector<Source>& sources) const {
   std::vector<Filling> fillings;
+  const bool is_whole = request.space->no_split();
   for (const Gap& gap : gaps) {
     const std::size_t first = fillings.size();
     Bytes left = gap.range.size;
     std::erase_if(sources, [&](const Source& source) {
-      if (source.piece.piece.size > left) return false;
-      left -= source.piece.piece.size;
+      const Bytes size = source.piece.piece.size;
+      if (is_whole ? size != left : size > left) return false;
+      left -= size;
       fillings.push_back({0, source.piece.piece, source});
       return true;
     });
     Address address = gap.range.address;
-    const auto larger =
-        left == 0 ? sources.rend()
-                  : std::find_if(sources.rbegin(), sources.rend(), [&](const Source& source) {
-                      const Bytes more = source.piece.piece.size - left;
-                      return source.piece.piece.size > left &&
-                             (more <= gap.room_above || more <= gap.room_below);
-                    });
+    const auto larger = std::find_if(sources.rbegin(), sources.rend(), [&](const Source& source) {
+      if (left == 0 || is_whole || request.space->small()) return false;
+      const Bytes more = source.piece.piece.size - left;
+      return source.piece.piece.size > left && (more <= gap.room_above || more <= gap.room_below);
+    });
     if (larger != sources.rend()) {
       const Bytes more = larger->piece.piece.size - left;
       if (more > gap.room_above) address -= more;
@@ -357,8 +372,8 @@ std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const std::vector<
       sources.erase(std::next(larger).base());
       left = 0;
     }
-    while (left > 0) {
-      const Bytes size = std::min(std::bit_floor(left), largest);
+    for (const Bytes most = piece_size(request, left); left > 0;) {
+      const Bytes size = std::min(left, most);
       fillings.push_back({0, {size, 0}, std::nullopt});
       left -= size;
     }
@@ -390,10 +405,10 @@ std::optional<std::vector<ElasticAllocator::Filling>> ElasticAllocator::plan_wit
   }
   if (total < request.size) return std::nullopt;
   std::optional<AddressRange> hole = request.space->hole_for(total);
-  if (!hole) {
-    add_region(*request.arena, *request.space, total);
+  if (!hole && add_region(*request.arena, *request.space, total)) {
     hole = request.space->hole_for(total);
   }
+  if (!hole) return std::nullopt;
   std::vector<Filling> fillings;
   Address address = hole->address;
   for (const Source& source : chosen) {
@@ -410,42 +425,34 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
     if (!filling.source) created += filling.piece.size;
   }
   if (limit_ && created > 0 && reserved_ + created > *limit_) return false;
-  if (!create(fillings)) return false;
-  if (!map(fillings)) {
-    discard_created(fillings);
-    return false;
+  // Memory that is not there is not taken piece by piece from others who need it.
+  if (created > kLargestOwnPiece && created > driver_.memory_info().free) return false;
+  Status status = create(fillings);
+  if (status == Status::success) status = map(fillings);
+  if (status == Status::success) {
+    commit(request, fillings);
+    return true;
   }
-  commit(request, fillings);
-  return true;
+  const std::string reason = driver_.last_error();
+  discard_created(fillings);
+  if (status == Status::out_of_memory) return false;
+  throw DriverError("give memory to addresses", status, reason);
 }
 
-bool ElasticAllocator::create(std::vector<Filling>& fillings) {
+Status ElasticAllocator::create(std::vector<Filling>& fillings) {
   for (Filling& filling : fillings) {
     if (filling.source) continue;
     const Status status = driver_.create(filling.piece.size, Tier::dedicated, filling.piece.handle);
-    if (status == Status::success) continue;
-    discard_created(fillings);
-    for (Filling& made : fillings) {
-      if (!made.source) made.piece.handle = 0;
-    }
-    if (status != Status::out_of_memory)
-      throw DriverError("create memory", status, driver_.last_error());
-    return false;
+    if (status != Status::success) return status;
   }
-  return true;
-}
-
-void ElasticAllocator::discard_created(const std::vector<Filling>& fillings) {
-  for (const Filling& filling : fillings) {
-    if (!filling.source && filling.piece.handle != 0) release(filling.piece.handle);
-  }
+  return Status::success;
 }
 
 // All or nothing.
-bool ElasticAllocator::map(const std::vector<Filling>& fillings) {
+Status ElasticAllocator::map(const std::vector<Filling>& fillings) {
   std::size_t mapped = 0;
   Status status = Status::success;
-  for (; mapped < fillings.size() && status == Status::success; ++mapped) {
+  for (; mapped < fillings.size(); ++mapped) {
     const Filling& filling = fillings[mapped];
     status = driver_.map(filling.address, filling.piece.size, filling.piece.handle);
     if (status != Status::success) break;
@@ -460,46 +467,44 @@ bool ElasticAllocator::map(const std::vector<Filling>& fillings) {
     status = driver_.set_access(fillings[first].address, end - fillings[first].address);
     first = next;
   }
-  if (status == Status::success) return true;
+  if (status == Status::success) return status;
   for (std::size_t i = 0; i < mapped; ++i) {
     static_cast<void>(driver_.unmap(fillings[i].address, fillings[i].piece.size));
   }
-  if (status == Status::out_of_memory) return false;
-  throw DriverError("map memory", status, driver_.last_error());
+  return status;
+}
+
+void ElasticAllocator::discard_created(const std::vector<Filling>& fillings) {
+  for (const Filling& filling : fillings) {
+    if (!filling.source && filling.piece.handle != 0) release(filling.piece.handle);
+  }
 }
 
 void ElasticAllocator::commit(const Request& request, const std::vector<Filling>& fillings) {
+  Arena& arena = *request.arena;
   std::vector<const Source*> sources;
   for (const Filling& filling : fillings) {
     if (filling.source) sources.push_back(&*filling.source);
   }
   std::sort(sources.begin(), sources.end(),
             [](const Source* a, const Source* b) { return a->piece.address < b->piece.address; });
-  std::map<Arena*, Retired> retired;
   for (const Source* const source : sources) {
-    const Bytes size = source->piece.piece.size;
-    retired[source->arena].blocks.emplace_back(source->space,
-                                               source->space->remove_piece(source->piece));
-    remove_reserved(*source->space, *source->arena->pool, size);
-    note(Action::segment_unmap, source->piece.address, size, source->arena->stream,
-         source->arena->pool->id);
-    ++moves_;
+    Arena& from = *source->arena;
+    source->space->remove_piece(source->piece, ++from.age);
+    remove_reserved(from, *source->space, source->piece.piece.size);
+    note(Action::segment_unmap, source->piece.address, source->piece.piece.size, from.stream,
+         from.pool->id);
   }
-  for (auto& [arena, entry] : retired) {
-    entry.arena = arena;
-    Event event = 0;
-    if (captures_.empty() && driver_.record(arena->stream, event) == Status::success) {
-      entry.event = event;
-    }
-    retired_.push_back(std::move(entry));
-  }
-  Arena& arena = *request.arena;
   ++arena.age;
   for (const Filling& filling : fillings) {
     request.space->add_piece(filling.address, filling.piece, arena.age);
-    add_reserved(*request.space, *arena.pool, filling.piece.size);
-    if (!filling.source) ++statistics_.num_device_alloc;
+    add_reserved(arena, *request.space, filling.piece.size);
     note(Action::segment_map, filling.address, filling.piece.size, arena.stream, arena.pool->id);
+    if (filling.source) {
+      ++moves_;
+    } else {
+      ++statistics_.num_device_alloc;
+    }
   }
 }
 
@@ -555,8 +560,13 @@ void ElasticAllocator::record_deferred_events() {
 }
 
 void ElasticAllocator::finish_free(Block* block) {
-  const Guard guard(block->arena->lock);
-  if (--block->pending_events == 0) complete_free(*block->arena, block);
+  Arena& arena = *block->arena;
+  const Guard guard(arena.lock);
+  if (--block->pending_events > 0) return;
+  arena.shard.complete_free(block->size <= kSmallRequest, block->size, block->requested);
+  note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
+       block->context);
+  block->space->give_back(block, ++arena.age);
 }
 
 void ElasticAllocator::process_events() {
@@ -614,7 +624,8 @@ void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
   std::uint64_t age = 0;
   {
     const Guard guard(arena.lock);
-    if (arena.idle_age == arena.age || !has_free_piece(arena)) return;
+    const bool has_retired = !arena.small.retired().empty() || !arena.large.retired().empty();
+    if (arena.idle_age == arena.age || (!has_free_piece(arena) && !has_retired)) return;
     age = arena.age;
   }
   Event event = 0;
@@ -623,42 +634,35 @@ void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
   is_passed();
 }
 
-void ElasticAllocator::clear_retired(bool wait, const ElasticPool* pool) {
-  std::erase_if(retired_, [&](Retired& entry) {
-    if (pool != nullptr && entry.arena->pool != pool) return false;
-    if (!entry.event) {
-      Event event = 0;
-      if (driver_.record(entry.arena->stream, event) != Status::success) return false;
-      entry.event = event;
+// Unmaps what no queued work uses any more.
+void ElasticAllocator::clear_retired(Arena& arena) {
+  const Guard guard(arena.lock);
+  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+    std::vector<Address> idle;
+    for (const auto& [address, retired] : space->retired()) {
+      if (retired.age <= arena.idle_age) idle.push_back(address);
     }
-    const Status status = wait ? driver_.synchronize(*entry.event) : driver_.query(*entry.event);
-    if (status != Status::success) return false;
-    const Guard guard(entry.arena->lock);
-    std::erase_if(entry.blocks, [&](const auto& retired) {
-      const auto& [space, block] = retired;
-      if (driver_.unmap(block->address, block->size) != Status::success) return false;
-      space->clear(block);
-      return true;
-    });
-    if (!entry.blocks.empty()) return false;
-    driver_.destroy(*entry.event);
-    return true;
-  });
+    for (const Address address : idle) {
+      const Bytes size = space->retired().at(address).block->size;
+      if (driver_.unmap(address, size) == Status::success) space->clear(address);
+    }
+  }
 }
 
 void ElasticAllocator::poll() {
   const std::lock_guard lock(mutex_);
   if (!captures_.empty()) return;
   process_events();
-  clear_retired(false);
 }
 
 // --- giving memory back to the driver ----------------------------------------------------------
 
+// Nothing goes back while a graph is captured: a stream cannot be waited for then.
 void ElasticAllocator::empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
+  if (!captures_.empty()) return;
   std::vector<ElasticPool*> emptied;
-  if (pool.is_default() && captures_.empty()) {
+  if (pool.is_default()) {
     synchronize_events(nullptr);
     emptied.push_back(&default_pool_);
   }
@@ -667,45 +671,51 @@ void ElasticAllocator::empty_cache(PoolId pool) {
     if (!pool.is_default()) synchronize_events(candidate.get());
     emptied.push_back(candidate.get());
   }
+  if (emptied.empty()) return;
+  // A piece is free only when its last old mapping is gone, wherever that is.
+  for (const auto& [key, arena] : arena_index_) {
+    mark_idle(*arena, true);
+    clear_retired(*arena);
+  }
   for (ElasticPool* const each : emptied) {
-    clear_retired(true, each);
-    for (auto entry = arena_index_.lower_bound({each, 0});
-         entry != arena_index_.end() && entry->first.first == each; ++entry) {
-      release_free_pieces(*entry->second);
+    const auto first = arena_index_.lower_bound({each, 0});
+    auto last = first;
+    bool is_unused = true;
+    for (; last != arena_index_.end() && last->first.first == each; ++last) {
+      Arena& arena = *last->second;
+      release_free_pieces(arena);
+      is_unused &= arena.small.retired().empty() && arena.large.retired().empty();
     }
-    if (each->is_default() || each->reserved > 0) continue;
-    for (auto entry = arena_index_.lower_bound({each, 0});
-         entry != arena_index_.end() && entry->first.first == each;
-         entry = arena_index_.erase(entry)) {
-      remove_regions(*entry->second);
+    if (each->is_default() || !is_unused || each->reserved > 0) continue;
+    for (auto entry = first; entry != last; ++entry) {
       unused_arenas_.push_back(entry->second);
       entry->second->pool = &default_pool_;
     }
+    arena_index_.erase(first, last);
     private_pools_.erase(each->id);
   }
 }
 
 void ElasticAllocator::release_free_pieces(Arena& arena) {
-  if (!has_free_piece(arena)) return;
-  if (const Status status = driver_.synchronize_stream(arena.stream); status != Status::success) {
-    throw DriverError("wait for a stream", status, driver_.last_error());
-  }
   const Guard guard(arena.lock);
   for (MappedSpace* const space : {&arena.small, &arena.large}) {
-    std::vector<Block*> unmapped;
+    std::vector<Address> unmapped;
     Status status = Status::success;
-    for (const FreePiece& free : space->free_pieces(kAnyAge)) {
+    for (const FreePiece& free : space->free_pieces(arena.idle_age)) {
       const auto [size, handle] = free.piece;
       status = driver_.unmap(free.address, size);
       if (status != Status::success) break;
-      unmapped.push_back(space->remove_piece(free));
+      space->remove_piece(free, arena.age);
+      unmapped.push_back(free.address);
       release(handle);
-      remove_reserved(*space, *arena.pool, size);
+      remove_reserved(arena, *space, size);
       ++statistics_.num_device_free;
       note(Action::segment_unmap, free.address, size, arena.stream, arena.pool->id);
     }
-    for (Block* const block : unmapped) space->clear(block);
-    if (status != Status::success) throw DriverError("unmap memory", status, driver_.last_error());
+    for (const Address address : unmapped) space->clear(address);
+    if (status != Status::success) {
+      throw DriverError("unmap memory", status, driver_.last_error());
+    }
   }
 }
 
@@ -715,22 +725,23 @@ void ElasticAllocator::release(Handle handle) {
   std::erase_if(unreleased_, [&](Handle each) { return driver_.release(each) == Status::success; });
 }
 
-void ElasticAllocator::add_reserved(const MappedSpace& space, const ElasticPool& pool, Bytes size) {
+void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, Bytes size) {
   reserved_ += size;
+  arena.reserved += size;
+  arena.pool->reserved += size;
   statistics_.reserved_bytes.increase(space.small(), size);
-  const_cast<ElasticPool&>(pool).reserved += size;
-  if (!pool.is_default() && version_.counts_private_pools()) {
-    statistics_.reserved_bytes_by_private_pools[pool.id].increase(space.small(), size);
+  if (!arena.pool->is_default() && version_.counts_private_pools()) {
+    statistics_.reserved_bytes_by_private_pools[arena.pool->id].increase(space.small(), size);
   }
 }
 
-void ElasticAllocator::remove_reserved(const MappedSpace& space, const ElasticPool& pool,
-                                       Bytes size) {
+void ElasticAllocator::remove_reserved(Arena& arena, const MappedSpace& space, Bytes size) {
   reserved_ -= size;
+  arena.reserved -= size;
+  arena.pool->reserved -= size;
   statistics_.reserved_bytes.decrease(space.small(), size);
-  const_cast<ElasticPool&>(pool).reserved -= size;
-  if (!pool.is_default() && version_.counts_private_pools()) {
-    statistics_.reserved_bytes_by_private_pools[pool.id].decrease(space.small(), size);
+  if (!arena.pool->is_default() && version_.counts_private_pools()) {
+    statistics_.reserved_bytes_by_private_pools[arena.pool->id].decrease(space.small(), size);
   }
 }
 
@@ -804,7 +815,14 @@ void ElasticAllocator::set_use_on_oom(PoolId pool, bool use) {
 
 void ElasticAllocator::set_no_split(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  private_pool(pool).no_split = true;
+  ElasticPool& entry = private_pool(pool);
+  entry.no_split = true;
+  for (const auto& [key, arena] : arena_index_) {
+    if (key.first != &entry) continue;
+    const Guard guard(arena->lock);
+    arena->small.set_no_split(true);
+    arena->large.set_no_split(true);
+  }
 }
 
 Bytes ElasticAllocator::free_in_private_pools() const {
@@ -950,7 +968,6 @@ void ElasticAllocator::check_invariants() const {
   Bytes reserved = 0;
   Bytes active = 0;
   Bytes allocated = 0;
-  std::size_t retired = 0;
   for (const auto& [key, arena] : arena_index_) {
     const Guard guard(arena->lock);
     std::size_t live = 0;
@@ -960,7 +977,6 @@ void ElasticAllocator::check_invariants() const {
       space->for_each_block([&](const Block* block) {
         require(block->arena == arena && block->space == space, "a block knows where it lies");
         require(block->size % kAlignment == 0, "blocks are multiples of 512 bytes");
-        if (block->retired) ++retired;
         if (!block->mapped) return;
         in_arena += block->size;
         if (block->is_active()) active += block->size;
@@ -973,11 +989,9 @@ void ElasticAllocator::check_invariants() const {
     }
     require(live == arena->live.size(), "only live blocks are found by address");
     require(arena->idle_age <= arena->age, "a stream is not ahead of its frees");
+    require(in_arena == arena->reserved, "an arena's reserved is the sum of its blocks");
     reserved += in_arena;
   }
-  std::size_t waiting = 0;
-  for (const Retired& entry : retired_) waiting += entry.blocks.size();
-  require(retired == waiting, "every retired block waits to be unmapped");
   refresh_statistics();
   const auto equal = [](Bytes bytes, const PoolStat& stat) {
     return static_cast<std::int64_t>(bytes) == stat.all.current &&

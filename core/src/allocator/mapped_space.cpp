@@ -4,6 +4,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "plimsoll/allocator/arena.h"
 
@@ -18,13 +19,18 @@ bool can_serve(const Block* block) {
 
 }  // namespace
 
+// What the hot path sets is what differs between a new block and one that was dropped.
 Block* MappedSpace::make(Address address, Bytes size) {
-  Block* const block = objects_.make();
+  Block* const block = objects_.make_unset();
   block->address = address;
   block->size = size;
-  block->stream = arena_.stream;
   block->arena = &arena_;
   block->space = this;
+  block->previous = block->next = nullptr;
+  block->age_base = 0;
+  block->allocated = false;
+  block->mapped = true;
+  block->retired = false;
   return block;
 }
 
@@ -105,15 +111,6 @@ void MappedSpace::add_region(Address address, Bytes size) {
   holes_.insert(hole);
 }
 
-std::vector<AddressRange> MappedSpace::remove_regions() {
-  for (Block* const first : firsts_) drop(first);
-  holes_.clear();
-  firsts_.clear();
-  std::vector<AddressRange> removed;
-  removed.swap(regions_);
-  return removed;
-}
-
 // The place that begins where `first` does.
 std::optional<Place> MappedSpace::place_from(const Block* first, Bytes size) const {
   Place place{{first->address, size}, {}, 0};
@@ -155,12 +152,14 @@ std::optional<Place> MappedSpace::place_for(Bytes size) const {
     if (place && (!best || place->missing < best->missing)) best = std::move(place);
   };
   for (const Block* const hole : holes_) {
+    if (no_split_) {  // the block will be a whole piece, and nothing beside it
+      if (hole->size >= size) consider(place_from(hole, size));
+      continue;
+    }
     const Block* const before = hole->previous;
     const Block* const after = hole->next;
-    const bool uses_neighbours = !no_split_;
-    const bool extends_back = uses_neighbours && before != nullptr && is_free(before);
-    consider(place_from(extends_back ? before : hole, size));
-    if (uses_neighbours && after != nullptr && is_free(after)) consider(place_to(after, size));
+    consider(place_from(before != nullptr && is_free(before) ? before : hole, size));
+    if (after != nullptr && is_free(after)) consider(place_to(after, size));
   }
   return best;
 }
@@ -188,15 +187,10 @@ void MappedSpace::make_hole(Block* block) {
 
 // --- pieces ------------------------------------------------------------------------------------
 
-std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age,
-                                                std::optional<AddressRange> except) const {
+std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
   std::vector<FreePiece> found;
   free_.for_each([&](Block* block) {
     if (block->size < kGranule || block->age_base > age) return;
-    if (except && block->address < except->end() &&
-        except->address < block->address + block->size) {
-      return;
-    }
     for (auto piece = pieces_.lower_bound(block->address);
          piece != pieces_.end() &&
          piece->first + piece->second.size <= block->address + block->size;
@@ -222,7 +216,7 @@ void MappedSpace::add_piece(Address address, const Piece& piece, std::uint64_t a
   give_back(block, age);
 }
 
-Block* MappedSpace::remove_piece(const FreePiece& free_piece) {
+void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
   const Address address = free_piece.address;
   Block* block = free_piece.block;
   while (block->address + block->size <= address) block = block->next;
@@ -238,7 +232,13 @@ Block* MappedSpace::remove_piece(const FreePiece& free_piece) {
   block->mapped = false;
   block->retired = true;
   pieces_.erase(address);
-  return block;
+  retired_.emplace(address, Retired{block, age});
+}
+
+void MappedSpace::clear(Address address) {
+  const auto found = retired_.find(address);
+  make_hole(found->second.block);
+  retired_.erase(found);
 }
 
 Block* MappedSpace::block_at(Address address) const {
@@ -290,6 +290,10 @@ void MappedSpace::check_invariants() const {
   }
   require(free_.count() == free_blocks, "the index holds exactly the free blocks");
   require(holes_.size() == holes, "the set of holes is complete");
+  for (const auto& [address, retired] : retired_) {
+    require(retired.block->address == address && retired.block->retired,
+            "retired blocks are known by address");
+  }
   require(in_pieces == with_memory, "all memory is in pieces");
 }
 

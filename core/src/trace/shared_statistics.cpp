@@ -11,7 +11,7 @@ SharedStatistics::Shard& SharedStatistics::add_shard() {
 
 std::int64_t SharedStatistics::sum_of(std::size_t value) const {
   std::int64_t sum = 0;
-  for (const Shard& shard : shards_) sum += shard.current_[value].load(std::memory_order_relaxed);
+  for (const Shard& shard : shards_) sum += shard.current(value);
   return sum;
 }
 
@@ -28,7 +28,7 @@ void SharedStatistics::raise_peak(std::size_t value) {
     std::int64_t sum = 0;
     std::int64_t wanted = 0;  // to let every shard go as far as it ever was
     for (Shard& shard : shards_) {
-      const std::int64_t current = shard.current_[value].load(std::memory_order_relaxed);
+      const std::int64_t current = shard.current(value);
       shard.furthest_[value] = std::max(shard.furthest_[value], current);
       sum += current;
       wanted += shard.furthest_[value] - current;
@@ -37,11 +37,13 @@ void SharedStatistics::raise_peak(std::size_t value) {
     const std::int64_t left = peak_[value] - sum;
     const double share =
         wanted <= left ? 1.0 : static_cast<double>(left) / static_cast<double>(wanted);
+    const std::int64_t rest = std::max(left - wanted, std::int64_t{0}) /
+                              std::max(static_cast<std::int64_t>(shards_.size()), std::int64_t{1});
     for (Shard& shard : shards_) {
-      const std::int64_t current = shard.current_[value].load(std::memory_order_relaxed);
+      const std::int64_t current = shard.current(value);
       const std::int64_t wish = std::max(shard.furthest_[value] - current, std::int64_t{0});
       const std::int64_t bound =
-          current + static_cast<std::int64_t>(share * static_cast<double>(wish));
+          current + static_cast<std::int64_t>(share * static_cast<double>(wish)) + rest;
       shard.bound_[value].store(bound, std::memory_order_relaxed);
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -54,7 +56,7 @@ SharedStatistics::Totals SharedStatistics::totals() const {
   Totals sums{};
   for (const Shard& shard : shards_) {
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i] += shard.total_[i].load(std::memory_order_relaxed);
+      sums[i] += shard.total(i);
     }
   }
   return sums;

@@ -31,7 +31,7 @@ def predict(
     gpus: Annotated[int, typer.Option(help="How many of them.")] = 1,
     driver: Annotated[str, typer.Option(help="linux, or wddm (Windows).")] = "linux",
     conf: Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")] = "",
-    allocator: Annotated[str, typer.Option(help="native or uncached.")] = "native",
+    allocator: Annotated[str, typer.Option(help="native, elastic or uncached.")] = "native",
     host_memory: Annotated[
         str | None, typer.Option(help="Of the simulated machine, such as 64GiB.")
     ] = None,

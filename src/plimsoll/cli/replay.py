@@ -27,7 +27,7 @@ def replay(
         typer.Argument(metavar="FILE...", help="Snapshots (.pickle, .pickle.gz) or .parquet."),
     ],
     allocator: Annotated[
-        str, typer.Option(help="native (PyTorch's rules) or uncached.", metavar="NAME")
+        str, typer.Option(help="native (PyTorch's rules), elastic or uncached.", metavar="NAME")
     ] = "native",
     conf: Annotated[
         list[str] | None,

@@ -28,7 +28,7 @@ def run(
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="elastic, native or torch (PyTorch's own); simulated: native or uncached.",
+            help="elastic, native or torch (PyTorch's own); simulated: also uncached.",
             show_default="elastic; simulated: native",
         ),
     ] = None,

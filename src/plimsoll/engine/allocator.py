@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.machine import SimulatedGpu
 
-PolicyName = Literal["native", "uncached"]
+PolicyName = Literal["native", "elastic", "uncached"]
 _pool_numbers = itertools.count(1)
 
 
@@ -71,8 +71,9 @@ class Allocator:
 
     Args:
         gpu: The device.
-        policy: "native" follows PyTorch's rules; "uncached" makes a driver call for each request.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; only for "native".
+        policy: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
+            memory to where it is needed; "uncached" makes a driver call for each request.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
         version: Of PyTorch, whose rules to follow: "2.9" to "2.13", by default the newest.
 
     Raises:
@@ -97,10 +98,12 @@ class Allocator:
             config = _core.AllocatorConfig.parse(conf, self.version)
             if policy == "native":
                 self._engine = _core.Engine.native(gpu._driver, conf, self.version, device)
+            elif policy == "elastic":
+                self._engine = _core.Engine.elastic(gpu._driver, conf, self.version, device)
             elif policy == "uncached":
                 self._engine = _core.Engine.uncached(gpu._driver, self.version, device)
             else:
-                raise InputError(f"unknown policy {policy!r}; there are native and uncached")
+                raise InputError(f"unknown policy {policy!r}; there are native, elastic and uncached")
         except _core.ConfigError as error:
             raise InputError(str(error)) from None
         self.config = config

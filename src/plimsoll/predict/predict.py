@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _CONF = "PYTORCH_CUDA_ALLOC_CONF"
-AllocatorName = Literal["native", "uncached"]
+AllocatorName = Literal["native", "elastic", "uncached"]
 DriverName = Literal["linux", "wddm"]
 
 
@@ -52,7 +52,7 @@ def predict(
         gpus: How many of them.
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment, or the script, says.
-        allocator: "native" (PyTorch's) or "uncached".
+        allocator: "native" (PyTorch's), "elastic" or "uncached".
         host_memory: Of the simulated machine; by default as much as this one has.
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
@@ -101,8 +101,8 @@ def make_request(
         raise InputError(f"a machine has 1 to 64 GPUs, not {gpus}")
     if driver not in ("linux", "wddm"):
         raise InputError(f"unknown driver {driver!r}; there are linux and wddm")
-    if allocator not in ("native", "uncached"):
-        raise InputError(f"unknown allocator {allocator!r}; there are native and uncached")
+    if allocator not in ("native", "elastic", "uncached"):
+        raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
     gpu_profile(gpu)
     conf = conf or os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get(_CONF, ""))
     version = ".".join(map(str, torch_version()))

@@ -19,7 +19,7 @@ class Request:
         gpus: Names of the cards, one a device.
         driver: "linux" or "wddm".
         conf: As PYTORCH_CUDA_ALLOC_CONF.
-        allocator: "native" or "uncached".
+        allocator: "native", "elastic" or "uncached".
         host_memory_bytes: Of the simulated machine; None for this one's.
         unlimited: The cards have all the memory that is asked for.
         report: Where to write what was found, or None.

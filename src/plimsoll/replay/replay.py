@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-AllocatorName = Literal["native", "uncached"]
+AllocatorName = Literal["native", "elastic", "uncached"]
 Completion = Literal["recorded", "at_once", "late"]
 
 _AMPLE_MEMORY = 1 << 40
@@ -42,7 +42,8 @@ def replay(
 
     Args:
         source: A file, or a recording read from one.
-        allocator: "native" follows PyTorch's rules; "uncached" calls the driver for each request.
+        allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own; "uncached" calls
+            the driver for each request.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default the recorded one.
         limit: The most that may be reserved, as a fraction or a smaller card would make it, such as
             "24GiB". By default what the recording shows of the limit it ran under.
@@ -57,12 +58,12 @@ def replay(
     Raises:
         InputError: If the recording, the configuration or a size cannot be used.
     """
-    if allocator not in ("native", "uncached"):
-        raise InputError(f"unknown allocator {allocator!r}; there are native and uncached")
+    if allocator not in ("native", "elastic", "uncached"):
+        raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
     recording = source if isinstance(source, Recording) else read_recording(source)
     version = _plain_version(version)
-    if allocator == "uncached" and conf:
-        raise InputError("the uncached allocator takes no configuration")
+    if allocator != "native" and conf:
+        raise InputError(f"the {allocator} allocator takes no configuration")
     recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
     given_conf = None if conf is None else _checked(conf, version, "the given")
     results = []

@@ -85,7 +85,7 @@ class ReplayResult:
     Attributes:
         file: What was replayed.
         device: The device's number in it.
-        allocator: "native" or "uncached".
+        allocator: "native", "elastic" or "uncached".
         conf: The configuration, as PYTORCH_CUDA_ALLOC_CONF writes it.
         version: The version of PyTorch whose rules were followed.
         limit_bytes: The most that could be reserved; None for no limit.

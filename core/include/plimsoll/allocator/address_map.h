@@ -35,11 +35,17 @@ class AddressMap {
 
   // Entries behind the gap move up to it unless that would put them before their home.
   bool erase(Address address) {
-    std::size_t gap = home(address);
-    while (entries_[gap].address != address) {
-      if (entries_[gap].address == 0) return false;
-      gap = after(gap);
-    }
+    const Value* const found = find(address);
+    if (found == nullptr) return false;
+    erase(found);
+    return true;
+  }
+
+  // The entry of a value that `find` returned, with nothing changed since.
+  void erase(const Value* found) {
+    const auto bytes = reinterpret_cast<const char*>(found) -
+                       reinterpret_cast<const char*>(&entries_.front().value);
+    std::size_t gap = static_cast<std::size_t>(bytes) / sizeof(Entry);
     for (std::size_t place = after(gap); entries_[place].address != 0; place = after(place)) {
       const std::size_t from_home = (place - home(entries_[place].address)) & mask();
       if (from_home >= ((place - gap) & mask())) {
@@ -49,7 +55,6 @@ class AddressMap {
     }
     entries_[gap] = {};
     --size_;
-    return true;
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }

@@ -23,12 +23,13 @@ struct Arena {
       : stream(of), pool(&in), shard(counts) {}
 
   Lock lock;
-  StreamId stream;    // constant while the arena has any block
+  StreamId stream;    // constant while the arena has any memory
   ElasticPool* pool;  // likewise
   SharedStatistics::Shard& shard;
   MappedSpace small{*this, true};
   MappedSpace large{*this, false};
   AddressMap<Block*> live;
+  Bytes reserved = 0;  // of the driver's memory
 
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
   // its memory may go to other streams.

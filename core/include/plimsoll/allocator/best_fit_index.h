@@ -19,6 +19,8 @@ class BestFitIndex {
  public:
   void insert(Block* block);
   void erase(Block* block);
+  // Removes the first block of at least `size` bytes and returns it; null if there is none.
+  Block* take(Bytes size);
 
   // The first block of at least `size` bytes; null if there is none.
   [[nodiscard]] Block* lower_bound(Bytes size) const;
@@ -36,6 +38,7 @@ class BestFitIndex {
   }
 
  private:
+  void unlink(Block** link, std::size_t bin);
   static constexpr int kSubBits = 4;
   static constexpr std::size_t kBins = std::size_t{64 - kSubBits} << kSubBits;
   static constexpr std::size_t kWords = kBins / 64;

@@ -6,14 +6,17 @@
 // in this order, from
 //
 //   1. free pieces of the same arena: they are mapped a second time, at the new address, at once.
-//      The stream itself orders the reuse; the old mapping is removed when queued work is done.
+//      The stream itself orders the reuse, so nobody waits;
 //   2. free pieces of other streams and pools, if the work that used them is known to be done;
 //   3. the driver, if the limit allows;
 //   4. whatever becomes free once all streams have been waited for.
 //
 // Only then a request fails. So free memory is never lost to fragmentation, but for the pieces that
-// a live block shares with a free one. Pieces are as large as requests allow, up to 32 MiB: large
-// ones are cheap to map and fast to use, small ones leave little over.
+// a live block shares with a free one. Old mappings are removed later, when queued work is done.
+//
+// How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
+// request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
+// larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB.
 //
 // A private pool gives memory away only when nobody holds it any more, for a graph remembers its
 // addresses. Locks are taken in this order: the allocator's `mutex_`, an arena's, another arena's.
@@ -79,13 +82,20 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
-  // Pieces that were mapped at a second address so far.
+  // Pieces that were mapped at another address so far.
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
+
+  // Requests up to this size lie among themselves, on pieces of one granule.
+  static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
 
  private:
   static constexpr Bytes kAlignment = 512;
-  static constexpr Bytes kSmallRequest = kMiB;
-  static constexpr Bytes kLargestPiece = 32 * kMiB;
+  static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
+  static constexpr Bytes kOwnPiecePart = 4;  // of the arena, at most
+  static constexpr Bytes kLargestTile = 16 * kMiB;
+  static constexpr Bytes kTiles = 160;  // to what is reserved
+  // More than any card has, and less than any address.
+  static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;
 
   struct Capture {
@@ -110,12 +120,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
     Piece piece;
     std::optional<Source> source;
   };
-  // Addresses whose memory serves elsewhere, until the work queued by then is done.
-  struct Retired {
-    Arena* arena = nullptr;
-    std::optional<Event> event;  // none: not recorded yet, because of a capture
-    std::vector<std::pair<MappedSpace*, Block*>> blocks;
-  };
   struct Region {
     AddressRange range;
     Arena* arena = nullptr;
@@ -123,19 +127,18 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   using RegionTable = std::vector<Region>;  // by address
 
   // --- hot path
-  [[nodiscard]] Arena& arena_for(StreamId stream) {
-    if (!has_captures_.load(std::memory_order_acquire)) {
-      Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
-      if (arena != nullptr && arena->stream == stream) return *arena;
-    }
-    return find_arena(stream);
+  // The default pool's arena of the stream, where it is known that no other is meant.
+  [[nodiscard]] Arena* known_arena(StreamId stream) {
+    if (has_captures_.load(std::memory_order_acquire)) return nullptr;
+    Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
+    return arena != nullptr && arena->stream == stream ? arena : nullptr;
   }
   [[nodiscard]] std::atomic<Arena*>& slot_of(StreamId stream) {
     return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];
   }
   Block* lend(Arena& arena, Block* block, Bytes requested);
-  void request_free(Arena& arena, Block* block);
-  void complete_free(Arena& arena, Block* block);
+  void free_now(Arena& arena, Block* block);
+  void free_later(Arena& arena, Block* block);
   [[nodiscard]] Arena* arena_around(Address address) const;
 
   // --- the rest; all that follows holds `mutex_`
@@ -144,35 +147,33 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   Block* grow(const Request& request);
   Block* try_to_grow(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  [[nodiscard]] std::vector<Source> sources_for(const Request& request,
-                                                const std::optional<Place>& place);
-  void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
-                   MappedSpace* except_in, const std::optional<Place>& place) const;
+  [[nodiscard]] std::vector<Source> sources_for(const Request& request) const;
+  static void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age);
   [[nodiscard]] std::optional<Place> place_for(const Request& request);
-  [[nodiscard]] static std::vector<Filling> plan(const std::vector<Gap>& gaps,
-                                                 std::vector<Source>& sources, Bytes largest);
+  [[nodiscard]] Bytes piece_size(const Request& request, Bytes missing) const;
+  [[nodiscard]] std::vector<Filling> plan(const Request& request, const std::vector<Gap>& gaps,
+                                          std::vector<Source>& sources) const;
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
       const Request& request, std::vector<Source>& sources);
-  bool fill(const Request& request, std::vector<Filling>& fillings);
-  bool create(std::vector<Filling>& fillings);
+  [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings);
+  [[nodiscard]] Status create(std::vector<Filling>& fillings);
+  [[nodiscard]] Status map(const std::vector<Filling>& fillings);
   void discard_created(const std::vector<Filling>& fillings);
-  bool map(const std::vector<Filling>& fillings);
   void commit(const Request& request, const std::vector<Filling>& fillings);
-  void add_region(Arena& arena, MappedSpace& space, Bytes size);
-  void remove_regions(Arena& arena);
+  [[nodiscard]] bool add_region(Arena& arena, MappedSpace& space, Bytes size);
 
   void record_events(Block* block);
   void record_deferred_events();
   void process_events();
   void synchronize_events(const ElasticPool* pool);
   void finish_free(Block* block);
-  void clear_retired(bool wait, const ElasticPool* pool = nullptr);
   void mark_idle(Arena& arena, bool wait);
+  void clear_retired(Arena& arena);
   void release_free_pieces(Arena& arena);
   void release(Handle handle);
 
-  void add_reserved(const MappedSpace& space, const ElasticPool& pool, Bytes size);
-  void remove_reserved(const MappedSpace& space, const ElasticPool& pool, Bytes size);
+  void add_reserved(Arena& arena, const MappedSpace& space, Bytes size);
+  void remove_reserved(Arena& arena, const MappedSpace& space, Bytes size);
   ElasticPool& add_or_use_pool(PoolId pool);
   [[nodiscard]] ElasticPool& private_pool(PoolId pool);
   [[nodiscard]] Bytes free_in_private_pools() const;
@@ -199,7 +200,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   std::map<StreamId, std::deque<std::pair<Event, Block*>>> pending_;  // frees of other streams
   std::deque<Block*> deferred_;                                       // frees inside a capture
   std::unordered_map<Block*, std::unordered_set<StreamId>> capture_uses_;
-  std::deque<Retired> retired_;
   std::vector<Handle> unreleased_;  // what the driver refused to take back
 };
 

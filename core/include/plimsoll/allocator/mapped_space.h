@@ -42,6 +42,13 @@ struct Gap {
   Bytes room_above = 0;
 };
 
+// A piece that nobody uses.
+struct FreePiece {
+  Address address = 0;
+  Piece piece;
+  Block* block = nullptr;  // the free block around it
+};
+
 // Where a request could lie, and the parts of it that have no memory yet.
 struct Place {
   AddressRange extent;
@@ -49,11 +56,10 @@ struct Place {
   Bytes missing = 0;  // of all gaps
 };
 
-// A piece that nobody uses.
-struct FreePiece {
-  Address address = 0;
-  Piece piece;
-  Block* block = nullptr;  // the free block around it
+// Addresses whose piece serves elsewhere.
+struct Retired {
+  Block* block = nullptr;
+  std::uint64_t age = 0;  // once all work up to this age is done, they can be unmapped
 };
 
 class MappedSpace {
@@ -67,18 +73,17 @@ class MappedSpace {
   // The smallest free block of at least `size` bytes, cut to size; null if there is none. The hot
   // path: it allocates nothing.
   Block* take(Bytes size) {
-    Block* const block = free_.lower_bound(size);
-    if (block == nullptr) return nullptr;
-    free_.erase(block);
-    return cut(block, size);
+    Block* const block = free_.take(size);
+    return block == nullptr ? nullptr : cut(block, size);
   }
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
   // `age` says which frees came before; see `free_pieces`.
   void give_back(Block* block, std::uint64_t age);
 
-  // Blocks are neither split nor merged: each is as large as its pieces.
-  void set_no_split() { no_split_ = true; }
+  // Blocks are neither split nor merged from now on: each is one piece.
+  void set_no_split(bool no_split) { no_split_ = no_split; }
+  [[nodiscard]] bool no_split() const { return no_split_; }
 
   void add_region(Address address, Bytes size);
   // Where `size` bytes lack the least memory, and lowest of such places; none if no region has so
@@ -86,25 +91,21 @@ class MappedSpace {
   [[nodiscard]] std::optional<Place> place_for(Bytes size) const;
   // The lowest hole of at least `size` bytes.
   [[nodiscard]] std::optional<AddressRange> hole_for(Bytes size) const;
-  // All pieces in free blocks that were freed at `age` or before, but for blocks that `except`
-  // touches.
-  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t age,
-                                                   std::optional<AddressRange> except = {}) const;
+  // All pieces in free blocks that were freed at `age` or before.
+  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t age) const;
 
   // A piece was mapped into a hole: its memory is free.
   void add_piece(Address address, const Piece& piece, std::uint64_t age);
-  // A free piece serves elsewhere, or is no more: its addresses are retired, as the block returned.
-  // Several free pieces of one call to `free_pieces` are removed by ascending address.
-  Block* remove_piece(const FreePiece& piece);
-  // A retired block was unmapped: it is a hole.
-  void clear(Block* retired) { make_hole(retired); }
+  // A free piece serves elsewhere, or is no more: its addresses are retired. Several free pieces of
+  // one call to `free_pieces` are removed by ascending address, before anything else happens.
+  void remove_piece(const FreePiece& piece, std::uint64_t age);
+  [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
+  // Retired addresses were unmapped: they are a hole.
+  void clear(Address address);
 
   [[nodiscard]] const std::map<Address, Piece>& pieces() const { return pieces_; }
   [[nodiscard]] const std::vector<AddressRange>& regions() const { return regions_; }
   [[nodiscard]] const BestFitIndex& free() const { return free_; }
-  // Forgets all addresses. There must be no piece, and nothing retired.
-  std::vector<AddressRange> remove_regions();
-
   // The block around an address of one of the regions.
   [[nodiscard]] Block* block_at(Address address) const;
   // Calls function(const Block*) for every block, by address within each region.
@@ -156,6 +157,7 @@ class MappedSpace {
   BestFitIndex free_;
   std::set<Block*, ByAddress> holes_;
   std::map<Address, Piece> pieces_;
+  std::map<Address, Retired> retired_;
   std::vector<AddressRange> regions_;
   std::vector<Block*> firsts_;  // of each region
 };

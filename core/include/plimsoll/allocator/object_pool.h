@@ -11,10 +11,15 @@ template <typename T>
 class ObjectPool {
  public:
   T* make() {
+    T* const object = make_unset();
+    *object = T{};
+    return object;
+  }
+  // An object as it was recycled, or new.
+  T* make_unset() {
     if (free_.empty()) grow();
     T* const object = free_.back();
     free_.pop_back();
-    *object = T{};
     return object;
   }
   void recycle(T* object) { free_.push_back(object); }

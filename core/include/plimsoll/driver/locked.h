@@ -94,6 +94,12 @@ class LockedDriver : public Driver {
     return driver_.last_error();
   }
 
+ protected:
+  // For what a driver offers besides these calls.
+  [[nodiscard]] std::unique_lock<std::mutex> exclude_calls() const {
+    return std::unique_lock(mutex_);
+  }
+
  private:
   using Lock = std::lock_guard<std::mutex>;
 

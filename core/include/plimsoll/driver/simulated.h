@@ -157,6 +157,16 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] std::uint64_t calls(Call call) const {
     return calls_[static_cast<std::size_t>(call)];
   }
+  // What exists now, and nobody gave back yet.
+  [[nodiscard]] std::size_t reservations() const { return reservations_.size(); }
+  [[nodiscard]] std::size_t handles() const { return handles_.size(); }
+  [[nodiscard]] std::size_t mappings() const { return mappings_.size(); }
+  [[nodiscard]] std::size_t events() const { return events_.size(); }
+  [[nodiscard]] Bytes reserved_addresses() const {
+    Bytes bytes = 0;
+    for (const auto& [address, size] : reservations_) bytes += size;
+    return bytes;
+  }
   [[nodiscard]] CostModel& costs() { return costs_; }
 
  private:

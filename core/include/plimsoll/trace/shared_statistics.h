@@ -40,23 +40,36 @@ class SharedStatistics {
     Shard& operator=(const Shard&) = delete;
 
     void allocate(bool small, Bytes size, Bytes requested) {
-      add(allocation, small, 1);
-      add(active, small, 1);
-      add(allocated_bytes, small, size);
-      add(active_bytes, small, size);
-      add(requested_bytes, small, requested);
+      Values& mine = of(small);
+      add(mine.blocks, 1);
+      add(mine.bytes, size);
+      add(mine.requested, requested);
+      add(mine.total_blocks, 1);
+      add(mine.total_bytes, size);
+      add(mine.total_requested, requested);
       // Either this sees a bound that was lowered meanwhile, or who lowered it sees the new values.
       std::atomic_thread_fence(std::memory_order_seq_cst);
       if (exceeds_bound(small)) owner_.raise_peaks(*this);
     }
+    // A free that waits for nothing.
+    void free(bool small, Bytes size, Bytes requested) {
+      Values& mine = of(small);
+      subtract(mine.blocks, 1);
+      subtract(mine.bytes, size);
+      subtract(mine.requested, requested);
+    }
     void request_free(bool small, Bytes size) {
-      subtract(allocation, small, 1);
-      subtract(allocated_bytes, small, size);
+      Values& mine = of(small);
+      subtract(mine.blocks, 1);
+      subtract(mine.bytes, size);
+      add(mine.pending_blocks, 1);
+      add(mine.pending_bytes, size);
     }
     void complete_free(bool small, Bytes size, Bytes requested) {
-      subtract(active, small, 1);
-      subtract(active_bytes, small, size);
-      subtract(requested_bytes, small, requested);
+      Values& mine = of(small);
+      subtract(mine.pending_blocks, 1);
+      subtract(mine.pending_bytes, size);
+      subtract(mine.requested, requested);
     }
 
    private:
@@ -66,37 +79,67 @@ class SharedStatistics {
     static constexpr std::size_t kSeries = 3;
     static constexpr std::size_t kValues = kCounters * kSeries;
 
-    static void change(Value& value, std::int64_t by) {
-      value.store(value.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+    // Of one pool, small or large. What is active is live or pending.
+    struct Values {
+      Value blocks{0}, bytes{0};  // live
+      Value requested{0};         // of all that is active
+      Value pending_blocks{0}, pending_bytes{0};
+      Value total_blocks{0}, total_bytes{0}, total_requested{0};  // ever allocated
+      [[nodiscard]] std::int64_t current(std::size_t counter) const {
+        switch (counter) {
+          case allocation: return get(blocks);
+          case active: return get(blocks) + get(pending_blocks);
+          case allocated_bytes: return get(bytes);
+          case active_bytes: return get(bytes) + get(pending_bytes);
+          default: return get(requested);
+        }
+      }
+      [[nodiscard]] std::int64_t total(std::size_t counter) const {
+        switch (counter) {
+          case allocation:
+          case active: return get(total_blocks);
+          case allocated_bytes:
+          case active_bytes: return get(total_bytes);
+          default: return get(total_requested);
+        }
+      }
+    };
+
+    [[nodiscard]] static std::int64_t get(const Value& value) {
+      return value.load(std::memory_order_relaxed);
     }
-    void add(Counter counter, bool small, Bytes amount) {
-      const auto by = static_cast<std::int64_t>(amount);
-      Value* const values = &current_[counter * kSeries];
-      change(values[0], by);
-      change(values[small ? 1 : 2], by);
-      change(total_[counter * 2 + (small ? 0 : 1)], by);
+    static void add(Value& value, Bytes by) {
+      value.store(get(value) + static_cast<std::int64_t>(by), std::memory_order_relaxed);
     }
+    static void subtract(Value& value, Bytes by) {
+      value.store(get(value) - static_cast<std::int64_t>(by), std::memory_order_relaxed);
+    }
+    [[nodiscard]] Values& of(bool small) { return values_[small ? 0 : 1]; }
+    [[nodiscard]] std::int64_t current(std::size_t value) const {
+      const std::size_t counter = value / kSeries;
+      const std::size_t series = value % kSeries;
+      if (series != 0) return values_[series - 1].current(counter);
+      return values_[0].current(counter) + values_[1].current(counter);
+    }
+    [[nodiscard]] std::int64_t total(std::size_t i) const { return values_[i % 2].total(i / 2); }
     [[nodiscard]] bool exceeds_bound(std::size_t value) const {
-      return current_[value].load(std::memory_order_relaxed) >
-             bound_[value].load(std::memory_order_relaxed);
+      return current(value) > get(bound_[value]);
     }
     [[nodiscard]] bool exceeds_bound(bool small) const {
+      const Values& mine = values_[small ? 0 : 1];
+      const Values& other = values_[small ? 1 : 0];
+      const Value* const own = &bound_[small ? 1 : 2];
       bool exceeds = false;
-      for (std::size_t value = 0; value < kValues; value += kSeries) {
-        exceeds |= exceeds_bound(value) | exceeds_bound(value + (small ? 1 : 2));
+      for (std::size_t counter = 0; counter < kCounters; ++counter) {
+        const std::int64_t now = mine.current(counter);
+        exceeds |= now > get(own[counter * kSeries]);
+        exceeds |= now + other.current(counter) > get(bound_[counter * kSeries]);
       }
       return exceeds;
     }
-    void subtract(Counter counter, bool small, Bytes amount) {
-      const auto by = -static_cast<std::int64_t>(amount);
-      Value* const values = &current_[counter * kSeries];
-      change(values[0], by);
-      change(values[small ? 1 : 2], by);
-    }
 
     SharedStatistics& owner_;
-    std::array<Value, kValues> current_{};
-    std::array<Value, kCounters * 2> total_{};  // ever added: small pool, large pool
+    std::array<Values, 2> values_;  // of the small pool, of the large one
     std::array<Value, kValues> bound_{};
     std::array<std::int64_t, kValues> furthest_{};  // the owner's: the most it saw
   };

@@ -1,0 +1,156 @@
+"""How long a request and a free take: plimsoll's allocators, and PyTorch's on a GPU.
+
+    python benchmarks/allocator.py [--program FILE] [--gpu] [--allocator NAME] [RECORDING ...]
+
+Without a GPU the program that CMake builds from allocator.cpp runs plimsoll's allocators over
+simulated drivers. With --gpu, plimsoll's allocator and PyTorch's run in this process, by turns,
+through the interface by which PyTorch calls its allocator. Both play the same requests: a pair of
+request and free at four sizes, random churn, the recordings, and threads on streams of their own.
+Results go to benchmarks/results/allocator.txt, or allocator_gpu.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from report import RESULTS, heading, save
+
+from plimsoll.trace import Action, read_recording
+
+ROOT = Path(__file__).parents[1]
+TRACES = ROOT.parent / "shared" / "traces"
+RECORDINGS = ROOT / "examples" / "recordings"
+PROGRAM = ROOT / "build" / "benchmarks" / "allocator"
+STREAMS = 8
+OPERATION = np.dtype([("slot", np.uint32), ("stream", np.uint32), ("size", np.uint64)])
+"""As `Operation` in scenarios.h: a size of 0 frees what the slot holds."""
+
+_PRINT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+
+def write_operations(recording: Path, path: Path) -> None:
+    """Write the requests and frees of a recording's first device, for the C++ scenarios."""
+    live: dict[int, int] = {}
+    unused: list[int] = []
+    streams: dict[int, int] = {}
+    rows: list[tuple[int, int, int]] = []
+    for batch in read_recording(recording).devices[0].batches():
+        columns = (batch.action, batch.address, batch.size, batch.stream)
+        for action, address, size, stream in zip(*(c.tolist() for c in columns), strict=True):
+            if action == Action.ALLOC:
+                slot = unused.pop() if unused else len(live)
+                live[address] = slot
+                number = streams.setdefault(stream, len(streams)) % STREAMS
+                rows.append((slot, number, max(size, 1)))
+            elif action == Action.FREE_REQUESTED and address in live:
+                slot = live.pop(address)
+                unused.append(slot)
+                rows.append((slot, 0, 0))
+    np.array(rows, dtype=OPERATION).tofile(path)
+
+
+def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
+    """Run the program; what it printed."""
+    command = [str(program), "--repetitions", str(repetitions), *map(str, traces)]
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    if running.returncode != 0:
+        sys.exit(running.returncode)
+    return "".join(lines)
+
+
+def build_library() -> ctypes.CDLL:
+    """The library that plays the scenarios inside PyTorch, compiled if need be."""
+    from plimsoll.torch.library import Recipe, build
+
+    recipe = Recipe(
+        name="allocator-benchmark",
+        purpose="the allocator benchmark",
+        sources=ROOT / "benchmarks" / "scenarios",
+        flags=("-O3",),
+        libraries=("c10", "c10_cuda"),
+        needs_cuda=True,
+    )
+    library = ctypes.CDLL(str(build(recipe)))
+    library.plimsoll_benchmark_allocator.restype = ctypes.c_void_p
+    library.plimsoll_benchmark_compare.restype = ctypes.c_bool
+    return library
+
+
+def on_gpu(allocator: Any, traces: list[Path], repetitions: int) -> str:
+    """Compare plimsoll's allocator with PyTorch's on the first GPU; what was printed."""
+    import torch
+
+    import plimsoll
+
+    torch.cuda.init()
+    library = build_library()
+    original = library.plimsoll_benchmark_allocator()
+    plimsoll.install(allocator)
+    ours = library.plimsoll_benchmark_allocator()
+    streams = [0, *(torch.cuda.Stream().cuda_stream for _ in range(STREAMS - 1))]
+    lines = []
+
+    def note(line: bytes) -> None:
+        lines.append(line.decode() + "\n")
+        print(lines[-1], end="", flush=True)
+
+    done = library.plimsoll_benchmark_compare(
+        ctypes.c_void_p(ours),
+        ctypes.c_void_p(original),
+        (ctypes.c_uint64 * STREAMS)(*streams),
+        ctypes.c_size_t(STREAMS),
+        (ctypes.c_char_p * len(traces))(*(str(path).encode() for path in traces)),
+        ctypes.c_size_t(len(traces)),
+        ctypes.c_int(repetitions),
+        _PRINT(note),
+    )
+    if not done:
+        sys.exit(1)
+    return "".join(lines)
+
+
+def main() -> None:
+    """Measure, print tables and keep them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", type=Path, default=PROGRAM)
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--allocator", default="elastic", choices=["elastic", "native"])
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")
+    parser.add_argument("recordings", nargs="*", type=Path)
+    arguments = parser.parse_args()
+    recordings = arguments.recordings or sorted(TRACES.glob("*.default.pickle.gz"))
+    recordings = recordings or sorted(RECORDINGS.glob("*.pickle.gz"))
+    head = heading()
+    if arguments.gpu:
+        head += f"plimsoll is its {arguments.allocator} allocator; calls: cudaMalloc and the like\n"
+    else:
+        head += "calls: of the simulated driver, which take next to no time here\n"
+    print(head)
+    with tempfile.TemporaryDirectory() as folder:
+        traces = []
+        for recording in recordings:
+            traces.append(Path(folder) / f"{recording.name.split('.')[0]}.operations")
+            write_operations(recording, traces[-1])
+        if arguments.gpu:
+            table = on_gpu(arguments.allocator, traces, arguments.repetitions)
+        else:
+            table = without_gpu(arguments.program, traces, arguments.repetitions)
+    name = "allocator_gpu" if arguments.gpu else "allocator"
+    save(name, f"{head}\n{table}", arguments.results)
+
+
+if __name__ == "__main__":
+    main()

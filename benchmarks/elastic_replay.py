@@ -1,0 +1,66 @@
+"""How much of what it takes from the card the elastic allocator uses, on recorded programs.
+
+    python benchmarks/elastic_replay.py [FOLDER]
+
+FOLDER holds recordings NAME.default.pickle.gz with NAME.default.json beside them, and, where the
+program was recorded under expandable segments as well, NAME.expandable.json: `max_memory_allocated`
+and `max_memory_reserved`, and `seconds`, the program's time. Utilization is the first over the
+second, at their peaks. Driver time is what the elastic allocator's calls take by the cost model,
+which is measured on an H100. Results go to benchmarks/results/elastic_replay.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from report import RESULTS, heading, save
+
+from plimsoll import replay
+
+TRACES = Path(__file__).parents[2] / "shared" / "traces"
+
+
+def account(path: Path) -> dict[str, Any]:
+    """What the recorder noted of a program; empty if there is no such file."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def utilization(program: dict[str, Any]) -> str:
+    """Peak allocated over peak reserved; a dash where it is not known."""
+    if not program:
+        return "-"
+    return f"{program['max_memory_allocated'] / program['max_memory_reserved']:.3f}"
+
+
+def main() -> None:
+    """Replay, print a table and keep it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=TRACES)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")
+    arguments = parser.parse_args()
+    lines = [
+        heading(),
+        f"{'':22} {'utilization':^35} {'elastic, driver':>25}",
+        f"{'program':22} {'PyTorch':>11} {'expandable':>11} {'elastic':>11} {'ms':>12} "
+        f"{'of the run':>12}",
+    ]
+    print("\n".join(lines))
+    for recording in sorted(arguments.folder.glob("*.default.pickle.gz")):
+        name = recording.name.split(".")[0]
+        program = account(recording.with_name(f"{name}.default.json"))
+        expandable = account(recording.with_name(f"{name}.expandable.json"))
+        (result,) = replay(recording, allocator="elastic")
+        line = f"{name:22} {utilization(program):>11} {utilization(expandable):>11}"
+        line += f" {result.utilization:11.3f} {1e3 * result.driver_seconds:12.1f}"
+        share = f"{result.driver_seconds / program['seconds']:.2%}" if program else "-"
+        lines.append(line + f" {share:>12}")
+        print(lines[-1], flush=True)
+    save("elastic_replay", "\n".join(lines) + "\n", arguments.results)
+
+
+if __name__ == "__main__":
+    main()

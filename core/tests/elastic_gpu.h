@@ -1,0 +1,35 @@
+// A GPU, the only one of its host, with the elastic allocator on it, for the tests.
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+#include <string>
+
+#include "plimsoll/allocator/elastic.h"
+#include "plimsoll/driver/simulated.h"
+#include "support.h"
+
+namespace plimsoll {
+
+struct ElasticGpu {
+  explicit ElasticGpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
+      : driver(host, dedicated),
+        allocator(driver, AllocatorConfig::parse(config, version), version) {}
+
+  Block* malloc(Bytes size, StreamId stream = 0) { return allocator.malloc(size, stream); }
+  void free(std::initializer_list<Block*> blocks) {
+    for (Block* const block : blocks) allocator.free(block);
+  }
+  [[nodiscard]] Bytes reserved() const {
+    return static_cast<Bytes>(allocator.statistics().reserved_bytes.all.current);
+  }
+  [[nodiscard]] std::uint64_t event_calls() const {
+    return driver.calls(Call::record) + driver.calls(Call::query) + driver.calls(Call::synchronize);
+  }
+
+  SimulatedHost host{0};
+  SimulatedDriver driver;
+  ElasticAllocator allocator;
+};
+
+}  // namespace plimsoll

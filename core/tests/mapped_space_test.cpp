@@ -1,0 +1,317 @@
+// Address space in parts, at random, beside a map that knows the state of every 256 KiB of it.
+
+#include "plimsoll/allocator/mapped_space.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "plimsoll/allocator/arena.h"
+#include "support.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr Bytes kCell = 256_KiB;
+constexpr Address kBase = Address{1} << 40;
+constexpr Bytes kRegion = 48_MiB;
+constexpr Bytes kRegions = 2;  // with a granule between them
+
+enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
+
+// What is known of each cell.
+class Model {
+ public:
+  Model() : cells_((kRegions * (kRegion + kGranule)) / kCell, State::none) {}
+
+  void set(Address address, Bytes size, State state) {
+    for (std::size_t i = index(address); i < index(address + size); ++i) cells_[i] = state;
+  }
+  [[nodiscard]] bool is(Address address, Bytes size, State state) const {
+    return std::all_of(&cells_[index(address)], &cells_[index(address + size) - 1] + 1,
+                       [&](State each) { return each == state; });
+  }
+  [[nodiscard]] State at(std::size_t i) const { return cells_[i]; }
+  [[nodiscard]] std::size_t count() const { return cells_.size(); }
+
+  // Stretches of cells that are in one of the two states.
+  [[nodiscard]] std::vector<AddressRange> stretches(State one, State other) const {
+    std::vector<AddressRange> found;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (cells_[i] != one && cells_[i] != other) continue;
+      if (found.empty() || found.back().end() != address(i)) found.push_back({address(i), 0});
+      found.back().size += kCell;
+    }
+    return found;
+  }
+  [[nodiscard]] std::vector<AddressRange> stretches(State one) const { return stretches(one, one); }
+  // The least memory that a place of `size` bytes lacks; none if there is no such place.
+  [[nodiscard]] std::optional<Bytes> least_missing(Bytes size) const {
+    std::optional<Bytes> least;
+    for (const AddressRange& room : stretches(State::free, State::hole)) {
+      for (Address begin = room.address; begin + size <= room.end(); begin += kCell) {
+        Bytes missing = 0;
+        Address granule = 0;
+        for (Address cell = begin; cell < begin + size; cell += kCell) {
+          if (cells_[index(cell)] != State::hole || round_down(cell, kGranule) == granule) continue;
+          granule = round_down(cell, kGranule);
+          missing += kGranule;
+        }
+        if (missing > 0 && (!least || missing < *least)) least = missing;
+      }
+    }
+    return least;
+  }
+
+ private:
+  [[nodiscard]] static std::size_t index(Address address) { return (address - kBase) / kCell; }
+  [[nodiscard]] static Address address(std::size_t i) { return kBase + i * kCell; }
+  std::vector<State> cells_;
+};
+
+bool by_address(const FreePiece& a, const FreePiece& b) { return a.address < b.address; }
+
+class SpaceProgram {
+ public:
+  explicit SpaceProgram(std::uint64_t seed) : random_(seed) {
+    for (Bytes i = 0; i < kRegions; ++i) {
+      const Address begin = kBase + i * (kRegion + kGranule);
+      space().add_region(begin, kRegion);
+      model_.set(begin, kRegion, State::hole);
+    }
+  }
+
+  void step() {
+    const std::uint64_t choice = random_.below(100);
+    if (choice < 30) {
+      take();
+    } else if (choice < 36) {
+      take_at();
+    } else if (choice < 66) {
+      if (!lent_.empty()) give_back();
+    } else if (choice < 84) {
+      choice % 2 == 0 ? fill_place() : add_piece();
+    } else if (choice < 92) {
+      remove_pieces();
+    } else {
+      clear();
+    }
+    check();
+  }
+
+  // Down to nothing: all is given back, and every piece taken away.
+  void end() {
+    while (!lent_.empty()) give_back();
+    std::vector<FreePiece> pieces = space().free_pieces(age_);
+    std::sort(pieces.begin(), pieces.end(), by_address);
+    for (const FreePiece& piece : pieces) remove(piece);
+    while (!space().retired().empty()) clear();
+    check();
+    CHECK(space().pieces().empty());
+    CHECK_EQUAL(space().free().count(), std::size_t{0});
+    space().check_invariants();
+  }
+
+ private:
+  [[nodiscard]] MappedSpace& space() { return arena_.large; }
+  [[nodiscard]] Bytes random_size() { return random_.between(1, 40) * kCell; }
+
+  void lend(Block* block) {
+    block->allocated = true;
+    lent_.push_back(block);
+    model_.set(block->address, block->size, State::lent);
+  }
+
+  void take() {
+    const Bytes size = random_size();
+    std::optional<AddressRange> best;  // the smallest, and lowest of these
+    for (const AddressRange& free : model_.stretches(State::free)) {
+      if (free.size >= size && (!best || free.size < best->size)) best = free;
+    }
+    Block* const block = space().take(size);
+    CHECK_EQUAL(block != nullptr, best.has_value());
+    if (block == nullptr || !best) return;
+    CHECK_EQUAL(block->address, best->address);
+    CHECK_EQUAL(block->size, size);
+    lend(block);
+  }
+
+  void take_at() {
+    const Bytes size = random_size();
+    const Address address = kBase + random_.below(kRegion - size + 1) / kCell * kCell +
+                            random_.below(kRegions) * 50_MiB;
+    const bool is_free = model_.is(address, size, State::free);
+    Block* const block = space().take_at(address, size);
+    CHECK_EQUAL(block != nullptr, is_free);
+    if (block == nullptr) return;
+    CHECK(block->address == address && block->size == size);
+    lend(block);
+  }
+
+  void give_back() {
+    Block*& block = random_.pick(lent_);
+    model_.set(block->address, block->size, State::free);
+    note_age(block->address, block->size);
+    block->allocated = false;
+    space().give_back(block, age_);
+    std::swap(block, lent_.back());
+    lent_.pop_back();
+  }
+
+  void add(Address address, Bytes size) {
+    CHECK(model_.is(address, size, State::hole));
+    model_.set(address, size, State::free);
+    pieces_.emplace(address, Piece{size, ++handles_});
+    note_age(address, size);
+    space().add_piece(address, {size, handles_}, age_);
+  }
+
+  void add_piece() {
+    const Bytes size = random_.between(1, 4) * kGranule;
+    const auto hole = space().hole_for(size);
+    std::optional<AddressRange> lowest;
+    for (const AddressRange& each : model_.stretches(State::hole)) {
+      if (each.size >= size && !lowest) lowest = each;
+    }
+    CHECK_EQUAL(hole.has_value(), lowest.has_value());
+    if (!hole || !lowest) return;
+    CHECK(hole->address == lowest->address && hole->size == lowest->size);
+    const Bytes offset = random_.below((hole->size - size) / kGranule + 1) * kGranule;
+    add(hole->address + offset, size);
+  }
+
+  // As a request does for which no free block is large enough.
+  void fill_place() {
+    const Bytes size = random_size();
+    for (const AddressRange& free : model_.stretches(State::free)) {
+      if (free.size >= size) return;
+    }
+    const std::optional<Place> place = space().place_for(size);
+    const std::optional<Bytes> least = model_.least_missing(size);
+    CHECK_EQUAL(place.has_value(), least.has_value());
+    if (!place || !least) return;
+    CHECK_EQUAL(place->missing, *least);
+    Bytes missing = 0;
+    for (const Gap& gap : place->gaps) missing += gap.range.size;
+    CHECK_EQUAL(missing, place->missing);
+    CHECK_EQUAL(place->extent.size, size);
+    for (const Gap& gap : place->gaps) {
+      CHECK(model_.is(gap.range.address - gap.room_below,
+                      gap.room_below + gap.range.size + gap.room_above, State::hole));
+      for (Bytes done = 0; done < gap.range.size;) {
+        const Bytes part = random_.between(1, (gap.range.size - done) / kGranule) * kGranule;
+        add(gap.range.address + done, part);
+        done += part;
+      }
+    }
+    CHECK(model_.is(place->extent.address, size, State::free));
+    Block* const block = space().take(size);
+    CHECK(block != nullptr);
+    if (block != nullptr) lend(block);
+  }
+
+  void remove(const FreePiece& piece) {
+    const auto known = pieces_.find(piece.address);
+    CHECK(known != pieces_.end() && known->second.handle == piece.piece.handle);
+    CHECK(model_.is(piece.address, piece.piece.size, State::free));
+    pieces_.erase(piece.address);
+    space().remove_piece(piece, age_);
+    CHECK_EQUAL(space().retired().at(piece.address).age, age_);
+    model_.set(piece.address, piece.piece.size, State::retired);
+  }
+
+  void remove_pieces() {
+    const std::uint64_t age = random_.below(2) == 0 ? age_ : random_.below(age_ + 1);
+    std::vector<FreePiece> found = space().free_pieces(age);
+    std::sort(found.begin(), found.end(), by_address);
+    CHECK_EQUAL(found.size(), expected_pieces(age));
+    for (const FreePiece& piece : found) {
+      if (random_.one_in(2)) remove(piece);
+    }
+  }
+
+  // Whole pieces in free stretches that are old enough as a whole.
+  [[nodiscard]] std::size_t expected_pieces(std::uint64_t age) {
+    std::size_t count = 0;
+    for (const AddressRange& free : model_.stretches(State::free)) {
+      if (age_of(free) > age) continue;
+      for (const auto& [address, piece] : pieces_) {
+        if (address >= free.address && address + piece.size <= free.end()) ++count;
+      }
+    }
+    return count;
+  }
+
+  void clear() {
+    const auto& retired = space().retired();
+    if (retired.empty()) return;
+    const auto chosen =
+        std::next(retired.begin(), static_cast<std::ptrdiff_t>(random_.below(retired.size())));
+    const Address address = chosen->first;
+    model_.set(address, chosen->second.block->size, State::hole);
+    space().clear(address);
+  }
+
+  // A free stretch is as old as the youngest free in it, for free neighbours are merged.
+  void note_age(Address address, Bytes size) {
+    ++age_;
+    for (const AddressRange& free : model_.stretches(State::free)) {
+      if (address < free.address || address + size > free.end()) continue;
+      for (Address cell = free.address; cell < free.end(); cell += kCell) ages_[cell] = age_;
+    }
+  }
+  [[nodiscard]] std::uint64_t age_of(const AddressRange& range) {
+    std::uint64_t youngest = 0;
+    for (Address cell = range.address; cell < range.end(); cell += kCell) {
+      youngest = std::max(youngest, ages_[cell]);
+    }
+    return youngest;
+  }
+
+  void check() {
+    space().check_invariants();
+    for (const AddressRange& free : model_.stretches(State::free)) {
+      const Block* const block = space().block_at(free.address);
+      CHECK(block->address == free.address && block->size == free.size);
+    }
+    for (std::size_t i = 0; i < model_.count(); i += 5) {
+      const Address address = kBase + i * kCell + random_.below(kCell);
+      const Block* const block = space().block_at(address);
+      const State state = block == nullptr   ? State::none
+                          : block->retired   ? State::retired
+                          : !block->mapped   ? State::hole
+                          : block->allocated ? State::lent
+                                             : State::free;
+      CHECK(state == model_.at(i));
+    }
+    CHECK_EQUAL(space().pieces().size(), pieces_.size());
+  }
+
+  Random random_;
+  SharedStatistics statistics_;
+  ElasticPool pool_{PoolId{}};
+  Arena arena_{7, pool_, statistics_.add_shard()};
+  Model model_;
+  std::vector<Block*> lent_;
+  std::map<Address, Piece> pieces_;
+  std::map<Address, std::uint64_t> ages_;
+  std::uint64_t age_ = 1;
+  Handle handles_ = 0;
+};
+
+}  // namespace
+
+TEST(a_mapped_space_is_what_a_map_of_its_cells_says) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SpaceProgram program(seed);
+    for (int i = 0; i < 1500; ++i) program.step();
+    program.end();
+  }
+}
+
+}  // namespace plimsoll

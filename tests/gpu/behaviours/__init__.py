@@ -1,0 +1,34 @@
+"""Small programs, each of one behaviour of `torch.cuda`'s memory that its users can rely on.
+
+A program returns what it observed, by name. It runs under PyTorch's own allocator and under each of
+plimsoll's, and what it observed must be equal, or stand in the relation that the program states.
+`python -m tests.gpu.behaviours` runs all of them and prints a table.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tests.gpu.behaviours.behaviour import BEHAVIOURS, Behaviour
+
+GROUPS = (  # those that take long come first
+    "card",
+    "compiled",
+    "sharing",
+    "processes",
+    "statistics",
+    "limits",
+    "history",
+    "streams",
+    "graphs",
+    "pools",
+    "transfers",
+    "training",
+)
+
+
+def load() -> list[Behaviour]:
+    """Import the groups and return all behaviours, in order."""
+    for group in GROUPS:
+        import_module(f"tests.gpu.behaviours.{group}")
+    return list(BEHAVIOURS.values())

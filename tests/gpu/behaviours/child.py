@@ -1,0 +1,48 @@
+"""Runs programs in this process and writes what they observed, a line of JSON each, as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.behaviours import load
+from tests.gpu.behaviours.behaviour import Behaviour, UnavailableError
+from tests.gpu.behaviours.processes import installed_allocator
+from tests.gpu.behaviours.tools import clean
+
+READY = '"ready"'  # the first line
+
+
+def observe(behaviour: Behaviour) -> dict[str, Any]:
+    """Run one program; return what it observed, why it cannot run, or how it failed."""
+    try:
+        if not behaviour.own_process:
+            clean()
+        # As JSON gives it back, so that the values of all processes are of the same types.
+        observed = json.loads(json.dumps(behaviour.program()))
+    except UnavailableError as problem:
+        return {"skipped": str(problem)}
+    except Exception:
+        return {"failed": traceback.format_exc()}
+    return {"observed": observed}
+
+
+def main(results: Path, names: list[str]) -> None:
+    """Run the programs of those names."""
+    wanted, installed = os.environ["PLIMSOLL_ALLOCATOR"], installed_allocator()
+    if installed != wanted:
+        raise SystemExit(f"the allocator in place is {installed}, not {wanted}")
+    known = {behaviour.name: behaviour for behaviour in load()}
+    with results.open("a") as file:
+        file.write(READY + "\n")
+        for name in names:
+            file.write(json.dumps({"name": name, **observe(known[name])}) + "\n")
+            file.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

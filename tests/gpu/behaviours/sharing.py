@@ -1,0 +1,183 @@
+"""Tensors that several processes share."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+import torch.multiprocessing as multiprocessing
+
+from tests.gpu.behaviours.behaviour import Observed, behaviour
+from tests.gpu.behaviours.tools import MIB, result_of
+
+TIMEOUT_SECONDS = 60
+
+
+def serve(requests: Any, answers: Any) -> None:
+    """Do to the tensors that arrive what the parent asks, until it asks for nothing."""
+
+    def answer() -> Any:
+        name, *tensors = requests.get()
+        if name == "end":
+            return None
+        found = REQUESTS[name](*tensors)
+        torch.cuda.synchronize()
+        return [found]
+
+    while (answered := result_of(answer)) is not None:
+        gc.collect()
+        answers.put(answered)
+
+
+def produce(answers: Any, requests: Any) -> None:
+    """Send tensors to the parent and keep them until it says so."""
+    base = torch.arange(12 * MIB, dtype=torch.float32, device="cuda")
+    small = torch.full((10,), 4.0, device="cuda")
+    torch.cuda.synchronize()
+    answers.put((base, base[100:200], small))
+    requests.get()
+    torch.cuda.synchronize()
+    answers.put([base[0].item(), small.sum().item()])
+    requests.get()
+
+
+def add_one(*tensors: Any) -> None:
+    """Change what is shared."""
+    for tensor in tensors:
+        tensor.add_(1)
+
+
+def write_one_read_other(one: Any, other: Any) -> list[float]:
+    """What is written through one view is read through the other."""
+    one.fill_(42)
+    return [other[0].item(), other[-1].item()]
+
+
+def sums(*tensors: Any) -> list[float]:
+    """Read what is shared."""
+    return [tensor.double().sum().item() for tensor in tensors]
+
+
+REQUESTS: dict[str, Any] = {
+    "add_one": add_one,
+    "write_one_read_other": write_one_read_other,
+    "sums": sums,
+}
+
+
+class Child:
+    """A process that serves requests."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._requests, self._answers = context.Queue(), context.Queue()
+        self._process = context.Process(target=serve, args=(self._requests, self._answers))
+        self._process.start()
+
+    def ask(self, name: str, *tensors: Any) -> Any:
+        """Send tensors, and return the answer."""
+        self._requests.put((name, *tensors))
+        return self._answers.get(timeout=TIMEOUT_SECONDS)
+
+    def end(self) -> int | None:
+        """Let it end; return its exit status."""
+        self._requests.put(("end",))
+        self._process.join(TIMEOUT_SECONDS)
+        status: int | None = self._process.exitcode
+        if status is None:
+            self._process.kill()
+        return status
+
+
+@behaviour()
+def a_child_works_on_the_parents_tensors() -> Observed:
+    before = torch.cuda.memory_allocated()
+    large = torch.full((75 * MIB,), 1.0, device="cuda")
+    small = torch.full((10,), 2.0, device="cuda")
+    neighbours = [torch.full((50,), float(i), device="cuda") for i in range(5)]
+    base = torch.zeros(1000, device="cuda")
+    whole = torch.arange(5 * MIB, dtype=torch.float32, device="cuda")
+    torch.cuda.synchronize()
+    child = Child()
+    seen: Observed = {
+        "added": child.ask("add_one", large, small),
+        "values": [large[0].item(), large[-1].item(), small.sum().item()],
+        "neighbours": child.ask("sums", *neighbours),
+        "views": child.ask("write_one_read_other", base[100:200], base[150:300]),
+        "base": [base[99].item(), base[100].item(), base[199].item(), base[200].item()],
+        "offsets": child.ask("sums", whole[10:20], whole[2 * MIB : 2 * MIB + 7], whole),
+        "again": child.ask("add_one", large),
+        "value": large.double().sum().item(),
+    }
+    seen["mixed_types"] = child.ask(
+        "sums", large[:5].to(torch.int64), torch.ones(3, 4, device="cuda").t()
+    )
+    seen["status"] = child.end()
+    del large, small, neighbours, base, whole
+    gc.collect()
+    torch.cuda.ipc_collect()
+    torch.cuda.synchronize()
+    seen["left"] = torch.cuda.memory_allocated() - before
+    torch.cuda.empty_cache()
+    seen["is_usable"] = torch.ones(80 * MIB, device="cuda").sum().item()
+    return seen
+
+
+@behaviour()
+def memory_that_is_reused_is_shared_anew() -> Observed:
+    child = Child()
+    answers = []
+    for i in range(12):
+        tensor = torch.full((MIB * (1 + i % 3),), float(i), device="cuda")
+        torch.cuda.synchronize()
+        answers.append(child.ask("sums", tensor))
+        del tensor
+        if i % 4 == 3:
+            torch.cuda.ipc_collect()
+            torch.cuda.empty_cache()
+    return {"answers": answers, "status": child.end()}
+
+
+@behaviour()
+def a_parent_works_on_a_childs_tensors() -> Observed:
+    before = torch.cuda.memory_allocated()
+    context = multiprocessing.get_context("spawn")
+    requests, answers = context.Queue(), context.Queue()
+    process = context.Process(target=produce, args=(answers, requests))
+    process.start()
+    base, view, small = answers.get(timeout=TIMEOUT_SECONDS)
+    seen: Observed = {
+        "base": base[-1].item(),
+        "view": view.sum().item(),
+        "small": small.sum().item(),
+        "is_view": view.data_ptr() - base.data_ptr(),
+        "own_allocated": torch.cuda.memory_allocated() - before,
+    }
+    base.add_(5)
+    small.mul_(2)
+    view.record_stream(torch.cuda.Stream())
+    torch.cuda.synchronize()
+    requests.put("look")
+    seen["seen_by_child"] = answers.get(timeout=TIMEOUT_SECONDS)
+    del base, view, small
+    gc.collect()
+    requests.put("end")
+    process.join(TIMEOUT_SECONDS)
+    seen["status"] = process.exitcode
+    return seen
+
+
+@behaviour()
+def storages_describe_themselves() -> Observed:
+    tensor = torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+    parts = tensor.untyped_storage()._share_cuda_()
+    seen: Observed = {
+        "types": [type(part).__name__ for part in parts],
+        "device": parts[0],
+        "size": parts[2],
+    }
+    del tensor
+    torch.cuda.ipc_collect()
+    return seen

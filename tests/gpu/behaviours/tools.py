@@ -1,0 +1,77 @@
+"""What the programs share."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+MIB = 1 << 20
+GIB = 1 << 30
+SHORT_SLEEP_CYCLES = 200_000_000  # a tenth of a second or so
+
+
+def empty(size_bytes: int) -> Any:
+    """A tensor of so many bytes."""
+    return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+
+
+def clean() -> None:
+    """Go back to defaults, with nothing cached."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history(None)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_accumulated_memory_stats()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def error_of(function: Callable[[], object]) -> list[str]:
+    """The type and the first line of what a call raises; an empty list if it raises nothing."""
+    try:
+        function()
+    except Exception as error:
+        return [type(error).__name__, (str(error).splitlines() or [""])[0]]
+    return []
+
+
+def result_of(function: Callable[[], Any]) -> Any:
+    """What a call returns, or the type and the first line of what it raises."""
+    results: list[Any] = []
+    return error_of(lambda: results.append(function())) or results[0]
+
+
+def stat(name: str) -> int:
+    """One of the statistics of the current GPU."""
+    value: int = torch.cuda.memory_stats().get(name, 0)
+    return value
+
+
+@contextmanager
+def room_for(size_bytes: int) -> Iterator[None]:
+    """Let the process take so much memory more than it has reserved."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    allowed = torch.cuda.memory_reserved() + size_bytes
+    torch.cuda.set_per_process_memory_fraction(allowed / total)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def blocks(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All blocks of a snapshot's segments."""
+    return [block for segment in segments for block in segment["blocks"]]
+
+
+def pool_bytes(pool_id: tuple[int, int], key: str = "allocated_size") -> int:
+    """What a snapshot says of a pool."""
+    return sum(
+        segment[key]
+        for segment in torch.cuda.memory_snapshot()
+        if tuple(segment["segment_pool_id"]) == tuple(pool_id)
+    )
