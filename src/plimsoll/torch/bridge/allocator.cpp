@@ -27,12 +27,6 @@ bool is_caching_forbidden() {
 
 c10::Device cuda_device(DeviceIndex index) { return {c10::DeviceType::CUDA, index}; }
 
-DeviceIndex current_device() {
-  DeviceIndex index = 0;
-  C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
-  return index;
-}
-
 bool run_free_memory_callbacks() {
   bool is_memory_free = false;
   for (const auto& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
@@ -79,6 +73,13 @@ void Allocator::init(int device_count) {
   }
   device_count_ = std::max(device_count_, device_count);
   watch();
+}
+
+// CUDA need not be asked where there is one device only.
+DeviceIndex Allocator::current_device() const {
+  DeviceIndex index = 0;
+  if (device_count_ != 1) C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
+  return index;
 }
 
 Device& Allocator::device(DeviceIndex index) {
@@ -237,8 +238,9 @@ void Allocator::free(void* pointer) {
   }
 }
 
-// The device whose block it was. Usually that is the current one.
+// The device whose block it was. Usually that is the one whose block this thread freed last.
 Device* Allocator::free_in_engine(uint64_t address) {
+  thread_local int last = 0;
   const auto is_freed_by = [address](Device& device) {
     plimsoll_live* engine = device.engine_if_open();
     if (engine == nullptr) return false;
@@ -247,14 +249,14 @@ Device* Allocator::free_in_engine(uint64_t address) {
     check(status);
     return true;
   };
-  DeviceIndex current = 0;
-  (void)c10::cuda::GetDevice(&current);  // at exit CUDA may be gone already
-  if (is_freed_by(devices_[static_cast<size_t>(current)])) [[likely]] {
-    return &devices_[static_cast<size_t>(current)];
+  if (auto& device = devices_[static_cast<size_t>(last)]; is_freed_by(device)) [[likely]] {
+    return &device;
   }
   for (int i = 0; i < device_count_; ++i) {
     auto& device = devices_[static_cast<size_t>(i)];
-    if (i != current && is_freed_by(device)) return &device;
+    if (i == last || !is_freed_by(device)) continue;
+    last = i;
+    return &device;
   }
   return nullptr;
 }

@@ -97,6 +97,7 @@ class Allocator final : public VersionedAllocator {
 
  private:
   Device& device(DeviceIndex index);
+  [[nodiscard]] DeviceIndex current_device() const;
   // Where requests of this thread go.
   [[nodiscard]] bool is_original_asked(DeviceIndex index, cudaStream_t stream) const;
   void* malloc(Device& device, size_t size, cudaStream_t stream);
