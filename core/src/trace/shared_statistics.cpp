@@ -15,8 +15,11 @@ std::int64_t SharedStatistics::sum_of(std::size_t value) const {
   return sum;
 }
 
+// Who finds another thread at it does not wait: the shard stays beyond its bound, so its next
+// request looks again.
 void SharedStatistics::raise_peaks(const Shard& shard) {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
   for (std::size_t value = 0; value < Shard::kValues; ++value) {
     if (shard.exceeds_bound(value)) raise_peak(value);
   }

@@ -103,7 +103,9 @@ class Allocator:
             elif policy == "uncached":
                 self._engine = _core.Engine.uncached(gpu._driver, self.version, device)
             else:
-                raise InputError(f"unknown policy {policy!r}; there are native, elastic and uncached")
+                raise InputError(
+                    f"unknown policy {policy!r}; there are native, elastic and uncached"
+                )
         except _core.ConfigError as error:
             raise InputError(str(error)) from None
         self.config = config

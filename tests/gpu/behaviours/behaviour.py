@@ -29,6 +29,11 @@ def at_most(theirs: Any, ours: Any) -> bool:
     return bool(ours <= theirs)
 
 
+def same_type(theirs: Any, ours: Any) -> bool:
+    """Both are errors of one type; what they say may differ."""
+    return bool(theirs[0] == ours[0])
+
+
 @dataclass(frozen=True)
 class Behaviour:
     """A program with the relations of what it observes; what has none must be equal."""

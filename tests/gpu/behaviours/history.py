@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 
-from tests.gpu.behaviours.behaviour import Observed, UnavailableError, anything, behaviour
+from tests.gpu.behaviours.behaviour import (
+    Observed,
+    UnavailableError,
+    anything,
+    at_most,
+    behaviour,
+)
 from tests.gpu.behaviours.tools import MIB, blocks, empty, error_of, room_for
 
 ODD = 13 * MIB + 17  # a size that nothing else asks for
@@ -293,7 +299,7 @@ def a_snapshot_without_history_has_segments() -> Observed:
     return seen
 
 
-@behaviour()
+@behaviour(elastic={"sizes": at_most})
 def taking_a_snapshot_is_an_event() -> Observed:
     record("all", clear_history=True)
     tensor = empty(ODD)

@@ -269,7 +269,6 @@ def a_pool_over_an_allocator_of_ones_own() -> Observed:
     calls = [own.calls]
     means = [tensor.mean().item() for tensor in inside]
     allocated = [pool_bytes(pool.id), torch.cuda.memory_allocated() - before]
-    is_named = pool.allocator is not None
     inside[0].record_stream(torch.cuda.Stream())
     del inside
     allocated += [pool_bytes(pool.id), torch.cuda.memory_allocated() - before]
@@ -283,7 +282,6 @@ def a_pool_over_an_allocator_of_ones_own() -> Observed:
         "means": means,
         "calls": calls,
         "allocated": allocated,
-        "named": is_named,
         "at_last": torch.cuda.memory_allocated() - before,
     }
 

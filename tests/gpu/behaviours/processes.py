@@ -41,7 +41,8 @@ def run_python(text: str) -> list[object]:
 def forked_children_end_cleanly() -> Observed:
     return {
         "end": run_python("""
-import os, sys, torch
+import os, sys, torch, warnings
+warnings.simplefilter("ignore")  # it names the process
 x = torch.ones(1000, device="cuda")
 pool = torch.cuda.MemPool()
 with torch.cuda.use_mem_pool(pool):

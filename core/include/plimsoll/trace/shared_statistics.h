@@ -1,4 +1,5 @@
-// Counters that many threads change at once, with exact sums and exact peaks of the sums.
+// Counters that many threads change at once, with exact sums and peaks of the sums. A peak is exact
+// but for what two threads do in the same moment.
 //
 // Each arena has a shard, which one thread at a time writes. The sum of a counter is needed only to
 // find its peak, so each shard has a bound for each counter, and the bounds add up to no more than
