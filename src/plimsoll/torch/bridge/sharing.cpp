@@ -127,9 +127,7 @@ void Sharing::forget(uint64_t block) {
   for (const int descriptor : gone.descriptors) ::close(descriptor);
 }
 
-bool Sharing::is_ours(std::string_view handle) {
-  return handle.starts_with(kMagic);
-}
+bool Sharing::is_ours(std::string_view handle) { return handle.starts_with(kMagic); }
 
 std::shared_ptr<void> Sharing::open(Device& device, const std::string& handle) {
   plimsoll_live* engine = device.engine();
