@@ -18,7 +18,7 @@ namespace plimsoll {
 
 struct ElasticPool;
 
-struct Arena {
+struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, SharedStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 

@@ -34,7 +34,7 @@ class SharedStatistics {
     kCounters,
   };
 
-  class Shard {
+  class alignas(64) Shard {  // two never share a cache line
    public:
     explicit Shard(SharedStatistics& owner) : owner_(owner) {}
     Shard(const Shard&) = delete;
