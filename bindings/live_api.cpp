@@ -80,9 +80,7 @@ int allocate_at(plimsoll_live* handle, std::uint64_t address, std::uint64_t size
 }
 
 int release(plimsoll_live* handle, std::uint64_t address) {
-  bool is_known = false;
-  const int status = guarded([&] { is_known = allocator_of(handle).free(address); });
-  return status == PLIMSOLL_SUCCESS && !is_known ? PLIMSOLL_UNKNOWN_ADDRESS : status;
+  return guarded([&] { require(allocator_of(handle).free(address), address); });
 }
 
 int record_stream(plimsoll_live* handle, std::uint64_t address, std::uint64_t stream) {
