@@ -1,6 +1,6 @@
 // The lock of one word.
 
-#include "plimsoll/allocator/lock.h"
+#include "plimsoll/lock.h"
 
 #include <atomic>
 #include <chrono>

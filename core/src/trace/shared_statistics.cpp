@@ -1,110 +1,178 @@
 #include "plimsoll/trace/shared_statistics.h"
 
 #include <algorithm>
+#include <limits>
+#include <mutex>
 
 namespace plimsoll {
 
-SharedStatistics::Shard& SharedStatistics::add_shard() {
-  const std::lock_guard lock(mutex_);
-  return shards_.emplace_back(*this);
-}
+namespace {
 
-std::int64_t SharedStatistics::sum_of(std::size_t value) const {
-  std::int64_t sum = 0;
-  for (const Shard& shard : shards_) sum += shard.current(value);
-  return sum;
-}
+using Guard = std::lock_guard<Lock>;
 
-// Who finds another thread at it does not wait: the shard stays beyond its bound, so its next
-// request looks again.
-void SharedStatistics::raise_peaks(const Shard& shard) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
-  for (std::size_t value = 0; value < Shard::kValues; ++value) {
-    if (shard.exceeds_bound(value)) raise_peak(value);
+}  // namespace
+
+// What a counter adds up. What is active is live or pending.
+struct SharedStatistics::Rule {
+  std::size_t quantity;
+  bool with_pending;
+};
+constexpr std::array<SharedStatistics::Rule, SharedStatistics::kCounters> SharedStatistics::kRules{{
+    {Shard::kBlocks, false},     // allocation
+    {Shard::kBlocks, true},      // active
+    {Shard::kSize, false},       // allocated_bytes
+    {Shard::kSize, true},        // active_bytes
+    {Shard::kRequested, false},  // requested_bytes: of all that is active
+}};
+
+// The bounds go down with what is live: what is active stays, so there is no more room below its
+// peak than before.
+void SharedStatistics::Shard::request_free(bool small, Bytes size) {
+  const Guard guard(owner_.lock_);
+  Pool& mine = of(small);
+  const std::array<Bytes, 2> amounts{1, size};
+  for (const std::size_t quantity : {kBlocks, kSize}) {
+    add(mine.freed[quantity], amounts[quantity]);
+    add(mine.pending[quantity], amounts[quantity]);
+    subtract(bound_[0][quantity], amounts[quantity]);
+    subtract(bound_[small ? 1 : 2][quantity], amounts[quantity]);
   }
 }
 
-void SharedStatistics::raise_peak(std::size_t value) {
+void SharedStatistics::Shard::look() {
+  for (std::size_t series = 0; series < kSeries; ++series) {
+    for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {
+      seen_[series][quantity] = series == 0 ? 0 : live(series, quantity);
+      if (series > 0) seen_[0][quantity] += seen_[series][quantity];
+    }
+  }
+}
+
+bool SharedStatistics::Shard::has_allocated() {
+  const std::int64_t before = seen_allocated_;
+  seen_allocated_ = get(pools_[0].allocated[kBlocks]) + get(pools_[1].allocated[kBlocks]);
+  return seen_allocated_ != before;
+}
+
+SharedStatistics::Shard& SharedStatistics::add_shard() {
+  const Guard guard(lock_);
+  return shards_.emplace_back(*this);
+}
+
+// The sum of a counter, as it was when the shards were last looked at.
+std::int64_t SharedStatistics::sum_of(std::size_t counter, std::size_t series) const {
+  const Rule rule = kRules[counter];
+  std::int64_t sum = 0;
+  for (const Shard& shard : shards_) {
+    sum += shard.seen_[series][rule.quantity];
+    if (!rule.with_pending) continue;
+    for (std::size_t pool = 0; pool < kPools; ++pool) {
+      if (series != 0 && series != pool + 1) continue;
+      sum += Shard::get(shard.pools_[pool].pending[rule.quantity]);
+    }
+  }
+  return sum;
+}
+
+void SharedStatistics::look() {
+  for (Shard& shard : shards_) shard.look();
+  for (std::size_t counter = 0; counter < kCounters; ++counter) {
+    for (std::size_t series = 0; series < kSeries; ++series) {
+      std::int64_t& peak = peak_[counter][series];
+      peak = std::max(peak, sum_of(counter, series));
+    }
+  }
+}
+
+void SharedStatistics::raise_peaks(const Shard& shard) {
+  const Guard guard(lock_);
+  if (shard.exceeds_bound()) share_out();
+}
+
+void SharedStatistics::share_out() {
+  std::int64_t sharers = 0;
+  for (Shard& shard : shards_) {
+    shard.shares_ = shard.has_allocated();
+    if (shard.shares_) ++sharers;
+  }
   bool settled = false;
   while (!settled) {
-    std::int64_t sum = 0;
-    std::int64_t wanted = 0;  // to let every shard go as far as it ever was
-    for (Shard& shard : shards_) {
-      const std::int64_t current = shard.current(value);
-      shard.furthest_[value] = std::max(shard.furthest_[value], current);
-      sum += current;
-      wanted += shard.furthest_[value] - current;
-    }
-    peak_[value] = std::max(peak_[value], sum);
-    const std::int64_t left = peak_[value] - sum;
-    const double share =
-        wanted <= left ? 1.0 : static_cast<double>(left) / static_cast<double>(wanted);
-    const std::int64_t rest = std::max(left - wanted, std::int64_t{0}) /
-                              std::max(static_cast<std::int64_t>(shards_.size()), std::int64_t{1});
-    for (Shard& shard : shards_) {
-      const std::int64_t current = shard.current(value);
-      const std::int64_t wish = std::max(shard.furthest_[value] - current, std::int64_t{0});
-      const std::int64_t bound =
-          current + static_cast<std::int64_t>(share * static_cast<double>(wish)) + rest;
-      shard.bound_[value].store(bound, std::memory_order_relaxed);
+    look();
+    for (std::size_t series = 0; series < kSeries; ++series) {
+      for (std::size_t quantity = 0; quantity < Shard::kQuantities; ++quantity) {
+        std::int64_t left = std::numeric_limits<std::int64_t>::max();
+        for (std::size_t counter = 0; counter < kCounters; ++counter) {
+          if (kRules[counter].quantity != quantity) continue;
+          left = std::min(left, peak_[counter][series] - sum_of(counter, series));
+        }
+        std::int64_t still_to_share = sharers;
+        for (Shard& shard : shards_) {
+          std::int64_t share = 0;
+          if (shard.shares_) {
+            share = left / still_to_share;
+            left -= share;
+            --still_to_share;
+          }
+          shard.bound_[series][quantity].store(shard.seen_[series][quantity] + share,
+                                               std::memory_order_relaxed);
+        }
+      }
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    settled = true;
-    for (const Shard& shard : shards_) settled = settled && !shard.exceeds_bound(value);
+    settled = std::none_of(shards_.begin(), shards_.end(),
+                           [](const Shard& shard) { return shard.exceeds_bound(); });
   }
 }
 
 SharedStatistics::Totals SharedStatistics::totals() const {
-  Totals sums{};
-  for (const Shard& shard : shards_) {
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i] += shard.total(i);
+  Totals totals{};
+  for (std::size_t counter = 0; counter < kCounters; ++counter) {
+    for (const Shard& shard : shards_) {
+      for (std::size_t pool = 0; pool < kPools; ++pool) {
+        totals[counter][pool] += Shard::get(shard.pools_[pool].allocated[kRules[counter].quantity]);
+      }
     }
   }
-  return sums;
+  return totals;
 }
 
 void SharedStatistics::read(Statistics& statistics) {
-  const std::lock_guard lock(mutex_);
+  const Guard guard(lock_);
   PoolStat* const stats[] = {&statistics.allocation, &statistics.active,
                              &statistics.allocated_bytes, &statistics.active_bytes,
                              &statistics.requested_bytes};
+  look();
   const Totals allocated = totals();
   for (std::size_t counter = 0; counter < kCounters; ++counter) {
-    Stat* const series[] = {&stats[counter]->all, &stats[counter]->small_pool,
-                            &stats[counter]->large_pool};
-    for (std::size_t i = 0; i < Shard::kSeries; ++i) {
-      const std::size_t value = counter * Shard::kSeries + i;
-      series[i]->current = sum_of(value);
-      peak_[value] = std::max(peak_[value], series[i]->current);
-      series[i]->peak = peak_[value];
-      if (i == 0) continue;
-      const std::size_t total = counter * 2 + i - 1;
-      series[i]->allocated = allocated[total] - allocated_before_[total];
-      series[i]->freed = allocated[total] - series[i]->current - freed_before_[total];
+    Stat* const all = &stats[counter]->all;
+    Stat* const pools[] = {&stats[counter]->small_pool, &stats[counter]->large_pool};
+    for (std::size_t pool = 0; pool < kPools; ++pool) {
+      pools[pool]->current = sum_of(counter, pool + 1);
+      pools[pool]->peak = peak_[counter][pool + 1];
+      pools[pool]->allocated = allocated[counter][pool] - allocated_before_[counter][pool];
+      pools[pool]->freed =
+          allocated[counter][pool] - pools[pool]->current - freed_before_[counter][pool];
     }
-    series[0]->allocated = series[1]->allocated + series[2]->allocated;
-    series[0]->freed = series[1]->freed + series[2]->freed;
+    all->current = sum_of(counter, 0);
+    all->peak = peak_[counter][0];
+    all->allocated = pools[0]->allocated + pools[1]->allocated;
+    all->freed = pools[0]->freed + pools[1]->freed;
   }
 }
 
 void SharedStatistics::reset_peak() {
-  const std::lock_guard lock(mutex_);
-  for (std::size_t value = 0; value < Shard::kValues; ++value) {
-    peak_[value] = sum_of(value);
-    for (Shard& shard : shards_) shard.furthest_[value] = 0;
-    raise_peak(value);
-  }
+  const Guard guard(lock_);
+  peak_ = {};
+  share_out();
 }
 
 void SharedStatistics::reset_accumulated() {
-  const std::lock_guard lock(mutex_);
+  const Guard guard(lock_);
+  look();
   allocated_before_ = totals();
   for (std::size_t counter = 0; counter < kCounters; ++counter) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      const std::size_t total = counter * 2 + i;
-      freed_before_[total] = allocated_before_[total] - sum_of(counter * Shard::kSeries + i + 1);
+    for (std::size_t pool = 0; pool < kPools; ++pool) {
+      freed_before_[counter][pool] = allocated_before_[counter][pool] - sum_of(counter, pool + 1);
     }
   }
 }

@@ -136,18 +136,20 @@ class Allocator {
  protected:
   // Brings `statistics_` up to date, where counters are kept elsewhere.
   virtual void refresh_statistics() const {}
+  // Whether anybody wants to know of events.
+  [[nodiscard]] bool is_noting() const {
+    return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
+  }
   // `context` is used where the caller gave none for this call.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0) {
-    Observer* const observer = observer_.load(std::memory_order_acquire);
-    if (observer == nullptr && !history_.is_recording()) return;
-    const TraceEvent event{
-        action, address, size, stream, pool, driver_.now_us(), context_ != 0 ? context_ : context};
-    if (history_.is_recording()) history_.add(event);
-    if (observer != nullptr) observer->observe(event);
+    if (is_noting()) tell(action, address, size, stream, pool, context);
   }
   [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
                          Bytes free_in_private_pools);
+
+  void tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
+            std::uint32_t context);
 
   Driver& driver_;
   int device_;

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "plimsoll/allocator/address_map.h"
-#include "plimsoll/allocator/lock.h"
+#include "plimsoll/lock.h"
 #include "plimsoll/allocator/mapped_space.h"
 #include "plimsoll/trace/shared_statistics.h"
 

@@ -1,13 +1,12 @@
-// Counters that many threads change at once, with exact sums and peaks of the sums. A peak is exact
-// but for what two threads do in the same moment.
+// Counters that many threads change at once, with exact sums and exact peaks of the sums.
 //
-// Each arena has a shard, which one thread at a time writes. The sum of a counter is needed only to
-// find its peak, so each shard has a bound for each counter, and the bounds add up to no more than
-// the peak: while no shard exceeds its own, the sum cannot exceed the peak, and nobody need look.
-// A shard that does exceed its bound takes a lock, adds up all shards, raises the peak if need be,
-// and spreads what is left below the peak over the bounds, by how far each shard has been.
+// Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
+// to find its peak, so each shard has bounds of its own, which add up to no more than the peak:
+// while no shard exceeds its bound, the sum cannot exceed the peak, and nobody need look. A shard
+// that does exceed it takes a lock, adds up all shards, raises the peak if need be, and spreads
+// what is left below the peak evenly over the bounds of those that allocated since the last time.
 //
-//   sum over shards of bound <= peak, for each counter, while nobody holds the lock
+//   sum over shards of bound <= peak, while nobody holds the lock
 #pragma once
 
 #include <array>
@@ -15,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 
+#include "plimsoll/lock.h"
 #include "plimsoll/trace/statistics.h"
 #include "plimsoll/units.h"
 
@@ -24,16 +23,6 @@ namespace plimsoll {
 
 class SharedStatistics {
  public:
-  // What counts on the path of every request; the order is that of the members of Statistics.
-  enum Counter : std::size_t {
-    allocation,
-    active,
-    allocated_bytes,
-    active_bytes,
-    requested_bytes,
-    kCounters,
-  };
-
   class alignas(64) Shard {  // two never share a cache line
    public:
     explicit Shard(SharedStatistics& owner) : owner_(owner) {}
@@ -41,68 +30,45 @@ class SharedStatistics {
     Shard& operator=(const Shard&) = delete;
 
     void allocate(bool small, Bytes size, Bytes requested) {
-      Values& mine = of(small);
-      add(mine.blocks, 1);
-      add(mine.bytes, size);
-      add(mine.requested, requested);
-      add(mine.total_blocks, 1);
-      add(mine.total_bytes, size);
-      add(mine.total_requested, requested);
+      Pool& mine = of(small);
+      add(mine.allocated[kBlocks], 1);
+      add(mine.allocated[kSize], size);
+      add(mine.allocated[kRequested], requested);
       // Either this sees a bound that was lowered meanwhile, or who lowered it sees the new values.
       std::atomic_thread_fence(std::memory_order_seq_cst);
       if (exceeds_bound(small)) owner_.raise_peaks(*this);
     }
     // A free that waits for nothing.
     void free(bool small, Bytes size, Bytes requested) {
-      Values& mine = of(small);
-      subtract(mine.blocks, 1);
-      subtract(mine.bytes, size);
-      subtract(mine.requested, requested);
+      Pool& mine = of(small);
+      add(mine.freed[kBlocks], 1);
+      add(mine.freed[kSize], size);
+      add(mine.freed[kRequested], requested);
     }
-    void request_free(bool small, Bytes size) {
-      Values& mine = of(small);
-      subtract(mine.blocks, 1);
-      subtract(mine.bytes, size);
-      add(mine.pending_blocks, 1);
-      add(mine.pending_bytes, size);
-    }
+    // A free that waits: the block is active until `complete_free`.
+    void request_free(bool small, Bytes size);
     void complete_free(bool small, Bytes size, Bytes requested) {
-      Values& mine = of(small);
-      subtract(mine.pending_blocks, 1);
-      subtract(mine.pending_bytes, size);
-      subtract(mine.requested, requested);
+      Pool& mine = of(small);
+      add(mine.freed[kRequested], requested);
+      subtract(mine.pending[kBlocks], 1);
+      subtract(mine.pending[kSize], size);
     }
 
    private:
     friend class SharedStatistics;
     using Value = std::atomic<std::int64_t>;
-    // Of each counter: all, small pool, large pool.
+    enum Quantity : std::size_t { kBlocks, kSize, kRequested, kQuantities };
+    // As in a Stat: all, of the small pool, of the large one.
     static constexpr std::size_t kSeries = 3;
-    static constexpr std::size_t kValues = kCounters * kSeries;
 
-    // Of one pool, small or large. What is active is live or pending.
-    struct Values {
-      Value blocks{0}, bytes{0};  // live
-      Value requested{0};         // of all that is active
-      Value pending_blocks{0}, pending_bytes{0};
-      Value total_blocks{0}, total_bytes{0}, total_requested{0};  // ever allocated
-      [[nodiscard]] std::int64_t current(std::size_t counter) const {
-        switch (counter) {
-          case allocation: return get(blocks);
-          case active: return get(blocks) + get(pending_blocks);
-          case allocated_bytes: return get(bytes);
-          case active_bytes: return get(bytes) + get(pending_bytes);
-          default: return get(requested);
-        }
-      }
-      [[nodiscard]] std::int64_t total(std::size_t counter) const {
-        switch (counter) {
-          case allocation:
-          case active: return get(total_blocks);
-          case allocated_bytes:
-          case active_bytes: return get(total_bytes);
-          default: return get(total_requested);
-        }
+    // Of one pool, small or large; all but `pending` only grow.
+    struct alignas(64) Pool {
+      std::array<Value, kQuantities> allocated{};
+      std::array<Value, kQuantities> freed{};  // blocks and sizes when asked for, or else when done
+      std::array<Value, 2> pending{};          // blocks and sizes, between the two
+
+      [[nodiscard]] std::int64_t live(std::size_t quantity) const {
+        return get(allocated[quantity]) - get(freed[quantity]);
       }
     };
 
@@ -115,34 +81,32 @@ class SharedStatistics {
     static void subtract(Value& value, Bytes by) {
       value.store(get(value) - static_cast<std::int64_t>(by), std::memory_order_relaxed);
     }
-    [[nodiscard]] Values& of(bool small) { return values_[small ? 0 : 1]; }
-    [[nodiscard]] std::int64_t current(std::size_t value) const {
-      const std::size_t counter = value / kSeries;
-      const std::size_t series = value % kSeries;
-      if (series != 0) return values_[series - 1].current(counter);
-      return values_[0].current(counter) + values_[1].current(counter);
+    [[nodiscard]] Pool& of(bool small) { return pools_[small ? 0 : 1]; }
+    [[nodiscard]] std::int64_t live(std::size_t series, std::size_t quantity) const {
+      if (series > 0) return pools_[series - 1].live(quantity);
+      return pools_[0].live(quantity) + pools_[1].live(quantity);
     }
-    [[nodiscard]] std::int64_t total(std::size_t i) const { return values_[i % 2].total(i / 2); }
-    [[nodiscard]] bool exceeds_bound(std::size_t value) const {
-      return current(value) > get(bound_[value]);
+    [[nodiscard]] bool exceeds_bound(std::size_t pool, std::size_t quantity) const {
+      const std::int64_t mine = pools_[pool].live(quantity);
+      const std::int64_t other = pools_[1 - pool].live(quantity);
+      return mine > get(bound_[pool + 1][quantity]) || mine + other > get(bound_[0][quantity]);
     }
     [[nodiscard]] bool exceeds_bound(bool small) const {
-      const Values& mine = values_[small ? 0 : 1];
-      const Values& other = values_[small ? 1 : 0];
-      const Value* const own = &bound_[small ? 1 : 2];
-      bool exceeds = false;
-      for (std::size_t counter = 0; counter < kCounters; ++counter) {
-        const std::int64_t now = mine.current(counter);
-        exceeds |= now > get(own[counter * kSeries]);
-        exceeds |= now + other.current(counter) > get(bound_[counter * kSeries]);
-      }
-      return exceeds;
+      const std::size_t pool = small ? 0 : 1;
+      return exceeds_bound(pool, kBlocks) || exceeds_bound(pool, kSize) ||
+             exceeds_bound(pool, kRequested);
     }
+    [[nodiscard]] bool exceeds_bound() const { return exceeds_bound(true) || exceeds_bound(false); }
+    void look();
+    [[nodiscard]] bool has_allocated();  // since the last time it was asked
 
+    std::array<Pool, 2> pools_;  // small, large
+    alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
     SharedStatistics& owner_;
-    std::array<Values, 2> values_;  // of the small pool, of the large one
-    std::array<Value, kValues> bound_{};
-    std::array<std::int64_t, kValues> furthest_{};  // the owner's: the most it saw
+    // The owner's: what was live, and how many blocks were ever allocated, when it last looked.
+    std::array<std::array<std::int64_t, kQuantities>, kSeries> seen_{};
+    std::int64_t seen_allocated_ = 0;
+    bool shares_ = false;  // in what is left below the peaks
   };
 
   SharedStatistics() = default;
@@ -152,22 +116,31 @@ class SharedStatistics {
   // A shard, alive as long as this.
   Shard& add_shard();
 
-  // Writes the five counters of `statistics`.
+  // Writes the five counters of `statistics` that count blocks and their bytes.
   void read(Statistics& statistics);
   void reset_peak();
   void reset_accumulated();
 
  private:
-  using Totals = std::array<std::int64_t, kCounters * 2>;
+  static constexpr std::size_t kSeries = Shard::kSeries;
+  static constexpr std::size_t kPools = 2;
+  // What has a peak, in the order of the members of Statistics.
+  static constexpr std::size_t kCounters = 5;
+  using Peaks = std::array<std::array<std::int64_t, kSeries>, kCounters>;
+  using Totals = std::array<std::array<std::int64_t, kPools>, kCounters>;
+
+  struct Rule;
+  static const std::array<Rule, kCounters> kRules;
 
   void raise_peaks(const Shard& shard);
-  void raise_peak(std::size_t value);
-  [[nodiscard]] std::int64_t sum_of(std::size_t value) const;
+  void look();
+  void share_out();
+  [[nodiscard]] std::int64_t sum_of(std::size_t counter, std::size_t series) const;
   [[nodiscard]] Totals totals() const;
 
-  std::mutex mutex_;
+  Lock lock_;
   std::deque<Shard> shards_;
-  std::array<std::int64_t, Shard::kValues> peak_{};
+  Peaks peak_{};
   Totals allocated_before_{};  // at the last reset
   Totals freed_before_{};
 };

@@ -1,0 +1,47 @@
+// A mutex of one byte for what is held for a moment and rarely wanted by two threads at once.
+// Taking it costs one atomic operation, giving it back a plain store: nobody is woken, so who must
+// wait looks again, at first at once, later after short sleeps. Meets the needs of std::lock_guard.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace plimsoll {
+
+class Lock {
+ public:
+  void lock() {
+    if (!try_lock()) wait();
+  }
+  bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }
+  void unlock() { held_.store(false, std::memory_order_release); }
+
+ private:
+  static constexpr int kLooks = 100;
+  static constexpr std::chrono::microseconds kSleep{20};
+
+  // Where processors share a core, the one that only looks lets the other work.
+  static void pause() {
+#if defined(__x86_64__) || defined(_M_X64)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  void wait() {
+    for (int looks = 0;; ++looks) {
+      if (!held_.load(std::memory_order_relaxed) && try_lock()) return;
+      if (looks < kLooks) {
+        pause();
+      } else {
+        std::this_thread::sleep_for(kSleep);
+      }
+    }
+  }
+
+  std::atomic<bool> held_{false};
+};
+
+}  // namespace plimsoll
