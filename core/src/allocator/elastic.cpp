@@ -66,7 +66,7 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
 
 Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) {
   const std::lock_guard lock(mutex_);
-  Arena& arena = arena_of(pool.is_default() ? default_pool_ : private_pool(pool), stream);
+  Arena& arena = arena_of(pool.is_default() ? default_pool_ : private_pools_.at(pool), stream);
   const Guard guard(arena.lock);
   if (size > 0 && size % kAlignment == 0 && address % kAlignment == 0) {
     for (MappedSpace* const space : {&arena.small, &arena.large}) {
@@ -115,11 +115,11 @@ void ElasticAllocator::free(Block* block) {
 // Other streams used the block.
 void ElasticAllocator::free_later(Arena& arena, Block* block) {
   const std::lock_guard lock(mutex_);
-  if (captures_.empty()) {
-    capture_uses_.erase(block);
-    record_events(block);
+  if (private_pools_.is_capturing()) {
+    waiting_frees_.defer(block);
   } else {
-    deferred_.push_back(block);
+    waiting_frees_.forget_capture_uses(block);
+    waiting_frees_.wait(block);
   }
   const Guard guard(arena.lock);
   block->allocated = false;
@@ -152,7 +152,7 @@ void ElasticAllocator::record_stream(Block* block, StreamId stream) {
   if (stream == block->stream) return;
   if (has_captures_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(mutex_);
-    if (!captures_.empty()) capture_uses_[block].insert(stream);
+    if (private_pools_.is_capturing()) waiting_frees_.use_in_capture(block, stream);
   }
   const Guard guard(block->arena->lock);
   auto& uses = block->stream_uses;
@@ -186,11 +186,7 @@ Arena* ElasticAllocator::arena_around(Address address) const {
 }
 
 Arena& ElasticAllocator::find_arena(StreamId stream) {
-  for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
-    if (!capture->filter || capture->filter(stream)) {
-      return arena_of(private_pool(capture->pool), stream);
-    }
-  }
+  if (ElasticPool* const pool = private_pools_.pool_for(stream)) return arena_of(*pool, stream);
   Arena& arena = arena_of(default_pool_, stream);
   slot_of(stream).store(&arena, std::memory_order_release);
   return arena;
@@ -244,7 +240,7 @@ bool ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) 
 Block* ElasticAllocator::grow(const Request& request) {
   Block* block = try_to_grow(request);
   if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
-  if (block == nullptr && captures_.empty()) {
+  if (block == nullptr && !private_pools_.is_capturing()) {
     ++statistics_.num_alloc_retries;
     synchronize_events(nullptr);
     for (Arena& arena : arenas_) {
@@ -261,8 +257,8 @@ Block* ElasticAllocator::grow(const Request& request) {
 
 Block* ElasticAllocator::try_to_grow(const Request& request) {
   Arena& arena = *request.arena;
-  if (captures_.empty()) {
-    process_events();
+  if (!private_pools_.is_capturing()) {
+    waiting_frees_.process_events();
     for (Arena& other : arenas_) {
       if (&other == &arena || other.pool->may_give()) mark_idle(other, false);
     }
@@ -511,8 +507,8 @@ void ElasticAllocator::commit(const Request& request, const std::vector<Filling>
 Block* ElasticAllocator::take_from_oom_pools(const Request& request) {
   if (!request.arena->pool->is_default()) return nullptr;
   for (const auto& [id, pool] : private_pools_) {
-    if (!pool->use_on_oom) continue;
-    const auto entry = arena_index_.find({pool.get(), request.arena->stream});
+    if (!pool.use_on_oom) continue;
+    const auto entry = arena_index_.find({&pool, request.arena->stream});
     if (entry == arena_index_.end()) continue;
     Arena& arena = *entry->second;
     const Guard guard(arena.lock);
@@ -524,89 +520,20 @@ Block* ElasticAllocator::take_from_oom_pools(const Request& request) {
 
 // --- what queued work still uses ---------------------------------------------------------------
 
-// On every stream that used the block, or, if the driver fails, on none.
-void ElasticAllocator::record_events(Block* block) {
-  std::vector<std::pair<StreamId, Event>> recorded;
-  for (const StreamId stream : block->stream_uses) {
-    Event event = 0;
-    if (const Status status = driver_.record(stream, event); status != Status::success) {
-      for (const auto& [other, made] : recorded) driver_.destroy(made);
-      throw DriverError("record an event", status, driver_.last_error());
-    }
-    recorded.emplace_back(stream, event);
-  }
-  for (const auto& [stream, event] : recorded) pending_[stream].emplace_back(event, block);
-  const Guard guard(block->arena->lock);
-  block->pending_events += static_cast<std::uint32_t>(recorded.size());
-  block->stream_uses.clear();
-}
-
-void ElasticAllocator::record_deferred_events() {
-  while (!deferred_.empty()) {
-    Block* const block = deferred_.front();
-    if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
-      // A finished capture has ordered the uses inside it already.
-      const Guard guard(block->arena->lock);
-      std::erase_if(block->stream_uses,
-                    [&](StreamId stream) { return used->second.contains(stream); });
-      capture_uses_.erase(used);
-      if (block->stream_uses.empty()) ++block->pending_events;  // it is active until it is merged
-    }
-    const bool waits = !block->stream_uses.empty();
-    if (waits) record_events(block);
-    deferred_.pop_front();
-    if (!waits) finish_free(block);
-  }
-}
-
 void ElasticAllocator::finish_free(Block* block) {
   Arena& arena = *block->arena;
   const Guard guard(arena.lock);
-  if (--block->pending_events > 0) return;
+  block->stream_uses.clear();
   arena.shard.complete_free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context);
   block->space->give_back(block, ++arena.age);
 }
 
-void ElasticAllocator::process_events() {
-  if (!deferred_.empty()) record_deferred_events();
-  for (auto stream = pending_.begin(); stream != pending_.end();) {
-    auto& queue = stream->second;
-    while (!queue.empty()) {
-      const auto [event, block] = queue.front();
-      const Status status = driver_.query(event);
-      if (status == Status::not_ready) break;
-      if (status != Status::success)
-        throw DriverError("query an event", status, driver_.last_error());
-      driver_.destroy(event);
-      queue.pop_front();
-      finish_free(block);
-    }
-    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
-  }
-}
-
 void ElasticAllocator::synchronize_events(const ElasticPool* pool) {
   ++statistics_.num_sync_all_streams;
-  if (!deferred_.empty()) record_deferred_events();
-  for (auto stream = pending_.begin(); stream != pending_.end();) {
-    auto& queue = stream->second;
-    for (auto entry = queue.begin(); entry != queue.end();) {
-      const auto [event, block] = *entry;
-      if (pool != nullptr && block->arena->pool != pool) {
-        ++entry;
-        continue;
-      }
-      if (const Status status = driver_.synchronize(event); status != Status::success) {
-        throw DriverError("wait for an event", status, driver_.last_error());
-      }
-      driver_.destroy(event);
-      entry = queue.erase(entry);
-      finish_free(block);
-    }
-    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
-  }
+  waiting_frees_.synchronize_events(
+      [&](const Block* block) { return pool == nullptr || block->arena->pool == pool; });
 }
 
 // Finds out how far the arena's stream has come, by a marker in its work.
@@ -651,8 +578,7 @@ void ElasticAllocator::clear_retired(Arena& arena) {
 
 void ElasticAllocator::poll() {
   const std::lock_guard lock(mutex_);
-  if (!captures_.empty()) return;
-  process_events();
+  if (!private_pools_.is_capturing()) waiting_frees_.process_events();
 }
 
 // --- giving memory back to the driver ----------------------------------------------------------
@@ -660,16 +586,16 @@ void ElasticAllocator::poll() {
 // Nothing goes back while a graph is captured: a stream cannot be waited for then.
 void ElasticAllocator::empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  if (!captures_.empty()) return;
+  if (private_pools_.is_capturing()) return;
   std::vector<ElasticPool*> emptied;
   if (pool.is_default()) {
     synchronize_events(nullptr);
     emptied.push_back(&default_pool_);
   }
-  for (const auto& [id, candidate] : private_pools_) {
-    if (candidate->uses > 0 || (!pool.is_default() && id != pool)) continue;
-    if (!pool.is_default()) synchronize_events(candidate.get());
-    emptied.push_back(candidate.get());
+  for (auto& [id, candidate] : private_pools_) {
+    if (candidate.uses > 0 || (!pool.is_default() && id != pool)) continue;
+    if (!pool.is_default()) synchronize_events(&candidate);
+    emptied.push_back(&candidate);
   }
   if (emptied.empty()) return;
   // A piece is free only when its last old mapping is gone, wherever that is.
@@ -692,7 +618,7 @@ void ElasticAllocator::empty_cache(PoolId pool) {
       entry->second->pool = &default_pool_;
     }
     arena_index_.erase(first, last);
-    private_pools_.erase(each->id);
+    private_pools_.forget(each->id);
   }
 }
 
@@ -747,75 +673,41 @@ void ElasticAllocator::remove_reserved(Arena& arena, const MappedSpace& space, B
 
 // --- private pools -----------------------------------------------------------------------------
 
-ElasticPool& ElasticAllocator::private_pool(PoolId pool) {
-  const auto entry = private_pools_.find(pool);
-  if (entry == private_pools_.end()) {
-    throw std::invalid_argument("there is no private pool (" + std::to_string(pool.first) + ", " +
-                                std::to_string(pool.second) + ")");
-  }
-  return *entry->second;
-}
-
-ElasticPool& ElasticAllocator::add_or_use_pool(PoolId pool) {
-  if (pool.is_default()) throw std::invalid_argument("(0, 0) is the default pool");
-  auto& entry = private_pools_[pool];
-  if (entry == nullptr) {
-    entry = std::make_unique<ElasticPool>(pool);
-  } else {
-    ++entry->uses;
-  }
-  return *entry;
-}
-
 void ElasticAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
   const std::lock_guard lock(mutex_);
-  for (const Capture& capture : captures_) {
-    if (capture.pool == pool) {
-      throw std::invalid_argument("requests go to this private pool already");
-    }
-  }
-  add_or_use_pool(pool);
-  captures_.push_back({pool, std::move(filter)});
+  private_pools_.begin_capture(pool, std::move(filter));
   has_captures_.store(true, std::memory_order_release);
 }
 
 void ElasticAllocator::end_allocate_to_pool(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  const auto capture = std::find_if(captures_.begin(), captures_.end(),
-                                    [&](const Capture& entry) { return entry.pool == pool; });
-  if (capture == captures_.end()) {
-    throw std::invalid_argument("no requests go to this private pool");
-  }
-  captures_.erase(capture);
-  has_captures_.store(!captures_.empty(), std::memory_order_release);
+  private_pools_.end_capture(pool);
+  has_captures_.store(private_pools_.is_capturing(), std::memory_order_release);
 }
 
 void ElasticAllocator::use_pool(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  add_or_use_pool(pool);
+  private_pools_.use(pool);
 }
 
 void ElasticAllocator::release_pool(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  ElasticPool& entry = private_pool(pool);
-  if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
-  --entry.uses;
+  private_pools_.release(pool);
 }
 
 int ElasticAllocator::pool_uses(PoolId pool) const {
   const std::lock_guard lock(mutex_);
-  const auto entry = private_pools_.find(pool);
-  return entry == private_pools_.end() ? 0 : entry->second->uses;
+  return private_pools_.uses(pool);
 }
 
 void ElasticAllocator::set_use_on_oom(PoolId pool, bool use) {
   const std::lock_guard lock(mutex_);
-  private_pool(pool).use_on_oom = use;
+  private_pools_.at(pool).use_on_oom = use;
 }
 
 void ElasticAllocator::set_no_split(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  ElasticPool& entry = private_pool(pool);
+  ElasticPool& entry = private_pools_.at(pool);
   entry.no_split = true;
   for (const auto& [key, arena] : arena_index_) {
     if (key.first != &entry) continue;

@@ -27,11 +27,8 @@ void NativeAllocator::configure(const AllocatorConfig& config) {
 
 Pool& NativeAllocator::pool_for(Bytes size, StreamId stream) {
   const bool small = size <= AllocatorConfig::kSmallRequest;
-  for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
-    if (!capture->filter || capture->filter(stream)) {
-      PrivatePool& pool = private_pool(capture->pool);
-      return small ? pool.small : pool.large;
-    }
+  if (PrivatePool* const pool = private_pools_.pool_for(stream)) {
+    return small ? pool->small : pool->large;
   }
   return small ? small_ : large_;
 }
@@ -67,7 +64,7 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
     if (block == nullptr && release_oversize_blocks(request)) {
       block = take_new_segment(request, false);
     }
-    if (block == nullptr && captures_.empty()) {
+    if (block == nullptr && !private_pools_.is_capturing()) {
       release_cached_blocks({});
       block = take_new_segment(request, true);
     }
@@ -91,7 +88,7 @@ Block* NativeAllocator::malloc_at(Address address, Bytes size, StreamId stream, 
 
 Block* NativeAllocator::free_block_around(Address address, Bytes size, StreamId stream,
                                           PoolId pool) {
-  PrivatePool* const owner = pool.is_default() ? nullptr : &private_pool(pool);
+  PrivatePool* const owner = pool.is_default() ? nullptr : &private_pools_.at(pool);
   Block* found = nullptr;
   for (Pool* const of :
        {owner != nullptr ? &owner->small : &small_, owner != nullptr ? &owner->large : &large_}) {
@@ -130,7 +127,7 @@ void NativeAllocator::split_off_front(Block* block, Bytes size) {
 
 // Inside a capture no event may be queried.
 void NativeAllocator::poll() {
-  if (captures_.empty()) process_events();
+  if (!private_pools_.is_capturing()) waiting_frees_.process_events();
 }
 
 NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
@@ -185,10 +182,10 @@ Block* NativeAllocator::take_free_block(const Request& request) {
 
 Block* NativeAllocator::take_from_oom_pools(Request& request) {
   if (request.pool->owner != nullptr) return nullptr;
-  for (const auto& [id, pool] : private_pools_) {
-    if (!pool->use_on_oom) continue;
+  for (auto& [id, pool] : private_pools_) {
+    if (!pool.use_on_oom) continue;
     Request inside = request;
-    inside.pool = request.pool->small ? &pool->small : &pool->large;
+    inside.pool = request.pool->small ? &pool.small : &pool.large;
     inside.expandable = false;
     if (Block* const block = take_free_block(inside)) {
       request = inside;
@@ -395,7 +392,11 @@ void NativeAllocator::release_expandable(Block* block) {
 
 void NativeAllocator::free(Block* block) {
   const bool waits = !block->stream_uses.empty();
-  if (waits && captures_.empty()) record_events(block);
+  if (waits && private_pools_.is_capturing()) {
+    waiting_frees_.defer(block);
+  } else if (waits) {
+    waiting_frees_.wait(block);
+  }
   Pool& pool = *block->pool;
   block->allocated = false;
   statistics_.allocation.decrease(pool.small, 1);
@@ -403,18 +404,14 @@ void NativeAllocator::free(Block* block) {
   note(Action::free_requested, block->address, block->requested, block->stream, id_of(pool),
        block->context);
   if (block->size >= config_.max_split_size) statistics_.oversize_allocations.decrease(1);
-  if (!waits) {
-    complete_free(block);
-  } else if (!captures_.empty()) {
-    deferred_.push_back(block);
-  }
+  if (!waits) complete_free(block);
 }
 
 void NativeAllocator::record_stream(Block* block, StreamId stream) {
   if (stream == block->stream) return;
   auto& uses = block->stream_uses;
   if (std::find(uses.begin(), uses.end(), stream) == uses.end()) uses.push_back(stream);
-  if (!captures_.empty()) capture_uses_[block].insert(stream);
+  if (private_pools_.is_capturing()) waiting_frees_.use_in_capture(block, stream);
 }
 
 void NativeAllocator::complete_free(Block* block) {
@@ -422,6 +419,7 @@ void NativeAllocator::complete_free(Block* block) {
   note(Action::free_completed, block->address, block->requested, block->stream, id_of(pool),
        block->context);
   block->context = 0;
+  block->stream_uses.clear();
   const Bytes size = block->size;
   const Bytes requested = block->requested;
   // Net change of free blocks in split segments, which cannot go back to the driver.
@@ -478,78 +476,10 @@ Bytes NativeAllocator::merge(Block* block, Block* neighbour) {
   return gained;
 }
 
-// --- frees that wait for other streams ---------------------------------------------------------
-
-// On every stream that used the block, or, if the driver fails, on none.
-void NativeAllocator::record_events(Block* block) {
-  std::vector<std::pair<StreamId, Event>> recorded;
-  for (const StreamId stream : block->stream_uses) {
-    Event event = 0;
-    if (const Status status = driver_.record(stream, event); status != Status::success) {
-      for (const auto& [other, made] : recorded) driver_.destroy(made);
-      throw DriverError("record an event", status, driver_.last_error());
-    }
-    recorded.emplace_back(stream, event);
-  }
-  for (const auto& [stream, event] : recorded) pending_[stream].emplace_back(event, block);
-  block->pending_events += static_cast<std::uint32_t>(recorded.size());
-  block->stream_uses.clear();
-}
-
-void NativeAllocator::record_deferred_events() {
-  while (!deferred_.empty()) {
-    Block* const block = deferred_.front();
-    if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
-      // A finished capture has ordered the uses inside it already.
-      std::erase_if(block->stream_uses,
-                    [&](StreamId stream) { return used->second.contains(stream); });
-      capture_uses_.erase(used);
-    }
-    record_events(block);
-    deferred_.pop_front();
-    if (block->pending_events == 0) complete_free(block);
-  }
-}
-
-void NativeAllocator::process_events() {
-  if (!deferred_.empty()) record_deferred_events();
-  for (auto stream = pending_.begin(); stream != pending_.end();) {
-    auto& queue = stream->second;
-    while (!queue.empty()) {
-      const auto [event, block] = queue.front();
-      const Status status = driver_.query(event);
-      if (status == Status::not_ready) break;
-      if (status != Status::success) {
-        throw DriverError("query an event", status, driver_.last_error());
-      }
-      driver_.destroy(event);
-      queue.pop_front();
-      if (--block->pending_events == 0) complete_free(block);
-    }
-    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
-  }
-}
-
 void NativeAllocator::synchronize_events(const PrivatePool* pool) {
   ++statistics_.num_sync_all_streams;
-  if (!deferred_.empty()) record_deferred_events();
-  for (auto stream = pending_.begin(); stream != pending_.end();) {
-    auto& queue = stream->second;
-    for (auto entry = queue.begin(); entry != queue.end();) {
-      const auto [event, block] = *entry;
-      if (pool != nullptr && block->pool->owner != pool) {
-        ++entry;
-        continue;
-      }
-      if (const Status status = driver_.synchronize(event); status != Status::success) {
-        throw DriverError("wait for an event", status, driver_.last_error());
-      }
-      driver_.destroy(event);
-      entry = queue.erase(entry);
-      if (--block->pending_events == 0) complete_free(block);
-    }
-    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
-  }
+  waiting_frees_.synchronize_events(
+      [&](const Block* block) { return pool == nullptr || block->pool->owner == pool; });
 }
 
 // --- giving memory back to the driver ----------------------------------------------------------
@@ -613,21 +543,18 @@ bool NativeAllocator::release_oversize_blocks(const Request& request) {
 void NativeAllocator::empty_cache(PoolId pool) { release_cached_blocks(pool); }
 
 void NativeAllocator::release_cached_blocks(PoolId pool) {
-  if (pool.is_default() && captures_.empty()) {
+  if (pool.is_default() && !private_pools_.is_capturing()) {
     synchronize_events(nullptr);
     release_free_segments(large_);
     release_free_segments(small_);
   }
   for (auto entry = private_pools_.begin(); entry != private_pools_.end();) {
-    PrivatePool& candidate = *entry->second;
-    if (candidate.uses > 0 || (!pool.is_default() && candidate.id != pool)) {
-      ++entry;
-      continue;
-    }
+    PrivatePool& candidate = (entry++)->second;
+    if (candidate.uses > 0 || (!pool.is_default() && candidate.id != pool)) continue;
     if (!pool.is_default()) synchronize_events(&candidate);
     release_free_segments(candidate.small);
     release_free_segments(candidate.large);
-    entry = candidate.reserved == 0 ? private_pools_.erase(entry) : std::next(entry);
+    if (candidate.reserved == 0) private_pools_.forget(candidate.id);
   }
 }
 
@@ -683,61 +610,23 @@ void NativeAllocator::remove_reserved(const Pool& pool, Bytes size) {
 
 // --- private pools -----------------------------------------------------------------------------
 
-PrivatePool& NativeAllocator::private_pool(PoolId pool) {
-  const auto entry = private_pools_.find(pool);
-  if (entry == private_pools_.end()) {
-    throw std::invalid_argument("there is no private pool (" + std::to_string(pool.first) + ", " +
-                                std::to_string(pool.second) + ")");
-  }
-  return *entry->second;
-}
-
-PrivatePool& NativeAllocator::add_or_use_pool(PoolId pool) {
-  if (pool.is_default()) throw std::invalid_argument("(0, 0) is the default pool");
-  auto& entry = private_pools_[pool];
-  if (entry == nullptr) {
-    entry = std::make_unique<PrivatePool>(pool);
-  } else {
-    ++entry->uses;
-  }
-  return *entry;
-}
-
 void NativeAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
-  for (const Capture& capture : captures_) {
-    if (capture.pool == pool) {
-      throw std::invalid_argument("requests go to this private pool already");
-    }
-  }
-  add_or_use_pool(pool);
-  captures_.push_back({pool, std::move(filter)});
+  private_pools_.begin_capture(pool, std::move(filter));
 }
 
-void NativeAllocator::end_allocate_to_pool(PoolId pool) {
-  const auto capture = std::find_if(captures_.begin(), captures_.end(),
-                                    [&](const Capture& entry) { return entry.pool == pool; });
-  if (capture == captures_.end()) {
-    throw std::invalid_argument("no requests go to this private pool");
-  }
-  captures_.erase(capture);
+void NativeAllocator::end_allocate_to_pool(PoolId pool) { private_pools_.end_capture(pool); }
+
+void NativeAllocator::use_pool(PoolId pool) { private_pools_.use(pool); }
+
+void NativeAllocator::release_pool(PoolId pool) { private_pools_.release(pool); }
+
+int NativeAllocator::pool_uses(PoolId pool) const { return private_pools_.uses(pool); }
+
+void NativeAllocator::set_use_on_oom(PoolId pool, bool use) {
+  private_pools_.at(pool).use_on_oom = use;
 }
 
-void NativeAllocator::release_pool(PoolId pool) {
-  PrivatePool& entry = private_pool(pool);
-  if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
-  --entry.uses;
-}
-
-void NativeAllocator::use_pool(PoolId pool) { add_or_use_pool(pool); }
-
-int NativeAllocator::pool_uses(PoolId pool) const {
-  const auto entry = private_pools_.find(pool);
-  return entry == private_pools_.end() ? 0 : entry->second->uses;
-}
-
-void NativeAllocator::set_use_on_oom(PoolId pool, bool use) { private_pool(pool).use_on_oom = use; }
-
-void NativeAllocator::set_no_split(PoolId pool) { private_pool(pool).no_split = true; }
+void NativeAllocator::set_no_split(PoolId pool) { private_pools_.at(pool).no_split = true; }
 
 Bytes NativeAllocator::largest_free_block() const {
   Bytes largest = 0;
@@ -750,7 +639,7 @@ Bytes NativeAllocator::largest_free_block() const {
 Bytes NativeAllocator::free_in_private_pools() const {
   Bytes bytes = 0;
   for (const auto& [id, pool] : private_pools_) {
-    bytes += pool->small.free_bytes() + pool->large.free_bytes();
+    bytes += pool.small.free_bytes() + pool.large.free_bytes();
   }
   return bytes;
 }
@@ -879,10 +768,10 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
   std::vector<Block*> active;
   for (const SegmentInfo& segment : segments) {
     if (!segment.pool.is_default() && !private_pools_.contains(segment.pool)) {
-      add_or_use_pool(segment.pool);
+      private_pools_.use(segment.pool);
     }
     PrivatePool* const owner =
-        segment.pool.is_default() ? nullptr : private_pools_.at(segment.pool).get();
+        segment.pool.is_default() ? nullptr : &private_pools_.at(segment.pool);
     Pool& pool = owner == nullptr ? (segment.small ? small_ : large_)
                                   : (segment.small ? owner->small : owner->large);
     Request request{segment.total_size, segment.total_size, segment.stream, &pool,

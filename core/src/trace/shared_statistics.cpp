@@ -59,29 +59,37 @@ SharedStatistics::Shard& SharedStatistics::add_shard() {
   return shards_.emplace_back(*this);
 }
 
-// The sum of a counter, as it was when the shards were last looked at.
-std::int64_t SharedStatistics::sum_of(std::size_t counter, std::size_t series) const {
-  const Rule rule = kRules[counter];
-  std::int64_t sum = 0;
-  for (const Shard& shard : shards_) {
-    sum += shard.seen_[series][rule.quantity];
-    if (!rule.with_pending) continue;
+void SharedStatistics::look() {
+  live_ = {};
+  pending_ = {};
+  for (Shard& shard : shards_) {
+    shard.look();
+    for (std::size_t series = 0; series < kSeries; ++series) {
+      for (std::size_t quantity = 0; quantity < Shard::kQuantities; ++quantity) {
+        live_[series][quantity] += shard.seen_[series][quantity];
+      }
+    }
     for (std::size_t pool = 0; pool < kPools; ++pool) {
-      if (series != 0 && series != pool + 1) continue;
-      sum += Shard::get(shard.pools_[pool].pending[rule.quantity]);
+      for (const std::size_t quantity : {Shard::kBlocks, Shard::kSize}) {
+        const std::int64_t pending = Shard::get(shard.pools_[pool].pending[quantity]);
+        pending_[0][quantity] += pending;
+        pending_[pool + 1][quantity] += pending;
+      }
     }
   }
-  return sum;
-}
-
-void SharedStatistics::look() {
-  for (Shard& shard : shards_) shard.look();
   for (std::size_t counter = 0; counter < kCounters; ++counter) {
     for (std::size_t series = 0; series < kSeries; ++series) {
       std::int64_t& peak = peak_[counter][series];
       peak = std::max(peak, sum_of(counter, series));
     }
   }
+}
+
+// The sum of a counter, as it was when the shards were last looked at.
+std::int64_t SharedStatistics::sum_of(std::size_t counter, std::size_t series) const {
+  const Rule rule = kRules[counter];
+  const std::int64_t live = live_[series][rule.quantity];
+  return rule.with_pending ? live + pending_[series][rule.quantity] : live;
 }
 
 void SharedStatistics::raise_peaks(const Shard& shard) {

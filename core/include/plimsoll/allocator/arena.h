@@ -10,8 +10,9 @@
 #include <optional>
 
 #include "plimsoll/allocator/address_map.h"
-#include "plimsoll/lock.h"
 #include "plimsoll/allocator/mapped_space.h"
+#include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/lock.h"
 #include "plimsoll/trace/shared_statistics.h"
 
 namespace plimsoll {
@@ -45,14 +46,9 @@ struct alignas(64) Arena {
 };
 
 // The default pool, a CUDA graph's or a torch.cuda.MemPool's.
-struct ElasticPool {
-  explicit ElasticPool(PoolId name) : id(name) {}
+struct ElasticPool : PoolBase {
+  using PoolBase::PoolBase;
 
-  PoolId id;
-  int uses = 1;        // graphs and MemPools that hold it; at 0 it may be emptied
-  Bytes reserved = 0;  // of the driver's memory
-  bool use_on_oom = false;
-  bool no_split = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
   // A graph remembers addresses, so memory never leaves a pool that somebody holds.
   [[nodiscard]] bool may_give() const { return is_default() || uses == 0; }

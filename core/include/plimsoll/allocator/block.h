@@ -31,7 +31,6 @@ struct Block {
   MappedSpace* space = nullptr;
   std::vector<StreamId> stream_uses;  // other streams that used it since it was allocated
   std::uint64_t age_base = 0;         // the pool's search count when the block became free
-  std::uint32_t pending_events = 0;   // of other streams, between free and reuse
   std::uint32_t context = 0;          // history's number for the stack of the last request
   std::uint32_t segment_context = 0;  // likewise, for the stack that made the segment
   bool allocated = false;
@@ -39,9 +38,7 @@ struct Block {
   bool retired = false;  // elastic: its memory serves elsewhere already; not yet to be reused
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }
-  [[nodiscard]] bool is_active() const {
-    return allocated || pending_events > 0 || !stream_uses.empty();
-  }
+  [[nodiscard]] bool is_active() const { return allocated || !stream_uses.empty(); }
 };
 
 }  // namespace plimsoll

@@ -28,8 +28,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -37,6 +35,8 @@
 #include "plimsoll/allocator/arena.h"
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/live_allocator.h"
+#include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/allocator/waiting_frees.h"
 
 namespace plimsoll {
 
@@ -98,10 +98,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;
 
-  struct Capture {
-    PoolId pool;
-    Filter filter;
-  };
   // A request that no free block serves.
   struct Request {
     Bytes requested = 0;
@@ -162,9 +158,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void commit(const Request& request, const std::vector<Filling>& fillings);
   [[nodiscard]] bool add_region(Arena& arena, MappedSpace& space, Bytes size);
 
-  void record_events(Block* block);
-  void record_deferred_events();
-  void process_events();
   void synchronize_events(const ElasticPool* pool);
   void finish_free(Block* block);
   void mark_idle(Arena& arena, bool wait);
@@ -174,8 +167,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   void add_reserved(Arena& arena, const MappedSpace& space, Bytes size);
   void remove_reserved(Arena& arena, const MappedSpace& space, Bytes size);
-  ElasticPool& add_or_use_pool(PoolId pool);
-  [[nodiscard]] ElasticPool& private_pool(PoolId pool);
   [[nodiscard]] Bytes free_in_private_pools() const;
   void refresh_statistics() const override;
 
@@ -184,7 +175,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   mutable SharedStatistics shared_;
 
   ElasticPool default_pool_{PoolId{}};
-  std::map<PoolId, std::unique_ptr<ElasticPool>> private_pools_;
+  PrivatePools<ElasticPool> private_pools_;
   std::deque<Arena> arenas_;
   std::map<std::pair<const ElasticPool*, StreamId>, Arena*> arena_index_;
   std::vector<Arena*> unused_arenas_;
@@ -193,13 +184,10 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   std::vector<std::unique_ptr<const RegionTable>> tables_;
   std::atomic<const RegionTable*> regions_{nullptr};
 
-  std::vector<Capture> captures_;
-  std::atomic<bool> has_captures_{false};
+  std::atomic<bool> has_captures_{false};  // private_pools_.is_capturing(), without a lock
   Bytes reserved_ = 0;
   std::uint64_t moves_ = 0;
-  std::map<StreamId, std::deque<std::pair<Event, Block*>>> pending_;  // frees of other streams
-  std::deque<Block*> deferred_;                                       // frees inside a capture
-  std::unordered_map<Block*, std::unordered_set<StreamId>> capture_uses_;
+  WaitingFrees waiting_frees_{driver_, [this](Block* block) { finish_free(block); }};
   std::vector<Handle> unreleased_;  // what the driver refused to take back
 };
 

@@ -7,11 +7,7 @@
 // of it, before the request fails.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <memory>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +16,8 @@
 #include "plimsoll/allocator/expandable_segment.h"
 #include "plimsoll/allocator/object_pool.h"
 #include "plimsoll/allocator/pool.h"
+#include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/allocator/waiting_frees.h"
 #include "plimsoll/driver/simulated.h"
 
 namespace plimsoll {
@@ -78,10 +76,6 @@ class NativeAllocator final : public Allocator {
     Pool* pool = nullptr;
     bool expandable = false;
   };
-  struct Capture {
-    PoolId pool;
-    Filter filter;
-  };
 
   [[nodiscard]] Request request_for(Bytes size, StreamId stream);
   [[nodiscard]] Pool& pool_for(Bytes size, StreamId stream);
@@ -116,9 +110,6 @@ class NativeAllocator final : public Allocator {
 
   void complete_free(Block* block);
   [[nodiscard]] Bytes merge(Block* block, Block* neighbour);
-  void record_events(Block* block);
-  void record_deferred_events();
-  void process_events();
   void synchronize_events(const PrivatePool* pool);
 
   [[nodiscard]] Bytes garbage_threshold() const;
@@ -132,8 +123,6 @@ class NativeAllocator final : public Allocator {
 
   void add_reserved(const Pool& pool, Bytes size);
   void remove_reserved(const Pool& pool, Bytes size);
-  PrivatePool& add_or_use_pool(PoolId pool);
-  [[nodiscard]] PrivatePool& private_pool(PoolId pool);
   [[nodiscard]] Bytes free_in_private_pools() const;
   [[nodiscard]] static PoolId id_of(const Pool& pool) {
     return pool.owner != nullptr ? pool.owner->id : PoolId{};
@@ -149,14 +138,10 @@ class NativeAllocator final : public Allocator {
   ObjectPool<Block> objects_;
   Pool small_{true};
   Pool large_{false};
-  std::map<PoolId, std::unique_ptr<PrivatePool>> private_pools_;
-  std::vector<Capture> captures_;
+  PrivatePools<PrivatePool> private_pools_;
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments_;
+  WaitingFrees waiting_frees_{driver_, [this](Block* block) { complete_free(block); }};
   Bytes reserved_ = 0;
-
-  std::map<StreamId, std::deque<std::pair<Event, Block*>>> pending_;  // frees of other streams
-  std::deque<Block*> deferred_;                                       // frees inside a capture
-  std::unordered_map<Block*, std::unordered_set<StreamId>> capture_uses_;
 };
 
 }  // namespace plimsoll

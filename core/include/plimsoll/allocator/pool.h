@@ -11,6 +11,7 @@
 
 #include "plimsoll/allocator/best_fit_index.h"
 #include "plimsoll/allocator/block.h"
+#include "plimsoll/allocator/private_pools.h"
 
 namespace plimsoll {
 
@@ -58,14 +59,9 @@ struct Pool {
   StreamBlocks* last_ = nullptr;                        // the one asked for last
 };
 
-struct PrivatePool {
-  explicit PrivatePool(PoolId name) : id(name) {}
+struct PrivatePool : PoolBase {
+  using PoolBase::PoolBase;
 
-  PoolId id;
-  int uses = 1;        // graphs and MemPools that hold it; at 0 it may be emptied
-  Bytes reserved = 0;  // not yet returned to the driver; at 0 as well it may be forgotten
-  bool use_on_oom = false;
-  bool no_split = false;
   Pool small{true, this};
   Pool large{false, this};
 };

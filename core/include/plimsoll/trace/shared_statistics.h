@@ -60,6 +60,7 @@ class SharedStatistics {
     enum Quantity : std::size_t { kBlocks, kSize, kRequested, kQuantities };
     // As in a Stat: all, of the small pool, of the large one.
     static constexpr std::size_t kSeries = 3;
+    using PerSeries = std::array<std::array<std::int64_t, kQuantities>, kSeries>;
 
     // Of one pool, small or large; all but `pending` only grow.
     struct alignas(64) Pool {
@@ -104,7 +105,7 @@ class SharedStatistics {
     alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
     SharedStatistics& owner_;
     // The owner's: what was live, and how many blocks were ever allocated, when it last looked.
-    std::array<std::array<std::int64_t, kQuantities>, kSeries> seen_{};
+    PerSeries seen_{};
     std::int64_t seen_allocated_ = 0;
     bool shares_ = false;  // in what is left below the peaks
   };
@@ -140,6 +141,8 @@ class SharedStatistics {
 
   Lock lock_;
   std::deque<Shard> shards_;
+  Shard::PerSeries live_{};  // of all shards, when they were last looked at
+  Shard::PerSeries pending_{};
   Peaks peak_{};
   Totals allocated_before_{};  // at the last reset
   Totals freed_before_{};

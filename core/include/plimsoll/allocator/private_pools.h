@@ -1,0 +1,107 @@
+// The private pools of an allocator: who holds them, and which requests go to them.
+//
+// A pool exists from its first use until its allocator forgets it, once nobody holds it. Between
+// begin and end, as inside the capture of a CUDA graph, the requests that pass a filter go to a
+// pool; of several captures, the one that began last has the first word.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/allocator.h"
+
+namespace plimsoll {
+
+// What is known of a pool, however its memory is kept.
+struct PoolBase {
+  explicit PoolBase(PoolId name) : id(name) {}
+
+  PoolId id;
+  int uses = 1;        // graphs and MemPools that hold it; at 0 it may be emptied
+  Bytes reserved = 0;  // of the driver's memory; at 0 as well it may be forgotten
+  bool use_on_oom = false;
+  bool no_split = false;
+};
+
+template <typename PoolType>
+class PrivatePools {
+ public:
+  // Throws std::invalid_argument if there is no such pool.
+  [[nodiscard]] PoolType& at(PoolId pool) {
+    const auto entry = pools_.find(pool);
+    if (entry == pools_.end()) {
+      throw std::invalid_argument("there is no private pool (" + std::to_string(pool.first) + ", " +
+                                  std::to_string(pool.second) + ")");
+    }
+    return entry->second;
+  }
+  [[nodiscard]] bool contains(PoolId pool) const { return pools_.contains(pool); }
+
+  // One more use of the pool, which is created when it is new.
+  void use(PoolId pool) {
+    if (pool.is_default()) throw std::invalid_argument("(0, 0) is the default pool");
+    const auto [entry, is_new] = pools_.try_emplace(pool, pool);
+    if (!is_new) ++entry->second.uses;
+  }
+  void release(PoolId pool) {
+    PoolType& entry = at(pool);
+    if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
+    --entry.uses;
+  }
+  // 0 as well if there is no such pool.
+  [[nodiscard]] int uses(PoolId pool) const {
+    const auto entry = pools_.find(pool);
+    return entry == pools_.end() ? 0 : entry->second.uses;
+  }
+  void forget(PoolId pool) { pools_.erase(pool); }
+
+  // Requests that pass the filter, or all if it is empty, go to the pool: one more use.
+  void begin_capture(PoolId pool, Allocator::Filter filter) {
+    if (capture_to(pool) != captures_.end()) {
+      throw std::invalid_argument("requests go to this private pool already");
+    }
+    use(pool);
+    captures_.push_back({pool, std::move(filter)});
+  }
+  void end_capture(PoolId pool) {
+    const auto capture = capture_to(pool);
+    if (capture == captures_.end()) {
+      throw std::invalid_argument("no requests go to this private pool");
+    }
+    captures_.erase(capture);
+  }
+  [[nodiscard]] bool is_capturing() const { return !captures_.empty(); }
+  // Where requests on the stream go; null stands for the default pool.
+  [[nodiscard]] PoolType* pool_for(StreamId stream) {
+    for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
+      if (!capture->filter || capture->filter(stream)) return &at(capture->pool);
+    }
+    return nullptr;
+  }
+
+  // Pairs of id and pool, by id; to forget one leaves the iterators of the others valid.
+  [[nodiscard]] auto begin() { return pools_.begin(); }
+  [[nodiscard]] auto end() { return pools_.end(); }
+  [[nodiscard]] auto begin() const { return pools_.begin(); }
+  [[nodiscard]] auto end() const { return pools_.end(); }
+
+ private:
+  struct Capture {
+    PoolId pool;
+    Allocator::Filter filter;
+  };
+
+  [[nodiscard]] auto capture_to(PoolId pool) {
+    return std::find_if(captures_.begin(), captures_.end(),
+                        [&](const Capture& capture) { return capture.pool == pool; });
+  }
+
+  std::map<PoolId, PoolType> pools_;
+  std::vector<Capture> captures_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,83 @@
+#include "plimsoll/allocator/waiting_frees.h"
+
+#include <iterator>
+
+#include "plimsoll/allocator/allocator.h"
+
+namespace plimsoll {
+
+void WaitingFrees::wait(Block* block, const std::vector<StreamId>& streams) {
+  std::vector<std::pair<StreamId, Event>> recorded;
+  for (const StreamId stream : streams) {
+    Event event = 0;
+    if (const Status status = driver_.record(stream, event); status != Status::success) {
+      for (const auto& [other, made] : recorded) driver_.destroy(made);
+      throw DriverError("record an event", status, driver_.last_error());
+    }
+    recorded.emplace_back(stream, event);
+  }
+  Free* const free = frees_.make_unset();
+  *free = {block, recorded.size()};
+  for (const auto& [stream, event] : recorded) pending_[stream].emplace_back(event, free);
+}
+
+void WaitingFrees::wait_for_deferred() {
+  while (!deferred_.empty()) {
+    Block* const block = deferred_.front();
+    std::vector<StreamId> streams = block->stream_uses;
+    if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
+      std::erase_if(streams, [&](StreamId stream) { return used->second.contains(stream); });
+    }
+    if (!streams.empty()) wait(block, streams);
+    capture_uses_.erase(block);
+    deferred_.pop_front();
+    if (streams.empty()) finish_(block);
+  }
+}
+
+void WaitingFrees::pass(Event event, Free* free) {
+  driver_.destroy(event);
+  if (--free->events > 0) return;
+  finish_(free->block);
+  frees_.recycle(free);
+}
+
+void WaitingFrees::process_events() {
+  wait_for_deferred();
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& queue = stream->second;
+    while (!queue.empty()) {
+      const auto [event, free] = queue.front();
+      const Status status = driver_.query(event);
+      if (status == Status::not_ready) break;
+      if (status != Status::success) {
+        throw DriverError("query an event", status, driver_.last_error());
+      }
+      queue.pop_front();
+      pass(event, free);
+    }
+    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  }
+}
+
+void WaitingFrees::synchronize_events(const std::function<bool(const Block*)>& is_meant) {
+  wait_for_deferred();
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& queue = stream->second;
+    for (auto entry = queue.begin(); entry != queue.end();) {
+      const auto [event, free] = *entry;
+      if (!is_meant(free->block)) {
+        ++entry;
+        continue;
+      }
+      if (const Status status = driver_.synchronize(event); status != Status::success) {
+        throw DriverError("wait for an event", status, driver_.last_error());
+      }
+      entry = queue.erase(entry);
+      pass(event, free);
+    }
+    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  }
+}
+
+}  // namespace plimsoll
