@@ -40,7 +40,8 @@ void bind_driver(nb::module_& module) {
       .value("query", Call::query)
       .value("synchronize", Call::synchronize)
       .value("allocate_host", Call::allocate_host)
-      .value("deallocate_host", Call::deallocate_host);
+      .value("deallocate_host", Call::deallocate_host)
+      .value("copy", Call::copy);
 
   nb::class_<SimulatedHost>(module, "SimulatedHost")
       .def(nb::init<Bytes>(), "shared_capacity"_a)
@@ -55,7 +56,6 @@ void bind_driver(nb::module_& module) {
            "dedicated_capacity"_a, "model"_a = DriverModel::linux, "ordinal"_a = 0,
            nb::keep_alive<1, 2>())
       .def("launch", &SimulatedDriver::launch, "stream"_a, "duration_ns"_a)
-      .def("copy", &SimulatedDriver::copy, "stream"_a, "size"_a)
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(
           "take",

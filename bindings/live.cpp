@@ -27,6 +27,9 @@ namespace {
 // By device; an engine that was put here stays for good.
 std::array<std::atomic<LiveEngine*>, 64> engines{};
 
+// Like the engines, it is never destroyed.
+std::atomic<HostPool*> host_pool_of_process{nullptr};
+
 AllocatorConfig config_of(const LiveEngine::Options& options) {
   return AllocatorConfig::parse(options.conf, options.version);
 }
@@ -168,6 +171,19 @@ void LiveEngine::reset_accumulated_statistics() {
   add_counts(before_resets_, allocator_->statistics());
   allocator_->reset_accumulated_statistics();
 }
+
+// --- host memory -------------------------------------------------------------------------------
+
+HostPool& LiveEngine::host_pool() {
+  static HostPool& pool = [this]() -> HostPool& {
+    auto* const made = new HostPool(*driver_);
+    host_pool_of_process = made;
+    return *made;
+  }();
+  return pool;
+}
+
+HostPool* LiveEngine::host_pool_if_open() { return host_pool_of_process; }
 
 // --- events ------------------------------------------------------------------------------------
 

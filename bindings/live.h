@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/host_pool.h"
 #include "plimsoll/allocator/imported_memory.h"
 #include "plimsoll/allocator/live_allocator.h"
 #include "plimsoll/driver/driver.h"
@@ -64,6 +65,10 @@ class LiveEngine final : private Observer {
   [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
   [[nodiscard]] Driver& driver() { return *driver_; }
   [[nodiscard]] ImportedMemory& imported() { return imported_; }
+  // The process's page-locked memory, over the driver of the engine that is first asked.
+  [[nodiscard]] HostPool& host_pool();
+  // Null if no engine has been asked.
+  [[nodiscard]] static HostPool* host_pool_if_open();
   [[nodiscard]] const EnablePeer& enable_peer() const { return enable_peer_; }
   [[nodiscard]] const std::string& driver_name() const { return driver_name_; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }

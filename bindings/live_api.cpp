@@ -45,6 +45,9 @@ int guarded(Call call) {
   } catch (const OutOfMemory& error) {
     error_text() = error.what();
     return PLIMSOLL_OUT_OF_MEMORY;
+  } catch (const HostOutOfMemory& error) {
+    error_text() = error.what();
+    return PLIMSOLL_OUT_OF_MEMORY;
   } catch (const UnknownAddress& error) {
     error_text() = error.what();
     return PLIMSOLL_UNKNOWN_ADDRESS;
@@ -277,6 +280,75 @@ int close_memory(plimsoll_live* handle, std::uint64_t address) {
   return guarded([&] { require(LiveEngine::of(handle).imported().close(address), address); });
 }
 
+// --- host memory -------------------------------------------------------------------------------
+
+int host_malloc(plimsoll_live* handle, std::uint64_t size, plimsoll_pool_id pool,
+                std::uint64_t* address) {
+  return guarded(
+      [&] { *address = LiveEngine::of(handle).host_pool().allocate(size, id_of(pool)); });
+}
+
+int host_free(std::uint64_t address) {
+  return guarded([&] {
+    HostPool* const pool = LiveEngine::host_pool_if_open();
+    require(pool != nullptr && pool->free(address), address);
+  });
+}
+
+int host_record(plimsoll_live* handle, std::uint64_t address, std::uint64_t stream) {
+  bool is_known = false;
+  const int status = guarded([&] {
+    HostPool* const pool = LiveEngine::host_pool_if_open();
+    is_known = pool != nullptr && pool->record(address, stream, LiveEngine::of(handle).driver());
+  });
+  return status != PLIMSOLL_SUCCESS || is_known ? status : PLIMSOLL_UNKNOWN_ADDRESS;
+}
+
+// Does nothing where there is no pool.
+template <typename Call>
+int with_host_pool(Call call) {
+  return guarded([&] {
+    if (HostPool* const pool = LiveEngine::host_pool_if_open()) call(*pool);
+  });
+}
+
+int host_empty_cache() {
+  return with_host_pool([](HostPool& pool) { pool.empty_cache(); });
+}
+
+int host_begin_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
+  return guarded([&] { LiveEngine::of(handle).host_pool().begin_allocate_to_pool(id_of(pool)); });
+}
+
+int host_end_allocate_to_pool() {
+  return with_host_pool([](HostPool& pool) { pool.end_allocate_to_pool(); });
+}
+
+int host_release_pool(plimsoll_pool_id id) {
+  return with_host_pool([id](HostPool& pool) { pool.release_pool(id_of(id)); });
+}
+
+void host_statistics(plimsoll_host_statistics* result) {
+  *result = {};
+  const auto time_of = [](const CallTime& time) {
+    return plimsoll_call_time{time.count, time.total_us, time.max_us, time.min_us};
+  };
+  (void)with_host_pool([&](const HostPool& pool) {
+    const HostStatistics now = pool.statistics();
+    *result = {stat_of(now.active),        stat_of(now.active_bytes),
+               stat_of(now.segment),       stat_of(now.reserved_bytes),
+               time_of(now.allocate_time), time_of(now.deallocate_time)};
+  });
+}
+
+void host_reset_peak_statistics() {
+  (void)with_host_pool([](HostPool& pool) { pool.reset_peak_statistics(); });
+}
+
+void host_reset_accumulated_statistics() {
+  (void)with_host_pool([](HostPool& pool) { pool.reset_accumulated_statistics(); });
+}
+
 constexpr plimsoll_live_api kApi{
     PLIMSOLL_LIVE_API_VERSION,
     last_error,
@@ -305,6 +377,16 @@ constexpr plimsoll_live_api kApi{
     export_memory,
     import_memory,
     close_memory,
+    host_malloc,
+    host_free,
+    host_record,
+    host_empty_cache,
+    host_begin_allocate_to_pool,
+    host_end_allocate_to_pool,
+    host_release_pool,
+    host_statistics,
+    host_reset_peak_statistics,
+    host_reset_accumulated_statistics,
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "fake_cuda.h"
 #include "plimsoll/allocator/uncached.h"
 #include "plimsoll/driver/cuda_errors.h"
+#include "plimsoll/driver/host_memory.h"
 #include "support.h"
 
 namespace plimsoll {
@@ -175,8 +176,12 @@ TEST(cuda_works_beside_a_capture_and_does_not_break_it) {
   CHECK_EQUAL(driver->query(event), Status::success);
   CHECK_EQUAL(driver->synchronize(event), Status::success);
   CHECK_EQUAL(driver->synchronize_stream(0), Status::success);
+  CHECK_EQUAL(driver->copy(0x2000, 0x1000, 512, 0), Status::success);
+  CHECK_EQUAL(driver->allocate_host(1_MiB, address), Status::success);
+  CHECK_EQUAL(driver->deallocate_host(address), Status::success);
   const Address mapped = map_granules(*driver, 2);
   CHECK_EQUAL(driver->unmap(mapped, 2 * kGranule), Status::success);
+  CHECK_EQUAL(driver->record(5, event), Status::not_permitted);
   CHECK_EQUAL(driver->synchronize_stream(5), Status::not_permitted);
   CHECK(contains(driver->last_error(), "while a CUDA graph is captured"));
   CHECK(!machine.fake.capture_broken);
@@ -312,6 +317,65 @@ TEST(cuda_exports_and_imports_handles) {
   CHECK_EQUAL(driver->release(imported), Status::success);
   CHECK(machine.fake.handles.empty());
   CHECK_EQUAL(driver->import_handle(descriptor + 1, imported), Status::invalid_value);
+}
+
+// --- host memory -------------------------------------------------------------------------------
+
+TEST(cuda_allocates_host_memory_that_every_gpu_reaches) {
+  Machine machine;
+  const auto driver = machine.start();
+  Address address = 9;
+  machine.fail("cuMemHostAlloc", cuda::kOutOfMemory);
+  CHECK_EQUAL(driver->allocate_host(3_MiB, address), Status::out_of_memory);
+  CHECK_EQUAL(address, 9U);
+  CHECK(driver->last_error().starts_with("cuMemHostAlloc of 3.00 MiB failed: "));
+  CHECK_EQUAL(driver->allocate_host(3_MiB, address), Status::success);
+  CHECK_EQUAL(machine.fake.host_allocations.at(address), 3_MiB);
+  CHECK_EQUAL(driver->deallocate_host(address), Status::success);
+  CHECK(machine.fake.host_allocations.empty());
+  CHECK_EQUAL(driver->deallocate_host(address), Status::invalid_value);
+}
+
+TEST(cuda_copies_on_a_stream) {
+  Machine machine;
+  const auto driver = machine.start();
+  CHECK_EQUAL(driver->copy(0x3000, 0x1000, 512, 7), Status::success);
+  const FakeCuda::Copy& copy = machine.fake.copies.at(0);
+  CHECK_EQUAL(copy.to, 0x3000U);
+  CHECK_EQUAL(copy.from, 0x1000U);
+  CHECK_EQUAL(copy.size, 512U);
+  CHECK(copy.stream == reinterpret_cast<cuda::Stream>(7));
+  machine.fail("cuMemcpyAsync", cuda::kInvalidValue);
+  CHECK_EQUAL(driver->copy(0x3000, 0x1000, 512, 7), Status::invalid_value);
+  CHECK(contains(driver->last_error(), " at 0x1000 to 0x3000 failed: "));
+}
+
+TEST(cuda_offers_half_of_the_host_less_what_it_has_locked) {
+  Machine machine;
+  const auto driver = machine.start();
+  const Bytes total = driver->shared_info().total;
+  CHECK_EQUAL(total, host_memory().total / 2);
+  CHECK(driver->shared_info().free <= total);
+
+  // Fake memory, of which the host knows nothing: all that counts is what the driver counts.
+  const Bytes most = round_down(total, kGranule);
+  Address pinned = 0;
+  CHECK_EQUAL(driver->allocate_host(total - most + kGranule, pinned), Status::success);
+  Address range = 0;
+  Handle handle = 0;
+  CHECK_EQUAL(driver->reserve(most, range), Status::success);
+  CHECK_EQUAL(driver->create(most - kGranule, Tier::shared, handle), Status::success);
+  CHECK_EQUAL(driver->shared_info().free, 0U);
+  CHECK_EQUAL(driver->map(range, most - kGranule, handle), Status::success);
+  CHECK_EQUAL(driver->release(handle), Status::success);
+  CHECK_EQUAL(driver->shared_info().free, 0U);
+  CHECK_EQUAL(driver->unmap(range, most - kGranule), Status::success);
+  CHECK(driver->shared_info().free > 0);
+  CHECK_EQUAL(driver->create(most - kGranule, Tier::shared, handle), Status::success);
+  CHECK_EQUAL(driver->shared_info().free, 0U);
+  CHECK_EQUAL(driver->deallocate_host(pinned), Status::success);
+  CHECK(driver->shared_info().free > 0);
+  CHECK_EQUAL(driver->release(handle), Status::success);
 }
 
 // --- peers -------------------------------------------------------------------------------------
@@ -486,15 +550,19 @@ TEST(cuda_gives_back_quietly_when_the_driver_is_gone) {
   auto driver = machine.start();
   const Address mapped = map_granules(*driver, 2);
   Address address = 0;
+  Address pinned = 0;
   Event event = 0;
   Handle handle = 0;
   CHECK_EQUAL(driver->allocate(1_MiB, address), Status::success);
+  CHECK_EQUAL(driver->allocate_host(1_MiB, pinned), Status::success);
   CHECK_EQUAL(driver->create(kGranule, Tier::dedicated, handle), Status::success);
   CHECK_EQUAL(driver->record(0, event), Status::success);
   machine.fake.gone = cuda::kDeinitialized;
   const std::string quiet = driver->last_error();
   CHECK_EQUAL(driver->deallocate(address), Status::success);
+  CHECK_EQUAL(driver->deallocate_host(pinned), Status::success);
   CHECK_EQUAL(driver->synchronize_stream(0), Status::success);
+  CHECK_EQUAL(driver->synchronize(), Status::success);
   CHECK_EQUAL(driver->synchronize(event), Status::success);
   CHECK_EQUAL(driver->query(event), Status::success);
   CHECK_EQUAL(driver->destroy(event), Status::success);
@@ -564,7 +632,12 @@ void use_everything(Machine& machine) {
     insist([&] { return driver->destroy(event); });
   }
   unchanged([&] { return driver->synchronize_stream(3); });
+  unchanged([&] { return driver->synchronize(); });
   static_cast<void>(driver->memory_info());
+  if (unchanged([&] { return driver->allocate_host(1_MiB, address); })) {
+    unchanged([&] { return driver->copy(address, address + 512, 512, 3); });
+    insist([&] { return driver->deallocate_host(address); });
+  }
 
   Address range = 0;
   if (!unchanged([&] { return driver->reserve(4 * kGranule, range); })) return;
@@ -606,7 +679,7 @@ TEST(cuda_leaks_nothing_wherever_a_call_fails) {
     use_everything(machine);
     calls = machine.fake.calls;
   }
-  CHECK_EQUAL(calls.size(), 32U);  // all but what names errors and what ranges with holes need
+  CHECK_EQUAL(calls.size(), 36U);  // all but what names errors and what ranges with holes need
   for (const auto& [entry, count] : calls) {
     if (only_undo.contains(entry)) continue;
     // Every second exchange of the capture mode restores it.

@@ -188,6 +188,13 @@ Result cuCtxPopCurrent_v2(Context* context) {
   return kSuccess;
 }
 
+Result cuCtxSynchronize() {
+  ENTER("cuCtxSynchronize", context);
+  if (!fake().capturing) return kSuccess;
+  fake().capture_broken = true;
+  return kCaptureUnsupported;
+}
+
 Result cuThreadExchangeStreamCaptureMode(int* mode) {
   ENTER("cuThreadExchangeStreamCaptureMode", nothing);
   std::swap(*mode, thread().capture_mode);
@@ -207,6 +214,29 @@ Result cuMemAlloc_v2(DevicePointer* pointer, std::size_t size) {
 Result cuMemFree_v2(DevicePointer pointer) {
   ENTER("cuMemFree_v2", no_capture);
   return fake().allocations.erase(pointer) > 0 ? kSuccess : kInvalidValue;
+}
+
+Result cuMemHostAlloc(void** pointer, std::size_t size, unsigned flags) {
+  *pointer = reinterpret_cast<void*>(kRubbish);
+  ENTER("cuMemHostAlloc", no_capture);
+  if (size == 0 || flags != (kPortableHostMemory | kMappedHostMemory)) return kInvalidValue;
+  const DevicePointer address = fake().next++ << 40;
+  fake().host_allocations[address] = size;
+  *pointer = reinterpret_cast<void*>(address);
+  return kSuccess;
+}
+
+Result cuMemFreeHost(void* pointer) {
+  ENTER("cuMemFreeHost", no_capture);
+  return fake().host_allocations.erase(reinterpret_cast<DevicePointer>(pointer)) > 0
+             ? kSuccess
+             : kInvalidValue;
+}
+
+Result cuMemcpyAsync(DevicePointer to, DevicePointer from, std::size_t size, Stream stream) {
+  ENTER("cuMemcpyAsync", context);
+  fake().copies.push_back({to, from, size, stream});
+  return kSuccess;
 }
 
 Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {

@@ -58,9 +58,17 @@ struct FakeCuda {
   unsigned event_flags = 0;
   std::vector<cuda::Stream> recorded_on;
   std::vector<cuda::Stream> waited_on;
+  struct Copy {
+    cuda::DevicePointer to = 0;
+    cuda::DevicePointer from = 0;
+    std::size_t size = 0;
+    cuda::Stream stream = nullptr;
+  };
+  std::vector<Copy> copies;
 
   // What exists.
   std::map<cuda::DevicePointer, std::size_t> allocations;
+  std::map<cuda::DevicePointer, std::size_t> host_allocations;
   std::map<cuda::DevicePointer, std::size_t> reservations;
   std::map<cuda::MemoryHandle, Memory> handles;
   std::map<cuda::DevicePointer, Mapping> mappings;
@@ -75,6 +83,9 @@ struct FakeCuda {
   [[nodiscard]] std::string state() const {
     std::ostringstream out;
     for (const auto& [address, size] : allocations) out << "a" << address << '+' << size << ' ';
+    for (const auto& [address, size] : host_allocations) {
+      out << "p" << address << '+' << size << ' ';
+    }
     for (const auto& [address, size] : reservations) out << "r" << address << '+' << size << ' ';
     for (const auto& [handle, memory_of] : handles) {
       out << "h" << handle << '*' << memory_of.references << ' ';

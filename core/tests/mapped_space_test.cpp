@@ -19,15 +19,15 @@ namespace {
 
 constexpr Bytes kCell = 256_KiB;
 constexpr Address kBase = Address{1} << 40;
-constexpr Bytes kRegion = 48_MiB;
-constexpr Bytes kRegions = 2;  // with a granule between them
+constexpr Bytes kReservation = 48_MiB;
+constexpr Bytes kReservations = 2;  // with a granule between them
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
 // What is known of each cell.
 class Model {
  public:
-  Model() : cells_((kRegions * (kRegion + kGranule)) / kCell, State::none) {}
+  Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}
 
   void set(Address address, Bytes size, State state) {
     for (std::size_t i = index(address); i < index(address + size); ++i) cells_[i] = state;
@@ -79,10 +79,10 @@ bool by_address(const FreePiece& a, const FreePiece& b) { return a.address < b.a
 class SpaceProgram {
  public:
   explicit SpaceProgram(std::uint64_t seed) : random_(seed) {
-    for (Bytes i = 0; i < kRegions; ++i) {
-      const Address begin = kBase + i * (kRegion + kGranule);
-      space().add_region(begin, kRegion);
-      model_.set(begin, kRegion, State::hole);
+    for (Bytes i = 0; i < kReservations; ++i) {
+      const Address begin = kBase + i * (kReservation + kGranule);
+      space().add_reservation(begin, kReservation);
+      model_.set(begin, kReservation, State::hole);
     }
   }
 
@@ -143,8 +143,8 @@ class SpaceProgram {
 
   void take_at() {
     const Bytes size = random_size();
-    const Address address = kBase + random_.below(kRegion - size + 1) / kCell * kCell +
-                            random_.below(kRegions) * 50_MiB;
+    const Address address = kBase + random_.below(kReservation - size + 1) / kCell * kCell +
+                            random_.below(kReservations) * 50_MiB;
     const bool is_free = model_.is(address, size, State::free);
     Block* const block = space().take_at(address, size);
     CHECK_EQUAL(block != nullptr, is_free);

@@ -1,8 +1,10 @@
 #include "plimsoll/driver/simulated.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -312,6 +314,8 @@ TEST(simulated_driver_changes_nothing_when_a_fault_strikes) {
       {Call::query, [&] { return driver.query(event); }},
       {Call::synchronize, [&] { return driver.synchronize(event); }},
       {Call::synchronize, [&] { return driver.synchronize_stream(1); }},
+      {Call::synchronize, [&] { return driver.synchronize(); }},
+      {Call::copy, [&] { return driver.copy(allocation, allocation + 2_MiB, 2_MiB, 1); }},
       {Call::allocate_host, [&] { return driver.allocate_host(4_KiB, address); }},
       {Call::unmap, [&] { return driver.unmap(range, 4_MiB); }},
       {Call::unreserve, [&] { return driver.unreserve(range, 4_MiB); }},
@@ -416,6 +420,17 @@ TEST(simulated_driver_finishes_a_held_stream_when_somebody_waits_for_it) {
   CHECK_EQUAL(machine.driver.query(of_second), Status::success);
 }
 
+TEST(simulated_driver_synchronizes_with_every_stream) {
+  Machine machine(4_MiB);
+  machine.driver.launch(1, kMillisecond);
+  machine.driver.launch(2, 2 * kMillisecond);
+  machine.driver.hold(3);
+  const Event event = machine.record(3);
+  CHECK_EQUAL(machine.driver.synchronize(), Status::success);
+  CHECK(is_about(machine.host.now_ns(), 2 * kMillisecond));
+  CHECK_EQUAL(machine.driver.query(event), Status::success);
+}
+
 TEST(simulated_driver_does_the_work_queued_before_a_hold_first) {
   Machine machine(4_MiB);
   machine.driver.launch(1, kMillisecond);
@@ -496,13 +511,164 @@ TEST(simulated_driver_adds_up_the_price_of_every_call) {
 }
 
 TEST(simulated_driver_charges_a_copy_to_its_stream_only) {
-  Machine machine(4_MiB);
-  machine.driver.copy(1, 55_MiB);
-  CHECK_EQUAL(machine.host.now_ns(), 0.0);
+  Machine machine(128_MiB, 64_MiB);
+  const CostModel& costs = machine.driver.costs();
+  Address pinned = 0;
+  CHECK_EQUAL(machine.driver.allocate_host(55_MiB, pinned), Status::success);
+  const Address device = machine.allocate(64_MiB);
+  const double begin = machine.host.now_ns();
+  const double seconds = machine.driver.driver_seconds();
+  CHECK_EQUAL(machine.driver.copy(device, pinned, 55_MiB, 1), Status::success);
+  CHECK_EQUAL(machine.host.now_ns(), begin);
   CHECK_EQUAL(machine.driver.synchronize_stream(1), Status::success);
-  CHECK(is_about(machine.host.now_ns(),
-                 static_cast<double>(55_MiB) / machine.driver.costs().copy_bytes_per_ns));
-  CHECK_EQUAL(machine.driver.driver_seconds(), 0.0);
+  const double over_the_bus = static_cast<double>(55_MiB) / costs.copy_bytes_per_ns;
+  CHECK(is_about(machine.host.now_ns(), begin + over_the_bus));
+  CHECK_EQUAL(machine.driver.copy(device, device + 32_MiB, 32_MiB, 1), Status::success);
+  CHECK_EQUAL(machine.driver.synchronize(), Status::success);
+  const double on_the_card = static_cast<double>(32_MiB) / costs.device_copy_bytes_per_ns;
+  CHECK(is_about(machine.host.now_ns(), begin + over_the_bus + on_the_card));
+  CHECK_EQUAL(machine.driver.driver_seconds(), seconds);
+}
+
+TEST(simulated_driver_on_windows_copies_each_part_at_the_speed_of_its_tier) {
+  Machine machine(4_MiB, 4_MiB, DriverModel::wddm);
+  const Address first = machine.allocate(2_MiB);
+  const Address second = machine.allocate(4_MiB);  // the half of it in shared memory
+  const double begin = machine.host.now_ns();
+  CHECK_EQUAL(machine.driver.copy(second + 1_MiB, first, 2_MiB, 1), Status::success);
+  const CostModel& costs = machine.driver.costs();
+  const auto mib = static_cast<double>(1_MiB);
+  CHECK(is_about(machine.driver.done_at_ns(1) - begin,
+                 mib / costs.device_copy_bytes_per_ns + mib / costs.copy_bytes_per_ns));
+}
+
+// --- what memory holds -------------------------------------------------------------------------
+
+TEST(simulated_driver_brings_tags_to_the_host_and_back) {
+  Machine machine(64_MiB, 64_MiB);
+  SimulatedDriver& driver = machine.driver;
+  const Address range = machine.reserve(4_MiB);
+  const auto map_memory = [&] {
+    for (const Bytes offset : {0_MiB, 2_MiB}) {
+      const Handle handle = machine.create(2_MiB);
+      machine.map(range + offset, 2_MiB, handle);
+      CHECK_EQUAL(driver.release(handle), Status::success);
+    }
+    CHECK_EQUAL(driver.set_access(range, 4_MiB), Status::success);
+  };
+  map_memory();
+  driver.write_tag(range + 1_MiB, 2_MiB, 7);
+  driver.write_tag(range + 3_MiB, 512, 8);
+  Address pinned = 0;
+  CHECK_EQUAL(driver.allocate_host(4_MiB, pinned), Status::success);
+  CHECK_EQUAL(driver.copy(pinned, range, 4_MiB, 1), Status::success);
+  CHECK_EQUAL(driver.synchronize(), Status::success);
+  CHECK_EQUAL(driver.unmap(range, 4_MiB), Status::success);
+  CHECK_THROWS(driver.tag_at(range), std::logic_error);
+  map_memory();
+  CHECK_EQUAL(driver.tag_at(range + 1_MiB), 0U);  // new memory is empty
+  CHECK_EQUAL(driver.copy(range, pinned, 4_MiB, 1), Status::success);
+  CHECK_EQUAL(driver.tag_at(range + 1_MiB - 1), 0U);
+  CHECK_EQUAL(driver.tag_at(range + 1_MiB), 7U);
+  CHECK_EQUAL(driver.tag_at(range + 3_MiB - 1), 7U);
+  CHECK_EQUAL(driver.tag_at(range + 3_MiB + 511), 8U);
+  CHECK_EQUAL(driver.tag_at(range + 3_MiB + 512), 0U);
+}
+
+TEST(simulated_driver_keeps_tags_with_the_memory_wherever_it_is_mapped) {
+  Machine machine(64_MiB, 64_MiB);
+  SimulatedDriver& driver = machine.driver;
+  const Address range = machine.reserve(4_MiB);
+  const Handle handle = machine.create(2_MiB, Tier::shared);
+  machine.map(range, 2_MiB, handle);
+  machine.map(range + 2_MiB, 2_MiB, handle);
+  CHECK_EQUAL(driver.set_access(range, 4_MiB), Status::success);
+  driver.write_tag(range + 1_MiB, 16, 5);
+  CHECK_EQUAL(driver.tag_at(range + 3_MiB), 5U);
+  CHECK_EQUAL(driver.unmap(range, 2_MiB), Status::success);
+  CHECK_EQUAL(driver.tag_at(range + 3_MiB), 5U);
+}
+
+TEST(simulated_driver_copies_whole_and_small_allocations_and_overlapping_ranges) {
+  Machine machine(64_MiB);
+  SimulatedDriver& driver = machine.driver;
+  const Address large = machine.allocate(4_MiB);
+  const Address small = machine.allocate(1536);
+  driver.write_tag(small, 512, 1);
+  driver.write_tag(small + 512, 512, 2);
+  CHECK_EQUAL(driver.copy(small + 512, small, 1024, 1), Status::success);
+  CHECK_EQUAL(driver.tag_at(small), 1U);
+  CHECK_EQUAL(driver.tag_at(small + 512), 1U);
+  CHECK_EQUAL(driver.tag_at(small + 1024), 2U);
+  CHECK_EQUAL(driver.copy(large + 4_MiB - 1536, small, 1536, 1), Status::success);
+  CHECK_EQUAL(driver.tag_at(large + 4_MiB - 1), 2U);
+  CHECK_EQUAL(driver.deallocate(large), Status::success);
+  CHECK_EQUAL(machine.allocate(4_MiB), large);
+  CHECK_EQUAL(driver.tag_at(large + 4_MiB - 1), 0U);
+}
+
+TEST(simulated_driver_refuses_copies_where_no_memory_is) {
+  Machine machine(64_MiB, 64_MiB);
+  SimulatedDriver& driver = machine.driver;
+  const Address source = machine.allocate(4_MiB);
+  const Address range = machine.reserve(4_MiB);
+  const auto copy_both_ways = [&](Address there, Bytes size) {
+    const Status to = driver.copy(there, source, size, 1);
+    CHECK_EQUAL(driver.copy(source, there, size, 1), to);
+    return to;
+  };
+  driver.write_tag(source, 4_MiB, 3);
+  CHECK_EQUAL(copy_both_ways(range, 512), Status::invalid_value);
+  machine.map(range, 2_MiB, machine.create(2_MiB));
+  CHECK_EQUAL(copy_both_ways(range, 512), Status::invalid_value);  // no access
+  CHECK_EQUAL(driver.set_access(range, 2_MiB), Status::success);
+  CHECK_EQUAL(copy_both_ways(range, 2_MiB + 1), Status::invalid_value);
+  CHECK_EQUAL(driver.tag_at(range), 0U);  // nothing of it was copied
+  CHECK_EQUAL(driver.done_at_ns(1), machine.host.now_ns());
+  CHECK_EQUAL(copy_both_ways(range, 2_MiB), Status::success);
+  CHECK_EQUAL(driver.synchronize(), Status::success);
+  CHECK_EQUAL(driver.unmap(range, 2_MiB), Status::success);
+  CHECK_EQUAL(copy_both_ways(range, 2_MiB), Status::invalid_value);
+}
+
+TEST(simulated_driver_refuses_to_take_memory_away_while_it_is_copied) {
+  Machine machine(64_MiB, 64_MiB);
+  SimulatedDriver& driver = machine.driver;
+  const Address range = machine.reserve(2_MiB);
+  machine.map(range, 2_MiB, machine.create(2_MiB));
+  CHECK_EQUAL(driver.set_access(range, 2_MiB), Status::success);
+  Address pinned = 0;
+  CHECK_EQUAL(driver.allocate_host(2_MiB, pinned), Status::success);
+  driver.hold(1);
+  CHECK_EQUAL(driver.copy(pinned, range, 1_MiB, 1), Status::success);
+  machine.host.advance(kMillisecond);
+  CHECK_EQUAL(driver.unmap(range, 2_MiB), Status::invalid_value);
+  CHECK_EQUAL(driver.deallocate_host(pinned), Status::invalid_value);
+  CHECK_EQUAL(driver.synchronize(), Status::success);
+  CHECK_EQUAL(driver.unmap(range, 2_MiB), Status::success);
+  CHECK_EQUAL(driver.deallocate_host(pinned), Status::success);
+}
+
+TEST(tags_are_like_an_array_of_them) {
+  constexpr std::size_t kSize = 40;
+  Random random(5);
+  Tags tags;
+  std::vector<std::uint64_t> model(kSize);
+  for (int round = 0; round < 3000; ++round) {
+    const std::size_t begin = random.below(kSize);
+    const std::size_t end = random.between(begin, kSize);
+    const std::uint64_t tag = random.below(3);
+    tags.write(begin, end, tag);
+    std::fill(model.begin() + static_cast<std::ptrdiff_t>(begin),
+              model.begin() + static_cast<std::ptrdiff_t>(end), tag);
+    for (std::size_t i = 0; i < kSize; ++i) {
+      CHECK_EQUAL(tags.at(i), model[i]);
+      const Address same_until = tags.end_of(i, kSize);
+      CHECK(i < same_until && same_until <= kSize);
+      CHECK(same_until == kSize || model[same_until] != model[i]);
+      for (std::size_t j = i; j < same_until; ++j) CHECK_EQUAL(model[j], model[i]);
+    }
+  }
 }
 
 // --- fed addresses -----------------------------------------------------------------------------

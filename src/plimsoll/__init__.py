@@ -30,6 +30,7 @@ _MODULES = {
     "SimulatedMachine": "plimsoll.engine",
     "fit": "plimsoll.predict",
     "install": "plimsoll.torch.install",
+    "offload": "plimsoll.tiers.offload",
     "predict": "plimsoll.predict",
     "replay": "plimsoll.replay",
 }

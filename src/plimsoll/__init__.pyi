@@ -12,6 +12,7 @@ from plimsoll.predict import fit as fit
 from plimsoll.predict import predict as predict
 from plimsoll.replay import ReplayResult as ReplayResult
 from plimsoll.replay import replay as replay
+from plimsoll.tiers.offload import offload as offload
 from plimsoll.torch.install import install as install
 
 __version__: str

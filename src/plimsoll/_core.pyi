@@ -62,6 +62,8 @@ class Call(enum.Enum):
 
     deallocate_host = 13
 
+    copy = 14
+
 class SimulatedHost:
     def __init__(self, shared_capacity: int) -> None: ...
 
@@ -80,8 +82,6 @@ class SimulatedDriver:
     def __init__(self, host: SimulatedHost, dedicated_capacity: int, model: DriverModel = DriverModel.linux, ordinal: int = 0) -> None: ...
 
     def launch(self, stream: int, duration_ns: float) -> None: ...
-
-    def copy(self, stream: int, size: int) -> None: ...
 
     def synchronize_device(self) -> None: ...
 

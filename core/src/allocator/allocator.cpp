@@ -42,9 +42,10 @@ DriverError::DriverError(const char* call, Status status, const std::string& rea
                          (reason.empty() ? std::string(to_string(status)) : reason)) {}
 
 void Allocator::tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
-                     std::uint32_t context) {
+                     std::uint32_t context, Bytes shared) {
   const TraceEvent event{
-      action, address, size, stream, pool, driver_.now_us(), context_ != 0 ? context_ : context};
+      action, address, size, stream, pool, driver_.now_us(), context_ != 0 ? context_ : context,
+      shared};
   if (history_.is_recording()) history_.add(event);
   if (Observer* const observer = observer_.load(std::memory_order_acquire)) {
     observer->observe(event);

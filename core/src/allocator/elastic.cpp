@@ -16,14 +16,6 @@ constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
 using Guard = std::lock_guard<Lock>;
 
-bool has_free_piece(const Arena& arena) {
-  for (const MappedSpace* const space : {&arena.small, &arena.large}) {
-    const Block* const largest = space->free().last();
-    if (largest != nullptr && largest->size >= kGranule) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 ElasticAllocator::ElasticAllocator(Driver& driver, const AllocatorConfig& config,
@@ -33,8 +25,8 @@ ElasticAllocator::ElasticAllocator(Driver& driver, const AllocatorConfig& config
     limit_ = static_cast<Bytes>(config.per_process_memory_fraction *
                                 static_cast<double>(driver.memory_info().total));
   }
-  tables_.push_back(std::make_unique<RegionTable>());
-  regions_.store(tables_.back().get());
+  tables_.push_back(std::make_unique<ReservationTable>());
+  reservations_.store(tables_.back().get());
 }
 
 ElasticAllocator::~ElasticAllocator() = default;
@@ -59,6 +51,9 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
   }
   // A private pool's arena may serve another pool as soon as nobody holds `mutex_`.
   const std::lock_guard lock(mutex_);
+  if (ThisThread::placement().prefer == Tier::shared) {
+    if (Block* const block = malloc_placed(size, rounded, stream)) return block;
+  }
   Arena& arena = find_arena(stream);
   if (Block* const block = take(arena)) return block;
   return grow({size, rounded, &arena, &arena.space_for(is_small)});
@@ -69,7 +64,7 @@ Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream,
   Arena& arena = arena_of(pool.is_default() ? default_pool_ : private_pools_.at(pool), stream);
   const Guard guard(arena.lock);
   if (size > 0 && size % kAlignment == 0 && address % kAlignment == 0) {
-    for (MappedSpace* const space : {&arena.small, &arena.large}) {
+    for (MappedSpace* const space : arena.spaces()) {
       if (Block* const block = space->take_at(address, size)) return lend(arena, block, size);
     }
   }
@@ -82,15 +77,20 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->requested = requested;
   block->stream = arena.stream;
   block->context = context_;
+  if (block->space == &arena.shared) {
+    block->lent = lent_.fetch_add(1, std::memory_order_relaxed);
+    count_shared(*block, arena.shared.shared_bytes(block->address, block->size));
+  }
   arena.live.insert(block->address, block);
   arena.shard.allocate(block->size <= kSmallRequest, block->size, requested);
-  note(Action::alloc, block->address, requested, block->stream, arena.pool->id);
+  note(Action::alloc, block->address, requested, block->stream, arena.pool->id, 0, block->shared);
   return block;
 }
 
 // A free that waits for nothing.
 void ElasticAllocator::free_now(Arena& arena, Block* block) {
   block->allocated = false;
+  if (block->shared != 0) count_shared(*block, 0);
   arena.shard.free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
        block->context);
@@ -123,6 +123,7 @@ void ElasticAllocator::free_later(Arena& arena, Block* block) {
   }
   const Guard guard(arena.lock);
   block->allocated = false;
+  if (block->shared != 0) count_shared(*block, 0);
   arena.live.erase(block->address);
   arena.shard.request_free(block->size <= kSmallRequest, block->size);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
@@ -176,17 +177,25 @@ bool ElasticAllocator::record_stream(Address address, StreamId stream) {
 // --- arenas and their addresses ----------------------------------------------------------------
 
 Arena* ElasticAllocator::arena_around(Address address) const {
-  const RegionTable& table = *regions_.load(std::memory_order_acquire);
-  const auto after = std::upper_bound(
-      table.begin(), table.end(), address,
-      [](Address wanted, const Region& region) { return wanted < region.range.address; });
+  const ReservationTable& table = *reservations_.load(std::memory_order_acquire);
+  const auto after = std::upper_bound(table.begin(), table.end(), address,
+                                      [](Address wanted, const Reservation& reservation) {
+                                        return wanted < reservation.range.address;
+                                      });
   if (after == table.begin()) return nullptr;
-  const Region& region = *std::prev(after);
-  return address < region.range.end() ? region.arena : nullptr;
+  const Reservation& reservation = *std::prev(after);
+  return address < reservation.range.end() ? reservation.arena : nullptr;
 }
 
 Arena& ElasticAllocator::find_arena(StreamId stream) {
   if (ElasticPool* const pool = private_pools_.pool_for(stream)) return arena_of(*pool, stream);
+  if (const RegionId region = ThisThread::placement().region; region != kNoRegion) {
+    const PoolId id = ElasticPool::id_of(region);
+    if (!private_pools_.contains(id)) private_pools_.use(id);
+    ElasticPool& pool = private_pools_.at(id);
+    if (pool.is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
+    return arena_of(pool, stream);
+  }
   Arena& arena = arena_of(default_pool_, stream);
   slot_of(stream).store(&arena, std::memory_order_release);
   return arena;
@@ -206,13 +215,16 @@ Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
   place->pool = &pool;
   place->small.set_no_split(pool.no_split);
   place->large.set_no_split(pool.no_split);
+  place->shared.set_no_split(pool.no_split);
   return *place;
 }
 
 // False if there are no addresses left.
-bool ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) {
+bool ElasticAllocator::add_reservation(Arena& arena, MappedSpace& space, Bytes size) {
   const Bytes least = round_up(size, kGranule) + kGranule;
-  const Bytes wanted = std::max(least, round_up(driver_.memory_info().total, kGranule));
+  const Bytes most = driver_.memory_info().total +
+                     (&space == &arena.shared ? driver_.shared_info().total : Bytes{0});
+  const Bytes wanted = std::max(least, round_up(most, kGranule));
   Address address = 0;
   Bytes reserved = wanted;
   Status status = driver_.reserve(reserved, address);
@@ -224,13 +236,13 @@ bool ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) 
   if (status != Status::success) {
     throw DriverError("reserve addresses", status, driver_.last_error());
   }
-  space.add_region(address, reserved);
-  auto table = std::make_unique<RegionTable>(*regions_.load());
-  const auto place = std::find_if(table->begin(), table->end(), [&](const Region& region) {
-    return region.range.address > address;
-  });
-  table->insert(place, Region{{address, reserved}, &arena});
-  regions_.store(table.get(), std::memory_order_release);
+  space.add_reservation(address, reserved);
+  auto table = std::make_unique<ReservationTable>(*reservations_.load());
+  const auto place = std::find_if(
+      table->begin(), table->end(),
+      [&](const Reservation& reservation) { return reservation.range.address > address; });
+  table->insert(place, Reservation{{address, reserved}, &arena});
+  reservations_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
   return true;
 }
@@ -240,19 +252,25 @@ bool ElasticAllocator::add_region(Arena& arena, MappedSpace& space, Bytes size) 
 Block* ElasticAllocator::grow(const Request& request) {
   Block* block = try_to_grow(request);
   if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
-  if (block == nullptr && !private_pools_.is_capturing()) {
+  const bool spills = spill_policy_ == SpillPolicy::spill;
+  if (block == nullptr && !private_pools_.is_capturing() && (!spills || may_gain_by_waiting())) {
     ++statistics_.num_alloc_retries;
-    synchronize_events(nullptr);
-    for (Arena& arena : arenas_) {
-      if (arena.pool->may_give()) mark_idle(arena, true);
-    }
+    wait_for_all();
     block = try_to_grow(request);
   }
   if (block == nullptr && !version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+  if (block == nullptr && spills) block = spill(request);
   if (block != nullptr) return block;
   refresh_statistics();
   fail(request.requested, request.size, request.size, request.arena->stream,
        request.arena->pool->id, free_in_private_pools());
+}
+
+void ElasticAllocator::wait_for_all() {
+  synchronize_events(nullptr);
+  for (Arena& arena : arenas_) {
+    if (arena.pool->may_give()) mark_idle(arena, true);
+  }
 }
 
 Block* ElasticAllocator::try_to_grow(const Request& request) {
@@ -296,13 +314,16 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
 // ones first, and of equal ones those of small free blocks, which are of less use where they are.
 std::vector<ElasticAllocator::Source> ElasticAllocator::sources_for(const Request& request) const {
   std::vector<Source> sources;
-  if (request.arena->pool->may_give()) add_sources(sources, *request.arena, kAnyAge);
+  if (request.arena->pool->may_give()) {
+    add_sources(sources, *request.arena, kAnyAge, request.tiers);
+  }
   const auto own = static_cast<std::ptrdiff_t>(sources.size());
   for (const auto& [key, other] : arena_index_) {
     if (other == request.arena || !other->pool->may_give() || other->idle_age == 0) continue;
-    add_sources(sources, *other, other->idle_age);
+    add_sources(sources, *other, other->idle_age, request.tiers);
   }
   const auto is_better = [](const Source& a, const Source& b) {
+    if (a.piece.piece.tier != b.piece.piece.tier) return a.piece.piece.tier == Tier::dedicated;
     if (a.piece.piece.size != b.piece.piece.size) return a.piece.piece.size > b.piece.piece.size;
     if (a.piece.block->size != b.piece.block->size) {
       return a.piece.block->size < b.piece.block->size;
@@ -314,17 +335,18 @@ std::vector<ElasticAllocator::Source> ElasticAllocator::sources_for(const Reques
   return sources;
 }
 
-void ElasticAllocator::add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age) {
-  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+void ElasticAllocator::add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
+                                   Tiers tiers) {
+  for (MappedSpace* const space : arena.spaces()) {
     for (const FreePiece& piece : space->free_pieces(age)) {
-      sources.push_back({&arena, space, piece});
+      if (may_use(tiers, piece.piece.tier)) sources.push_back({&arena, space, piece});
     }
   }
 }
 
 std::optional<Place> ElasticAllocator::place_for(const Request& request) {
   std::optional<Place> place = request.space->place_for(request.size);
-  if (place || !add_region(*request.arena, *request.space, request.size)) return place;
+  if (place || !add_reservation(*request.arena, *request.space, request.size)) return place;
   return request.space->place_for(request.size);
 }
 
@@ -345,6 +367,7 @@ std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const Request& req
                                                               std::vector<Source>& sources) const {
   std::vector<Filling> fillings;
   const bool is_whole = request.space->no_split();
+  Bytes room = request.tiers == Tiers::both ? dedicated_room() : 0;
   for (const Gap& gap : gaps) {
     const std::size_t first = fillings.size();
     Bytes left = gap.range.size;
@@ -369,8 +392,14 @@ std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const Request& req
       left = 0;
     }
     for (const Bytes most = piece_size(request, left); left > 0;) {
-      const Bytes size = std::min(left, most);
-      fillings.push_back({0, {size, 0}, std::nullopt});
+      Bytes size = std::min(left, most);
+      Tier tier = request.tiers == Tiers::dedicated ? Tier::dedicated : Tier::shared;
+      if (room >= size || (room >= kGranule && !is_whole)) {
+        tier = Tier::dedicated;
+        size = std::min(size, room / kGranule * kGranule);
+        room -= size;
+      }
+      fillings.push_back({0, {size, 0, tier}, std::nullopt});
       left -= size;
     }
     for (std::size_t i = first; i < fillings.size(); ++i) {
@@ -401,7 +430,7 @@ std::optional<std::vector<ElasticAllocator::Filling>> ElasticAllocator::plan_wit
   }
   if (total < request.size) return std::nullopt;
   std::optional<AddressRange> hole = request.space->hole_for(total);
-  if (!hole && add_region(*request.arena, *request.space, total)) {
+  if (!hole && add_reservation(*request.arena, *request.space, total)) {
     hole = request.space->hole_for(total);
   }
   if (!hole) return std::nullopt;
@@ -417,13 +446,16 @@ std::optional<std::vector<ElasticAllocator::Filling>> ElasticAllocator::plan_wit
 // False, and nothing has changed, if the limit or the driver refuses.
 bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillings) {
   Bytes created = 0;
+  Bytes shared = 0;
   for (const Filling& filling : fillings) {
-    if (!filling.source) created += filling.piece.size;
+    if (!filling.source)
+      (filling.piece.tier == Tier::shared ? shared : created) += filling.piece.size;
   }
-  if (limit_ && created > 0 && reserved_ + created > *limit_) return false;
+  if (limit_ && created > 0 && reserved_ - shared_reserved_ + created > *limit_) return false;
   // Memory that is not there is not taken piece by piece from others who need it.
   if (created > kLargestOwnPiece && created > driver_.memory_info().free) return false;
-  Status status = create(fillings);
+  if (shared > 0 && shared > shared_room()) return false;
+  Status status = create(request, fillings);
   if (status == Status::success) status = map(fillings);
   if (status == Status::success) {
     commit(request, fillings);
@@ -435,10 +467,16 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
   throw DriverError("give memory to addresses", status, reason);
 }
 
-Status ElasticAllocator::create(std::vector<Filling>& fillings) {
+Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fillings) {
   for (Filling& filling : fillings) {
     if (filling.source) continue;
-    const Status status = driver_.create(filling.piece.size, Tier::dedicated, filling.piece.handle);
+    Piece& piece = filling.piece;
+    Status status = driver_.create(piece.size, piece.tier, piece.handle);
+    const bool may_spill = request.tiers == Tiers::both && piece.tier == Tier::dedicated;
+    if (status == Status::out_of_memory && may_spill && piece.size <= shared_room()) {
+      piece.tier = Tier::shared;
+      status = driver_.create(piece.size, piece.tier, piece.handle);
+    }
     if (status != Status::success) return status;
   }
   return Status::success;
@@ -487,15 +525,17 @@ void ElasticAllocator::commit(const Request& request, const std::vector<Filling>
   for (const Source* const source : sources) {
     Arena& from = *source->arena;
     source->space->remove_piece(source->piece, ++from.age);
-    remove_reserved(from, *source->space, source->piece.piece.size);
+    remove_reserved(from, *source->space, source->piece.piece);
     note(Action::segment_unmap, source->piece.address, source->piece.piece.size, from.stream,
          from.pool->id);
   }
   ++arena.age;
   for (const Filling& filling : fillings) {
     request.space->add_piece(filling.address, filling.piece, arena.age);
-    add_reserved(arena, *request.space, filling.piece.size);
-    note(Action::segment_map, filling.address, filling.piece.size, arena.stream, arena.pool->id);
+    add_reserved(arena, *request.space, filling.piece);
+    const Bytes shared = filling.piece.tier == Tier::shared ? filling.piece.size : 0;
+    note(Action::segment_map, filling.address, filling.piece.size, arena.stream, arena.pool->id, 0,
+         shared);
     if (filling.source) {
       ++moves_;
     } else {
@@ -551,8 +591,7 @@ void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
   std::uint64_t age = 0;
   {
     const Guard guard(arena.lock);
-    const bool has_retired = !arena.small.retired().empty() || !arena.large.retired().empty();
-    if (arena.idle_age == arena.age || (!has_free_piece(arena) && !has_retired)) return;
+    if (arena.idle_age == arena.age || (!arena.has_free_piece() && !arena.has_retired())) return;
     age = arena.age;
   }
   Event event = 0;
@@ -564,7 +603,7 @@ void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
 // Unmaps what no queued work uses any more.
 void ElasticAllocator::clear_retired(Arena& arena) {
   const Guard guard(arena.lock);
-  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+  for (MappedSpace* const space : arena.spaces()) {
     std::vector<Address> idle;
     for (const auto& [address, retired] : space->retired()) {
       if (retired.age <= arena.idle_age) idle.push_back(address);
@@ -593,48 +632,64 @@ void ElasticAllocator::empty_cache(PoolId pool) {
     emptied.push_back(&default_pool_);
   }
   for (auto& [id, candidate] : private_pools_) {
-    if (candidate.uses > 0 || (!pool.is_default() && id != pool)) continue;
+    const bool is_meant = pool.is_default() || id == pool;
+    if (!is_meant || candidate.is_paused || (candidate.uses > 0 && !candidate.is_region()))
+      continue;
     if (!pool.is_default()) synchronize_events(&candidate);
     emptied.push_back(&candidate);
   }
   if (emptied.empty()) return;
-  // A piece is free only when its last old mapping is gone, wherever that is.
+  settle();
+  for (ElasticPool* const each : emptied) {
+    release_free_memory(*each);
+    if (!each->is_default() && !each->is_region()) forget_if_unused(*each);
+  }
+}
+
+// A piece is free only when its last old mapping is gone, wherever that is.
+void ElasticAllocator::settle() {
   for (const auto& [key, arena] : arena_index_) {
     mark_idle(*arena, true);
     clear_retired(*arena);
   }
-  for (ElasticPool* const each : emptied) {
-    const auto first = arena_index_.lower_bound({each, 0});
-    auto last = first;
-    bool is_unused = true;
-    for (; last != arena_index_.end() && last->first.first == each; ++last) {
-      Arena& arena = *last->second;
-      release_free_pieces(arena);
-      is_unused &= arena.small.retired().empty() && arena.large.retired().empty();
-    }
-    if (each->is_default() || !is_unused || each->reserved > 0) continue;
-    for (auto entry = first; entry != last; ++entry) {
-      unused_arenas_.push_back(entry->second);
-      entry->second->pool = &default_pool_;
-    }
-    arena_index_.erase(first, last);
-    private_pools_.forget(each->id);
+}
+
+void ElasticAllocator::release_free_memory(const ElasticPool& pool) {
+  for (auto entry = arena_index_.lower_bound({&pool, 0});
+       entry != arena_index_.end() && entry->first.first == &pool; ++entry) {
+    release_free_pieces(*entry->second);
   }
+}
+
+void ElasticAllocator::forget_if_unused(ElasticPool& pool) {
+  const auto first = arena_index_.lower_bound({&pool, 0});
+  auto last = first;
+  bool is_unused = pool.reserved == 0;
+  for (; last != arena_index_.end() && last->first.first == &pool; ++last) {
+    is_unused &= !last->second->has_retired();
+  }
+  if (!is_unused) return;
+  for (auto entry = first; entry != last; ++entry) {
+    unused_arenas_.push_back(entry->second);
+    entry->second->pool = &default_pool_;
+  }
+  arena_index_.erase(first, last);
+  private_pools_.forget(pool.id);
 }
 
 void ElasticAllocator::release_free_pieces(Arena& arena) {
   const Guard guard(arena.lock);
-  for (MappedSpace* const space : {&arena.small, &arena.large}) {
+  for (MappedSpace* const space : arena.spaces()) {
     std::vector<Address> unmapped;
     Status status = Status::success;
     for (const FreePiece& free : space->free_pieces(arena.idle_age)) {
-      const auto [size, handle] = free.piece;
+      const Bytes size = free.piece.size;
       status = driver_.unmap(free.address, size);
       if (status != Status::success) break;
       space->remove_piece(free, arena.age);
       unmapped.push_back(free.address);
-      release(handle);
-      remove_reserved(arena, *space, size);
+      release(free.piece.handle);
+      remove_reserved(arena, *space, free.piece);
       ++statistics_.num_device_free;
       note(Action::segment_unmap, free.address, size, arena.stream, arena.pool->id);
     }
@@ -651,7 +706,12 @@ void ElasticAllocator::release(Handle handle) {
   std::erase_if(unreleased_, [&](Handle each) { return driver_.release(each) == Status::success; });
 }
 
-void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, Bytes size) {
+void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece) {
+  const Bytes size = piece.size;
+  if (piece.tier == Tier::shared) {
+    shared_reserved_ += size;
+    statistics_.shared_reserved_bytes.increase(size);
+  }
   reserved_ += size;
   arena.reserved += size;
   arena.pool->reserved += size;
@@ -661,7 +721,12 @@ void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, Byte
   }
 }
 
-void ElasticAllocator::remove_reserved(Arena& arena, const MappedSpace& space, Bytes size) {
+void ElasticAllocator::remove_reserved(Arena& arena, const MappedSpace& space, const Piece& piece) {
+  const Bytes size = piece.size;
+  if (piece.tier == Tier::shared) {
+    shared_reserved_ -= size;
+    statistics_.shared_reserved_bytes.decrease(size);
+  }
   reserved_ -= size;
   arena.reserved -= size;
   arena.pool->reserved -= size;
@@ -714,6 +779,7 @@ void ElasticAllocator::set_no_split(PoolId pool) {
     const Guard guard(arena->lock);
     arena->small.set_no_split(true);
     arena->large.set_no_split(true);
+    arena->shared.set_no_split(true);
   }
 }
 
@@ -722,7 +788,7 @@ Bytes ElasticAllocator::free_in_private_pools() const {
   for (const auto& [key, arena] : arena_index_) {
     if (key.first->is_default()) continue;
     const Guard guard(arena->lock);
-    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
       space->free().for_each([&](const Block* block) { bytes += block->size; });
     }
   }
@@ -741,7 +807,19 @@ std::optional<Bytes> ElasticAllocator::limit() const {
   return limit_;
 }
 
-void ElasticAllocator::refresh_statistics() const { shared_.read(statistics_); }
+void ElasticAllocator::refresh_statistics() const {
+  shared_.read(statistics_);
+  const Guard guard(shared_allocated_lock_);
+  statistics_.shared_allocated_bytes = shared_allocated_;
+}
+
+// A lent block has so much in shared memory from now on.
+void ElasticAllocator::count_shared(Block& block, Bytes shared) {
+  const Guard guard(shared_allocated_lock_);
+  if (shared > block.shared) shared_allocated_.increase(shared - block.shared);
+  if (shared < block.shared) shared_allocated_.decrease(block.shared - shared);
+  block.shared = shared;
+}
 
 Statistics ElasticAllocator::statistics() const {
   const std::lock_guard lock(mutex_);
@@ -753,12 +831,16 @@ void ElasticAllocator::reset_peak_statistics() {
   const std::lock_guard lock(mutex_);
   statistics_.reset_peak();
   shared_.reset_peak();
+  const Guard guard(shared_allocated_lock_);
+  shared_allocated_.reset_peak();
 }
 
 void ElasticAllocator::reset_accumulated_statistics() {
   const std::lock_guard lock(mutex_);
   statistics_.reset_accumulated();
   shared_.reset_accumulated();
+  const Guard guard(shared_allocated_lock_);
+  shared_allocated_.reset_accumulated();
 }
 
 Bytes ElasticAllocator::largest_free_block() const {
@@ -767,7 +849,7 @@ Bytes ElasticAllocator::largest_free_block() const {
   for (const auto& [key, arena] : arena_index_) {
     if (!key.first->is_default()) continue;
     const Guard guard(arena->lock);
-    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
       if (const Block* const block = space->free().last()) largest = std::max(largest, block->size);
     }
   }
@@ -778,7 +860,7 @@ std::optional<Location> ElasticAllocator::locate(Address address) const {
   Arena* const arena = arena_around(address);
   if (arena == nullptr) return std::nullopt;
   const Guard guard(arena->lock);
-  for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+  for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
     const Block* const block = space->block_at(address);
     if (block == nullptr || !block->allocated) continue;
     return Location{block->address, block->size,   block->requested, block->address,
@@ -828,7 +910,7 @@ std::vector<SegmentInfo> ElasticAllocator::segments() const {
   std::vector<SegmentInfo> result;
   for (const auto& [key, arena] : arena_index_) {
     const Guard guard(arena->lock);
-    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
       Address end = 0;
       space->for_each_block([&](const Block* block) {
         if (!block->mapped) return;
@@ -839,11 +921,15 @@ std::vector<SegmentInfo> ElasticAllocator::segments() const {
           segment.pool = arena->pool->id;
           segment.small = space->small();
           segment.expandable = true;
+          segment.paused = arena->pool->is_paused;
         }
         end = block->address + block->size;
+        const Bytes shared =
+            space == &arena->shared ? space->shared_bytes(block->address, block->size) : 0;
         result.back().total_size += block->size;
-        result.back().blocks.push_back(
-            {block->address, block->size, block->requested, state_of(block), block->context});
+        result.back().shared += shared;
+        result.back().blocks.push_back({block->address, block->size, block->requested,
+                                        state_of(block), block->context, shared});
       });
     }
   }
@@ -860,28 +946,41 @@ void ElasticAllocator::check_invariants() const {
   Bytes reserved = 0;
   Bytes active = 0;
   Bytes allocated = 0;
+  Bytes shared = 0;
+  Bytes shared_allocated = 0;
   for (const auto& [key, arena] : arena_index_) {
     const Guard guard(arena->lock);
     std::size_t live = 0;
     Bytes in_arena = 0;
-    for (const MappedSpace* const space : {&arena->small, &arena->large}) {
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
       space->check_invariants();
       space->for_each_block([&](const Block* block) {
         require(block->arena == arena && block->space == space, "a block knows where it lies");
         require(block->size % kAlignment == 0, "blocks are multiples of 512 bytes");
         if (!block->mapped) return;
-        in_arena += block->size;
         if (block->is_active()) active += block->size;
         if (!block->allocated) return;
         allocated += block->size;
         ++live;
         Block* const* const found = arena->live.find(block->address);
         require(found != nullptr && *found == block, "a live block is found by its address");
+        const Bytes in_shared =
+            space == &arena->shared ? space->shared_bytes(block->address, block->size) : 0;
+        require(block->shared == in_shared, "a block knows how much of it is in shared memory");
+        shared_allocated += in_shared;
       });
+      for (const auto& [address, piece] : space->pieces()) {
+        require(piece.handle != 0 || arena->pool->is_paused, "only what is paused is off the card");
+        const bool is_shared = piece.tier == Tier::shared;
+        require(!is_shared || space == &arena->shared, "shared memory serves where it may");
+        if (piece.handle == 0) continue;
+        in_arena += piece.size;
+        if (is_shared) shared += piece.size;
+      }
     }
     require(live == arena->live.size(), "only live blocks are found by address");
     require(arena->idle_age <= arena->age, "a stream is not ahead of its frees");
-    require(in_arena == arena->reserved, "an arena's reserved is the sum of its blocks");
+    require(in_arena == arena->reserved, "an arena's reserved is the sum of its pieces");
     reserved += in_arena;
   }
   refresh_statistics();
@@ -889,7 +988,12 @@ void ElasticAllocator::check_invariants() const {
     return static_cast<std::int64_t>(bytes) == stat.all.current &&
            stat.all.current == stat.small_pool.current + stat.large_pool.current;
   };
-  require(reserved == reserved_, "reserved is the sum of all blocks");
+  require(reserved == reserved_, "reserved is the sum of all pieces");
+  require(shared == shared_reserved_ &&
+              static_cast<std::int64_t>(shared) == statistics_.shared_reserved_bytes.current,
+          "shared_reserved_bytes is right");
+  require(static_cast<std::int64_t>(shared_allocated) == statistics_.shared_allocated_bytes.current,
+          "shared_allocated_bytes is right");
   require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
   require(equal(active, statistics_.active_bytes), "active_bytes is right");
   require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");

@@ -103,10 +103,10 @@ void MappedSpace::give_back(Block* block, std::uint64_t age) {
 
 // --- addresses without memory ------------------------------------------------------------------
 
-void MappedSpace::add_region(Address address, Bytes size) {
+void MappedSpace::add_reservation(Address address, Bytes size) {
   Block* const hole = make(address, size);
   hole->mapped = false;
-  regions_.push_back({address, size});
+  reservations_.push_back({address, size});
   firsts_.push_back(hole);
   holes_.insert(hole);
 }
@@ -201,6 +201,15 @@ std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
   return found;
 }
 
+Bytes MappedSpace::shared_bytes(Address address, Bytes size) const {
+  Bytes shared = 0;
+  for_each_piece(address, size, [&](Address first, const Piece& piece) {
+    if (piece.tier != Tier::shared) return;
+    shared += std::min(address + size, first + piece.size) - std::max(address, first);
+  });
+  return shared;
+}
+
 void MappedSpace::add_piece(Address address, const Piece& piece, std::uint64_t age) {
   const auto hole = std::prev(holes_.upper_bound(address));
   Block* block = *hole;
@@ -242,8 +251,8 @@ void MappedSpace::clear(Address address) {
 }
 
 Block* MappedSpace::block_at(Address address) const {
-  for (std::size_t i = 0; i < regions_.size(); ++i) {
-    if (address < regions_[i].address || address >= regions_[i].end()) continue;
+  for (std::size_t i = 0; i < reservations_.size(); ++i) {
+    if (address < reservations_[i].address || address >= reservations_[i].end()) continue;
     Block* block = firsts_[i];
     while (address >= block->address + block->size) block = block->next;
     return block;
@@ -259,10 +268,11 @@ void MappedSpace::check_invariants() const {
   std::size_t holes = 0;
   Bytes with_memory = 0;
   for (std::size_t i = 0; i < firsts_.size(); ++i) {
-    Address end = regions_[i].address;
+    Address end = reservations_[i].address;
     const Block* previous = nullptr;
     for (const Block* block = firsts_[i]; block != nullptr; block = block->next) {
-      require(block->address == end && block->size > 0, "the blocks of a region leave no gaps");
+      require(block->address == end && block->size > 0,
+              "the blocks of a reservation leave no gaps");
       require(block->previous == previous, "neighbours know each other");
       require(block->mapped || (block->address % kGranule == 0 && block->size % kGranule == 0),
               "memory ends at granules");
@@ -278,7 +288,7 @@ void MappedSpace::check_invariants() const {
       end += block->size;
       previous = block;
     }
-    require(end == regions_[i].end(), "the blocks of a region make it up");
+    require(end == reservations_[i].end(), "the blocks of a reservation make it up");
   }
   Bytes in_pieces = 0;
   Address end = 0;

@@ -6,8 +6,10 @@
 #include <iterator>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "plimsoll/driver/cuda_errors.h"
+#include "plimsoll/driver/host_memory.h"
 
 namespace plimsoll {
 namespace {
@@ -128,6 +130,18 @@ Status CudaDriver::finish(Body body, What what) const {
   return report(result, what);
 }
 
+class CudaDriver::Locked {
+ public:
+  Locked(std::atomic<Bytes>& sum, Bytes size) : sum_(sum), size_(size) { sum_ += size_; }
+  ~Locked() { sum_ -= size_; }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  std::atomic<Bytes>& sum_;
+  Bytes size_;
+};
+
 // --- the device --------------------------------------------------------------------------------
 
 CudaDriver::CudaDriver(int device, const cuda::Api& api) : api_(api) {
@@ -222,6 +236,54 @@ Status CudaDriver::deallocate(Address address) {
                 [&] { return "cuMemFree at " + format_address(address); });
 }
 
+// Before the call, after which another thread may be given the same number; not under the lock,
+// for the call may take its time.
+template <typename Release>
+Status CudaDriver::forget_locked(LockedMemory& memory, std::uint64_t key, Release release) {
+  LockedMemory::node_type forgotten;
+  {
+    const std::lock_guard lock(mappings_mutex_);
+    forgotten = memory.extract(key);
+  }
+  const Status status = release();
+  if (status != Status::success && !forgotten.empty()) {
+    const std::lock_guard lock(mappings_mutex_);
+    memory.insert(std::move(forgotten));
+  }
+  return status;
+}
+
+// --- host memory -------------------------------------------------------------------------------
+
+Status CudaDriver::allocate_host(Bytes size, Address& address) {
+  void* pointer = nullptr;
+  const Status status = call(
+      [&] {
+        return api_.mem_host_alloc(&pointer, size,
+                                   cuda::kPortableHostMemory | cuda::kMappedHostMemory);
+      },
+      [&] { return "cuMemHostAlloc of " + format_bytes(size); });
+  if (status != Status::success) return status;
+  address = reinterpret_cast<Address>(pointer);
+  const std::lock_guard lock(mappings_mutex_);
+  host_allocations_.emplace(address, std::make_shared<Locked>(locked_bytes_, size));
+  return status;
+}
+
+Status CudaDriver::deallocate_host(Address address) {
+  return forget_locked(host_allocations_, address, [&] {
+    return finish([&] { return api_.mem_free_host(reinterpret_cast<void*>(address)); },
+                  [&] { return "cuMemFreeHost at " + format_address(address); });
+  });
+}
+
+MemoryInfo CudaDriver::shared_info() const {
+  const MemoryInfo host = host_memory();
+  const Bytes total = host.total / 2;
+  const Bytes locked = std::min(total, locked_bytes_.load());
+  return {std::min(total - locked, host.free), total};
+}
+
 // --- virtual memory ----------------------------------------------------------------------------
 
 Status CudaDriver::reserve(Bytes size, Address& address) {
@@ -264,13 +326,19 @@ Status CudaDriver::create(Bytes size, Tier tier, Handle& handle) {
         return "cuMemCreate of " + format_bytes(size) + (dedicated ? "" : " of host memory");
       });
   if (status == Status::success) handle = made;
+  if (status == Status::success && !dedicated) {
+    const std::lock_guard lock(mappings_mutex_);
+    locked_handles_.emplace(handle, std::make_shared<Locked>(locked_bytes_, size));
+  }
   if (status == Status::out_of_memory && dedicated) add_to_last_error(free_memory());
   return status;
 }
 
 Status CudaDriver::release(Handle handle) {
   if (!has_virtual_memory_) return refuse_virtual_memory();
-  return finish([&] { return api_.mem_release(handle); }, [] { return "cuMemRelease"; });
+  return forget_locked(locked_handles_, handle, [&] {
+    return finish([&] { return api_.mem_release(handle); }, [] { return "cuMemRelease"; });
+  });
 }
 
 Status CudaDriver::map(Address address, Bytes size, Handle handle) {
@@ -278,7 +346,10 @@ Status CudaDriver::map(Address address, Bytes size, Handle handle) {
   const std::lock_guard lock(mappings_mutex_);
   const Status status = call([&] { return api_.mem_map(address, size, 0, handle, 0); },
                              [&] { return "cuMemMap of " + range_text(size, address); });
-  if (status == Status::success) mappings_.emplace(address, Mapping{size, false});
+  if (status != Status::success) return status;
+  const auto locked = locked_handles_.find(handle);
+  mappings_.emplace(
+      address, Mapping{size, false, locked == locked_handles_.end() ? nullptr : locked->second});
   return status;
 }
 
@@ -463,9 +534,11 @@ Status CudaDriver::record(StreamId stream, Event& event) {
   const char* failing = "cuEventRecord";
   const Status status = call(
       [&] {
+        Result result = refuse_capture(stream);
+        if (result != kSuccess) return result;
         if (taken == nullptr) {
           cuda::Event made = nullptr;
-          const Result result = api_.event_create(&made, cuda::kEventDisableTiming);
+          result = api_.event_create(&made, cuda::kEventDisableTiming);
           if (result != kSuccess) {
             failing = "cuEventCreate";
             return result;
@@ -509,17 +582,32 @@ Status CudaDriver::wait(StreamId stream, Event event) {
               [] { return "cuStreamWaitEvent"; });
 }
 
+// What no stream under capture can do: a wait would break the capture, and an event would become
+// part of the graph instead of saying how far the stream has come.
+Result CudaDriver::refuse_capture(StreamId stream) const {
+  int capturing = cuda::kNotCapturing;
+  const Result result = api_.stream_is_capturing(stream_of(stream), &capturing);
+  if (result != kSuccess) return result;
+  return capturing == cuda::kNotCapturing ? kSuccess : cuda::kCaptureUnsupported;
+}
+
 Status CudaDriver::synchronize_stream(StreamId stream) {
   return finish(
       [&] {
-        // Waiting for a stream under capture would break the capture.
-        int capturing = cuda::kNotCapturing;
-        const Result result = api_.stream_is_capturing(stream_of(stream), &capturing);
-        if (result != kSuccess) return result;
-        if (capturing != cuda::kNotCapturing) return cuda::kCaptureUnsupported;
-        return api_.stream_synchronize(stream_of(stream));
+        const Result result = refuse_capture(stream);
+        return result == kSuccess ? api_.stream_synchronize(stream_of(stream)) : result;
       },
       [] { return "cuStreamSynchronize"; });
+}
+
+Status CudaDriver::synchronize() {
+  return finish([&] { return api_.context_synchronize(); }, [] { return "cuCtxSynchronize"; });
+}
+
+Status CudaDriver::copy(Address to, Address from, Bytes size, StreamId stream) {
+  return call(
+      [&] { return api_.memcpy_async(to, from, size, stream_of(stream)); },
+      [&] { return "cuMemcpyAsync of " + range_text(size, from) + " to " + format_address(to); });
 }
 
 // --- what it knows -----------------------------------------------------------------------------

@@ -51,9 +51,13 @@ Api Api::load(const std::string& name) {
   library.require(api.context_get_current, "cuCtxGetCurrent");
   library.require(api.context_push, "cuCtxPushCurrent_v2");
   library.require(api.context_pop, "cuCtxPopCurrent_v2");
+  library.require(api.context_synchronize, "cuCtxSynchronize");
   library.require(api.mem_alloc, "cuMemAlloc_v2");
   library.require(api.mem_free, "cuMemFree_v2");
   library.require(api.mem_get_info, "cuMemGetInfo_v2");
+  library.require(api.mem_host_alloc, "cuMemHostAlloc");
+  library.require(api.mem_free_host, "cuMemFreeHost");
+  library.require(api.memcpy_async, "cuMemcpyAsync");
   library.require(api.event_create, "cuEventCreate");
   library.require(api.event_destroy, "cuEventDestroy_v2");
   library.require(api.event_record, "cuEventRecord");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 namespace plimsoll {
@@ -183,6 +184,7 @@ Status SimulatedDriver::deallocate(Address address) {
   if (const auto small = small_allocations_.find(address); small != small_allocations_.end()) {
     synchronize_device();
     charge(costs_.deallocate.of(small->second));
+    unmapped_tags_.write(address, address + small->second, 0);
     deallocate_small(address, small->second);
     small_allocations_.erase(small);
     return Status::success;
@@ -191,6 +193,7 @@ Status SimulatedDriver::deallocate(Address address) {
   if (allocation == allocations_.end()) return Status::invalid_value;
   synchronize_device();
   charge(costs_.deallocate.of(allocation->second.size));
+  unmapped_tags_.write(address, address + allocation->second.size, 0);
   give_back(allocation->second);
   give_address(address, allocation->second.size);
   allocations_.erase(allocation);
@@ -231,7 +234,7 @@ Status SimulatedDriver::create(Bytes size, Tier tier, Handle& handle) {
   const auto physical = take(size, tier);
   if (!physical) return Status::out_of_memory;
   handle = next_handle_++;
-  handles_.emplace(handle, Memory{*physical, 0, false});
+  handles_.emplace(handle, Memory{*physical, 0, false, {}});
   return Status::success;
 }
 
@@ -266,7 +269,7 @@ Status SimulatedDriver::map(Address address, Bytes size, Handle handle) {
     if (begin + mapping.size > address) return Status::invalid_value;
   }
   charge(costs_.map_per_handle);
-  mappings_.emplace(address, Mapping{size, handle});
+  mappings_.emplace(address, Mapping{size, handle, false});
   ++memory->second.mappings;
   return Status::success;
 }
@@ -285,6 +288,10 @@ Status SimulatedDriver::set_access(Address address, Bytes size) {
   const std::size_t count = handles_in(address, size);
   if (!is_granular(address, size) || count == 0) return Status::invalid_value;
   charge(costs_.set_access_per_handle * static_cast<double>(count));
+  for (auto it = mappings_.lower_bound(address);
+       it != mappings_.end() && it->first < address + size; ++it) {
+    it->second.accessible = true;
+  }
   return Status::success;
 }
 
@@ -309,6 +316,7 @@ Status SimulatedDriver::unmap(Address address, Bytes size) {
   if (const auto& [begin, mapping] = *std::prev(last); begin + mapping.size > address + size) {
     return Status::invalid_value;
   }
+  if (is_being_copied(address, size)) return Status::invalid_value;
   charge(costs_.unmap_per_handle * static_cast<double>(handles_in(address, size)));
   for (auto it = first; it != last; ++it) forget_mapping_of(it->second.handle);
   mappings_.erase(first, last);
@@ -358,6 +366,15 @@ Status SimulatedDriver::synchronize_stream(StreamId stream) {
   return Status::success;
 }
 
+Status SimulatedDriver::synchronize() {
+  if (const Status status = begin(Call::synchronize); status != Status::success) return status;
+  for (const auto& [id, stream] : streams_) {
+    if (stream.held) finish(id);
+  }
+  synchronize_device();
+  return Status::success;
+}
+
 MemoryInfo SimulatedDriver::memory_info() const {
   return {dedicated_capacity_ - dedicated_used_, dedicated_capacity_};
 }
@@ -383,8 +400,11 @@ Status SimulatedDriver::allocate_host(Bytes size, Address& address) {
 Status SimulatedDriver::deallocate_host(Address address) {
   if (const Status status = begin(Call::deallocate_host); status != Status::success) return status;
   const auto allocation = host_allocations_.find(address);
-  if (allocation == host_allocations_.end()) return Status::invalid_value;
+  if (allocation == host_allocations_.end() || is_being_copied(address, allocation->second)) {
+    return Status::invalid_value;
+  }
   give_back({allocation->second, 0, allocation->second});
+  unmapped_tags_.write(address, address + allocation->second, 0);
   host_allocations_.erase(allocation);
   return Status::success;
 }
@@ -394,9 +414,109 @@ void SimulatedDriver::launch(StreamId stream, double duration_ns) {
   state.busy_until_ns = std::max(state.busy_until_ns, host_.now_ns()) + duration_ns;
 }
 
-void SimulatedDriver::copy(StreamId stream, Bytes size) {
-  launch(stream, static_cast<double>(size) / costs_.copy_bytes_per_ns);
+// --- what memory holds -------------------------------------------------------------------------
+
+std::optional<SimulatedDriver::Place> SimulatedDriver::place_of(Address address) {
+  const auto range_at = [&](auto& ranges, auto length_of) {
+    auto range = ranges.upper_bound(address);
+    if (range == ranges.begin()) return ranges.end();
+    --range;
+    return address - range->first < length_of(range->second) ? range : ranges.end();
+  };
+  // Memory lies in dedicated memory as far as that went, and goes on in shared memory.
+  const auto place_in = [](Tags& tags, Address offset, Bytes begin, Bytes end,
+                           const Physical& physical) {
+    if (begin >= physical.dedicated) return Place{&tags, offset, end - begin, Tier::shared};
+    return Place{&tags, offset, std::min(end, physical.dedicated) - begin, Tier::dedicated};
+  };
+  const auto size_itself = [](Bytes size) { return size; };
+  const auto size_in = [](const auto& range) { return range.size; };
+
+  if (const auto it = range_at(mappings_, size_in); it != mappings_.end()) {
+    if (!it->second.accessible) return std::nullopt;
+    Memory& memory = handles_.at(it->second.handle);
+    const Bytes begin = address - it->first;
+    return place_in(memory.tags, begin, begin, it->second.size, memory.physical);
+  }
+  if (const auto it = range_at(allocations_, size_in); it != allocations_.end()) {
+    return place_in(unmapped_tags_, address, address - it->first, it->second.size, it->second);
+  }
+  if (const auto it = range_at(small_allocations_, size_itself); it != small_allocations_.end()) {
+    const Address granule = round_down(address, kGranule);
+    const Bytes end = std::min(it->first + it->second, granule + kGranule) - granule;
+    return place_in(unmapped_tags_, address, address - granule, end, small_granules_.at(granule));
+  }
+  if (const auto it = range_at(host_allocations_, size_itself); it != host_allocations_.end()) {
+    return Place{&unmapped_tags_, address, it->first + it->second - address, Tier::shared};
+  }
+  return std::nullopt;
 }
+
+void SimulatedDriver::forget_finished_copies() {
+  std::erase_if(copies_, [&](const QueuedCopy& copy) { return is_complete(copy.done); });
+}
+
+bool SimulatedDriver::is_being_copied(Address address, Bytes size) {
+  forget_finished_copies();
+  return std::ranges::any_of(copies_, [&](const QueuedCopy& copy) {
+    const auto overlaps = [&](Address begin) {
+      return begin < address + size && address < begin + copy.size;
+    };
+    return overlaps(copy.to) || overlaps(copy.from);
+  });
+}
+
+Status SimulatedDriver::copy(Address to, Address from, Bytes size, StreamId stream) {
+  if (const Status status = begin(Call::copy); status != Status::success) return status;
+  struct Piece {
+    Place target;
+    std::uint64_t tag;
+  };
+  std::vector<Piece> pieces;  // all are read before any is written, for the ranges may overlap
+  double duration_ns = 0;
+  for (Bytes done = 0; done < size; done += pieces.back().target.size) {
+    const auto source = place_of(from + done);
+    auto target = place_of(to + done);
+    if (!source || !target) return Status::invalid_value;
+    const Bytes most = std::min({source->size, target->size, size - done});
+    target->size = source->tags->end_of(source->offset, source->offset + most) - source->offset;
+    pieces.push_back({*target, source->tags->at(source->offset)});
+    const bool on_card = source->tier == Tier::dedicated && target->tier == Tier::dedicated;
+    duration_ns += static_cast<double>(target->size) /
+                   (on_card ? costs_.device_copy_bytes_per_ns : costs_.copy_bytes_per_ns);
+  }
+  for (const auto& [target, tag] : pieces) {
+    target.tags->write(target.offset, target.offset + target.size, tag);
+  }
+  forget_finished_copies();
+  launch(stream, duration_ns);
+  const Stream& state = streams_[stream];
+  copies_.push_back({to, from, size, {stream, state.busy_until_ns, state.held, state.finishes}});
+  return Status::success;
+}
+
+SimulatedDriver::Place SimulatedDriver::known_place_of(Address address) {
+  const auto place = place_of(address);
+  if (!place) throw std::logic_error("there is no memory at " + format_address(address));
+  return *place;
+}
+
+void SimulatedDriver::write_tag(Address address, Bytes size, std::uint64_t tag) {
+  const Address end = address + size;
+  while (address < end) {
+    const Place place = known_place_of(address);
+    const Bytes length = std::min(place.size, end - address);
+    place.tags->write(place.offset, place.offset + length, tag);
+    address += length;
+  }
+}
+
+std::uint64_t SimulatedDriver::tag_at(Address address) {
+  const Place place = known_place_of(address);
+  return place.tags->at(place.offset);
+}
+
+// --- streams -----------------------------------------------------------------------------------
 
 Status SimulatedDriver::wait(StreamId stream, Event event) {
   const auto recorded = events_.find(event);

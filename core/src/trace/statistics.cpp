@@ -34,6 +34,9 @@ void for_each_stat(Self& self, Function function) {
     function(name + ".small_pool", pools.small_pool);
     function(name + ".large_pool", pools.large_pool);
   }
+  function(std::string("shared_allocated_bytes"), self.shared_allocated_bytes);
+  function(std::string("shared_reserved_bytes"), self.shared_reserved_bytes);
+  function(std::string("paused_bytes"), self.paused_bytes);
   function(std::string("oversize_allocations"), self.oversize_allocations);
   function(std::string("oversize_segments"), self.oversize_segments);
 }
@@ -47,13 +50,14 @@ void Statistics::reset_peak() {
 void Statistics::reset_accumulated() {
   for_each_stat(*this, [](const std::string&, Stat& stat) { stat.reset_accumulated(); });
   num_alloc_retries = num_ooms = num_sync_all_streams = 0;
-  num_device_alloc = num_device_free = num_oom_rejections = 0;
+  num_device_alloc = num_device_free = num_oom_rejections = num_spills = 0;
 }
 
-std::vector<std::pair<std::string, std::int64_t>> Statistics::flatten(
-    bool with_oom_rejections) const {
+std::vector<std::pair<std::string, std::int64_t>> Statistics::flatten(bool with_oom_rejections,
+                                                                      bool with_tiers) const {
   std::vector<std::pair<std::string, std::int64_t>> result;
   for_each_stat(*this, [&](const std::string& name, const Stat& stat) {
+    if (!with_tiers && (name.starts_with("shared_") || name.starts_with("paused_"))) return;
     result.emplace_back(name + ".current", stat.current);
     result.emplace_back(name + ".peak", stat.peak);
     result.emplace_back(name + ".allocated", stat.allocated);
@@ -66,6 +70,7 @@ std::vector<std::pair<std::string, std::int64_t>> Statistics::flatten(
   result.emplace_back("num_device_free", num_device_free);
   if (with_oom_rejections) result.emplace_back("num_oom_rejections", num_oom_rejections);
   result.emplace_back("max_split_size", max_split_size);
+  if (with_tiers) result.emplace_back("num_spills", num_spills);
   return result;
 }
 

@@ -15,6 +15,7 @@ DriverName = Literal["linux", "wddm"]
 CallName = Literal[
     "allocate", "deallocate", "reserve", "unreserve", "create", "release", "map", "set_access",
     "unmap", "record", "query", "synchronize", "allocate_host", "deallocate_host",
+    "copy",
 ]  # fmt: skip
 
 

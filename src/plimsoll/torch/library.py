@@ -70,7 +70,7 @@ BRIDGE = Recipe(
     purpose="the bridge to PyTorch's allocator",
     sources=_HERE / "bridge",
     flags=("-O2",),
-    libraries=("c10", "c10_cuda"),
+    libraries=("torch_cpu", "c10", "c10_cuda"),
     needs_cuda=True,
 )
 

@@ -140,16 +140,17 @@ class Allocator {
   [[nodiscard]] bool is_noting() const {
     return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
   }
-  // `context` is used where the caller gave none for this call.
+  // `context` is used where the caller gave none for this call; `shared` of `size` bytes are in
+  // shared memory.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
-            std::uint32_t context = 0) {
-    if (is_noting()) tell(action, address, size, stream, pool, context);
+            std::uint32_t context = 0, Bytes shared = 0) {
+    if (is_noting()) tell(action, address, size, stream, pool, context, shared);
   }
   [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
                          Bytes free_in_private_pools);
 
   void tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
-            std::uint32_t context);
+            std::uint32_t context, Bytes shared);
 
   Driver& driver_;
   int device_;

@@ -1,16 +1,20 @@
 // The memory of one stream in one pool, with a lock of its own.
 //
 // Small requests and large ones lie in separate spaces, so that a small block never pins a large
-// piece; free pieces go from one to the other without waiting, for both serve the same stream.
+// piece, and so does what may lie in shared memory, so that nothing else ever gets it by accident.
+// Free pieces go from one to the other without waiting, for all serve the same stream.
 // Everything here is guarded by `lock`, but for what says otherwise.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
 #include "plimsoll/allocator/address_map.h"
 #include "plimsoll/allocator/mapped_space.h"
+#include "plimsoll/allocator/placement.h"
 #include "plimsoll/allocator/private_pools.h"
 #include "plimsoll/lock.h"
 #include "plimsoll/trace/shared_statistics.h"
@@ -29,6 +33,7 @@ struct alignas(64) Arena {
   SharedStatistics::Shard& shard;
   MappedSpace small{*this, true};
   MappedSpace large{*this, false};
+  MappedSpace shared{*this, false};  // its pieces are of either tier, those of the others dedicated
   AddressMap<Block*> live;
   Bytes reserved = 0;  // of the driver's memory
 
@@ -43,15 +48,37 @@ struct alignas(64) Arena {
   std::optional<Marker> marker;
 
   [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
+  [[nodiscard]] std::array<MappedSpace*, 3> spaces() { return {&small, &large, &shared}; }
+  [[nodiscard]] std::array<const MappedSpace*, 3> spaces() const {
+    return {&small, &large, &shared};
+  }
+  // Whether any free block is large enough for a piece.
+  [[nodiscard]] bool has_free_piece() const {
+    return std::ranges::any_of(spaces(), [](const MappedSpace* space) {
+      const Block* const largest = space->free().last();
+      return largest != nullptr && largest->size >= kGranule;
+    });
+  }
+  [[nodiscard]] bool has_retired() const {
+    return std::ranges::any_of(spaces(),
+                               [](const MappedSpace* space) { return !space->retired().empty(); });
+  }
 };
 
-// The default pool, a CUDA graph's or a torch.cuda.MemPool's.
+// The default pool, a CUDA graph's, a torch.cuda.MemPool's, or a region's.
 struct ElasticPool : PoolBase {
   using PoolBase::PoolBase;
 
+  // Regions are numbered beside the pools that PyTorch numbers, which never get so far.
+  [[nodiscard]] static PoolId id_of(RegionId region) { return {0xFFFF'FFFF, region}; }
+
+  bool is_paused = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
+  [[nodiscard]] bool is_region() const { return id.first == id_of(kNoRegion).first; }
   // A graph remembers addresses, so memory never leaves a pool that somebody holds.
-  [[nodiscard]] bool may_give() const { return is_default() || uses == 0; }
+  [[nodiscard]] bool may_give() const {
+    return (is_default() || is_region() || uses == 0) && !is_paused;
+  }
 };
 
 }  // namespace plimsoll

@@ -18,6 +18,9 @@
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
 // larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB.
 //
+// Where the program or its policy says so, a request is made of shared memory, or of both kinds.
+// What may lie there has a space of its own, from which nothing else is ever served.
+//
 // A private pool gives memory away only when nobody holds it any more, for a graph remembers its
 // addresses. Locks are taken in this order: the allocator's `mutex_`, an arena's, another arena's.
 #pragma once
@@ -25,6 +28,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,10 +39,19 @@
 #include "plimsoll/allocator/arena.h"
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/live_allocator.h"
+#include "plimsoll/allocator/paused_memory.h"
+#include "plimsoll/allocator/placement.h"
 #include "plimsoll/allocator/private_pools.h"
 #include "plimsoll/allocator/waiting_frees.h"
 
 namespace plimsoll {
+
+struct RegionUse {
+  Bytes reserved = 0;
+  Bytes allocated = 0;
+  Bytes shared_reserved = 0;
+  Bytes paused = 0;  // under live blocks, off the card
+};
 
 class ElasticAllocator final : public Allocator, public LiveAllocator {
  public:
@@ -72,6 +85,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void set_use_on_oom(PoolId pool, bool use) override;
   void set_no_split(PoolId pool) override;
 
+  // The most dedicated memory that may be reserved.
   void set_limit(std::optional<Bytes> limit) override;
   [[nodiscard]] std::optional<Bytes> limit() const override;
   [[nodiscard]] Bytes largest_free_block() const override;
@@ -81,6 +95,36 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void set_observer(Observer* observer) override { Allocator::set_observer(observer); }
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
+
+  void set_spill_policy(SpillPolicy policy);
+  [[nodiscard]] SpillPolicy spill_policy() const;
+  // The most shared memory that may be reserved; nothing means what the host can lock.
+  void set_shared_limit(std::optional<Bytes> limit);
+  [[nodiscard]] std::optional<Bytes> shared_limit() const;
+
+  // Brings pieces of shared memory under live blocks, where nobody preferred it, back to the card,
+  // at their addresses: at most `most` bytes, and what lived longest first, which is what the next
+  // step will use again. Waits for the device. Returns the bytes moved; stops where dedicated
+  // memory ends. Throws DriverError, with every piece whole in one tier or the other.
+  Bytes rebalance(Bytes most);
+
+  // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
+  // driver; the blocks keep their addresses, which nobody may touch until `resume`. The content
+  // goes to `backup`, or, if that is null, is lost. Waits for the device.
+  // Throws std::invalid_argument if there is no such region or it is paused, HostOutOfMemory and
+  // DriverError; then the region goes on as it was, or, if a failing driver lets it not, is paused
+  // with its content safe. Returns the bytes that the card got back.
+  Bytes pause(RegionId region, HostPool* backup);
+  // Brings it back, with the same content at the same addresses. Throws std::invalid_argument if it
+  // is not paused; OutOfMemory if the card or the limit has no room; DriverError. It is then still
+  // paused. Returns the bytes that it took.
+  Bytes resume(RegionId region);
+  [[nodiscard]] bool is_paused(RegionId region) const;
+  // The copies that a paused region's content is in, for who wants to keep it elsewhere meanwhile:
+  // `visit` may read and write them.
+  void visit_backup(RegionId region, const std::function<void(Address, Bytes)>& visit) const;
+  // What the region has reserved and allocated; nothing if it never had any memory.
+  [[nodiscard]] std::optional<RegionUse> region_use(RegionId region) const;
 
   // Pieces that were mapped at another address so far.
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
@@ -98,12 +142,17 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;
 
+  enum class Tiers : std::uint8_t { dedicated, shared, both };
+  [[nodiscard]] static bool may_use(Tiers tiers, Tier tier) {
+    return tiers == Tiers::both || (tiers == Tiers::shared) == (tier == Tier::shared);
+  }
   // A request that no free block serves.
   struct Request {
     Bytes requested = 0;
     Bytes size = 0;  // rounded
     Arena* arena = nullptr;
     MappedSpace* space = nullptr;
+    Tiers tiers = Tiers::dedicated;
   };
   struct Source {
     Arena* arena = nullptr;
@@ -116,16 +165,18 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
     Piece piece;
     std::optional<Source> source;
   };
-  struct Region {
+  struct Reservation {
     AddressRange range;
     Arena* arena = nullptr;
   };
-  using RegionTable = std::vector<Region>;  // by address
+  using ReservationTable = std::vector<Reservation>;  // by address
 
   // --- hot path
   // The default pool's arena of the stream, where it is known that no other is meant.
   [[nodiscard]] Arena* known_arena(StreamId stream) {
-    if (has_captures_.load(std::memory_order_acquire)) return nullptr;
+    if (has_captures_.load(std::memory_order_acquire) || ThisThread::may_be_placed()) {
+      return nullptr;
+    }
     Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
     return arena != nullptr && arena->stream == stream ? arena : nullptr;
   }
@@ -138,35 +189,51 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] Arena* arena_around(Address address) const;
 
   // --- the rest; all that follows holds `mutex_`
+  Block* malloc_placed(Bytes requested, Bytes size, StreamId stream);
   Arena& find_arena(StreamId stream);
   Arena& arena_of(ElasticPool& pool, StreamId stream);
   Block* grow(const Request& request);
   Block* try_to_grow(const Request& request);
+  Block* spill(const Request& request);
+  [[nodiscard]] bool may_gain_by_waiting();
+  void wait_for_all();
+  void wait_for_device();
   Block* take_from_oom_pools(const Request& request);
   [[nodiscard]] std::vector<Source> sources_for(const Request& request) const;
-  static void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age);
+  static void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
+                          Tiers tiers);
   [[nodiscard]] std::optional<Place> place_for(const Request& request);
   [[nodiscard]] Bytes piece_size(const Request& request, Bytes missing) const;
   [[nodiscard]] std::vector<Filling> plan(const Request& request, const std::vector<Gap>& gaps,
                                           std::vector<Source>& sources) const;
+  [[nodiscard]] Bytes dedicated_room() const;
+  [[nodiscard]] Bytes shared_room() const;
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
       const Request& request, std::vector<Source>& sources);
   [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings);
-  [[nodiscard]] Status create(std::vector<Filling>& fillings);
+  [[nodiscard]] Status create(const Request& request, std::vector<Filling>& fillings);
   [[nodiscard]] Status map(const std::vector<Filling>& fillings);
   void discard_created(const std::vector<Filling>& fillings);
   void commit(const Request& request, const std::vector<Filling>& fillings);
-  [[nodiscard]] bool add_region(Arena& arena, MappedSpace& space, Bytes size);
+  [[nodiscard]] bool add_reservation(Arena& arena, MappedSpace& space, Bytes size);
 
   void synchronize_events(const ElasticPool* pool);
   void finish_free(Block* block);
   void mark_idle(Arena& arena, bool wait);
   void clear_retired(Arena& arena);
+  void settle();
+  void release_free_memory(const ElasticPool& pool);
+  void release_cached_memory();
   void release_free_pieces(Arena& arena);
+  void forget_if_unused(ElasticPool& pool);
   void release(Handle handle);
 
-  void add_reserved(Arena& arena, const MappedSpace& space, Bytes size);
-  void remove_reserved(Arena& arena, const MappedSpace& space, Bytes size);
+  void add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
+  void remove_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
+  void count_shared(Block& block, Bytes shared);
+  [[nodiscard]] ElasticPool& region_at(RegionId region);
+  [[nodiscard]] std::vector<PausedPiece> pieces_to_pause(const ElasticPool& pool);
+  void adopt(const std::vector<PausedPiece>& pieces);
   [[nodiscard]] Bytes free_in_private_pools() const;
   void refresh_statistics() const override;
 
@@ -181,11 +248,18 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   std::vector<Arena*> unused_arenas_;
   std::array<std::atomic<Arena*>, kArenaSlots> slots_{};
   // Read without a lock; a table that was replaced stays, for somebody may be reading it.
-  std::vector<std::unique_ptr<const RegionTable>> tables_;
-  std::atomic<const RegionTable*> regions_{nullptr};
+  std::vector<std::unique_ptr<const ReservationTable>> tables_;
+  std::atomic<const ReservationTable*> reservations_{nullptr};
 
   std::atomic<bool> has_captures_{false};  // private_pools_.is_capturing(), without a lock
-  Bytes reserved_ = 0;
+  Bytes reserved_ = 0;                     // of both tiers
+  Bytes shared_reserved_ = 0;
+  std::optional<Bytes> shared_limit_;
+  SpillPolicy spill_policy_ = SpillPolicy::strict;
+  std::atomic<std::uint64_t> lent_{0};  // blocks that may be in shared memory, so far
+  mutable Lock shared_allocated_lock_;  // of the next; threads of all arenas change it
+  Stat shared_allocated_;
+  std::map<RegionId, PausedMemory> paused_;
   std::uint64_t moves_ = 0;
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { finish_free(block); }};
   std::vector<Handle> unreleased_;  // what the driver refused to take back

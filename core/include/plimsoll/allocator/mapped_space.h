@@ -1,15 +1,16 @@
 // Address space of which parts have memory: the blocks of one stream, in one pool, of one size
 // class. It keeps books and decides where blocks lie; it calls no driver.
 //
-// Regions of reserved addresses are tiled by blocks. A block is lent, free, a hole (addresses
-// without memory), or retired: its memory serves at another address already, but work queued
-// earlier may still use this one. The memory is in pieces, a driver's handle each, which are mapped
-// as a whole; a piece that lies wholly in one free block can be taken away.
+// Reservations, addresses that the driver set aside, are tiled by blocks. A block is lent, free, a
+// hole (addresses without memory), or retired: its memory serves at another address already, but
+// work queued earlier may still use this one. The memory is in pieces, a driver's handle each,
+// which are mapped as a whole; a piece that lies wholly in one free block can be taken away.
 //
-// Two neighbours that are both free, or both holes, are always merged. Holes, pieces and regions
-// begin and end at granules.
+// Two neighbours that are both free, or both holes, are always merged. Holes, pieces and
+// reservations begin and end at granules.
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -26,7 +27,8 @@ struct Arena;
 
 struct Piece {
   Bytes size = 0;
-  Handle handle = 0;
+  Handle handle = 0;  // 0 while the piece is paused: its content is elsewhere
+  Tier tier = Tier::dedicated;
 };
 
 struct AddressRange {
@@ -69,6 +71,7 @@ class MappedSpace {
   MappedSpace& operator=(const MappedSpace&) = delete;
 
   [[nodiscard]] bool small() const { return small_; }
+  [[nodiscard]] Arena& arena() const { return arena_; }
 
   // The smallest free block of at least `size` bytes, cut to size; null if there is none. The hot
   // path: it allocates nothing.
@@ -85,9 +88,9 @@ class MappedSpace {
   void set_no_split(bool no_split) { no_split_ = no_split; }
   [[nodiscard]] bool no_split() const { return no_split_; }
 
-  void add_region(Address address, Bytes size);
-  // Where `size` bytes lack the least memory, and lowest of such places; none if no region has so
-  // many addresses in a row.
+  void add_reservation(Address address, Bytes size);
+  // Where `size` bytes lack the least memory, and lowest of such places; none if no reservation has
+  // so many addresses in a row.
   [[nodiscard]] std::optional<Place> place_for(Bytes size) const;
   // The lowest hole of at least `size` bytes.
   [[nodiscard]] std::optional<AddressRange> hole_for(Bytes size) const;
@@ -103,12 +106,33 @@ class MappedSpace {
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
 
+  // By address.
   [[nodiscard]] const std::map<Address, Piece>& pieces() const { return pieces_; }
-  [[nodiscard]] const std::vector<AddressRange>& regions() const { return regions_; }
+  // Another handle of the same size was mapped in place of the piece at `address`.
+  void replace_piece(Address address, const Piece& piece) { pieces_.at(address) = piece; }
+  // How much of these bytes, which all have memory, lies in shared memory.
+  [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
+  // Calls function(Address, const Piece&) for each piece that has any of these bytes.
+  template <typename Function>
+  void for_each_piece(Address address, Bytes size, Function function) const {
+    for (auto piece = std::prev(pieces_.upper_bound(address));
+         piece != pieces_.end() && piece->first < address + size; ++piece) {
+      function(piece->first, piece->second);
+    }
+  }
+  // Calls function(Block*) for each lent block that has any of these bytes.
+  template <typename Function>
+  void for_each_lent_block(Address address, Bytes size, Function function) const {
+    for (Block* block = block_at(address); block != nullptr && block->address < address + size;
+         block = block->next) {
+      if (block->allocated) function(block);
+    }
+  }
+  [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
   [[nodiscard]] const BestFitIndex& free() const { return free_; }
-  // The block around an address of one of the regions.
+  // The block around an address of one of the reservations.
   [[nodiscard]] Block* block_at(Address address) const;
-  // Calls function(const Block*) for every block, by address within each region.
+  // Calls function(const Block*) for every block, by address within each reservation.
   template <typename Function>
   void for_each_block(Function function) const {
     for (const Block* const first : firsts_) {
@@ -158,8 +182,8 @@ class MappedSpace {
   std::set<Block*, ByAddress> holes_;
   std::map<Address, Piece> pieces_;
   std::map<Address, Retired> retired_;
-  std::vector<AddressRange> regions_;
-  std::vector<Block*> firsts_;  // of each region
+  std::vector<AddressRange> reservations_;
+  std::vector<Block*> firsts_;  // of each reservation
 };
 
 }  // namespace plimsoll

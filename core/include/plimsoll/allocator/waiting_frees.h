@@ -44,6 +44,7 @@ class WaitingFrees {
   void process_events();
   // Waits for the events of the blocks that are meant, and finishes their frees.
   void synchronize_events(const std::function<bool(const Block*)>& is_meant);
+  [[nodiscard]] bool is_empty() const { return pending_.empty() && deferred_.empty(); }
 
  private:
   struct Free {

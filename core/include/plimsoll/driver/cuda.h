@@ -7,12 +7,15 @@
 // graph; what would break the capture itself is refused as `not_permitted`.
 //
 // Memory of Tier::shared is pinned host memory beside the GPU's NUMA node where the driver can
-// place it there. Streams are `cudaStream_t` values; 0 is the legacy default stream. Once the
-// process's CUDA is gone, what gives back or waits is done without a word.
+// place it there. Half of the host's memory may be shared, or of what a container may use. Streams
+// are `cudaStream_t` values; 0 is the legacy default stream. Once the process's CUDA is gone, what
+// gives back or waits is done without a word.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -33,6 +36,8 @@ class CudaDriver final : public Driver {
 
   Status allocate(Bytes size, Address& address) override;
   Status deallocate(Address address) override;
+  Status allocate_host(Bytes size, Address& address) override;
+  Status deallocate_host(Address address) override;
   Status reserve(Bytes size, Address& address) override;
   Status unreserve(Address address, Bytes size) override;
   Status create(Bytes size, Tier tier, Handle& handle) override;
@@ -51,8 +56,13 @@ class CudaDriver final : public Driver {
   Status destroy(Event event) override;
   Status wait(StreamId stream, Event event) override;
   Status synchronize_stream(StreamId stream) override;
+  // Breaks a capture on any stream of the device, if there is one: CUDA does not tell beforehand.
+  Status synchronize() override;
+  // On a stream that is being captured the copy becomes part of the graph.
+  Status copy(Address to, Address from, Bytes size, StreamId stream) override;
   // {0, 0} if the driver does not tell.
   [[nodiscard]] MemoryInfo memory_info() const override;
+  [[nodiscard]] MemoryInfo shared_info() const override;
   // Since 1970, as in PyTorch's traces.
   [[nodiscard]] std::int64_t now_us() const override;
   // What any CudaDriver last failed at in this thread.
@@ -64,11 +74,14 @@ class CudaDriver final : public Driver {
 
  private:
   class Scope;
+  class Locked;  // host memory, counted as long as it exists
   struct Mapping {
     Bytes size = 0;
     bool accessible = false;
+    std::shared_ptr<Locked> locked;  // null if dedicated, or another process's
   };
   using Mappings = std::map<Address, Mapping>;
+  using LockedMemory = std::map<std::uint64_t, std::shared_ptr<Locked>>;  // by handle or address
   struct Range {
     Address address = 0;
     Bytes size = 0;
@@ -88,11 +101,14 @@ class CudaDriver final : public Driver {
   Status report(cuda::Result result, What what) const;
   [[nodiscard]] std::string free_memory() const;
 
+  template <typename Release>
+  Status forget_locked(LockedMemory& memory, std::uint64_t key, Release release);
   cuda::Result set_access(Range range, const std::vector<cuda::Device>& devices,
                           cuda::Access access) const;
   cuda::Result unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const;
   [[nodiscard]] std::vector<Range> accessible_ranges() const;
   [[nodiscard]] bool is_lent(Event event);
+  [[nodiscard]] cuda::Result refuse_capture(StreamId stream) const;
 
   cuda::Api api_;
   cuda::Device device_ = 0;
@@ -101,7 +117,10 @@ class CudaDriver final : public Driver {
   cuda::AllocationProperties dedicated_;
   std::vector<cuda::AllocationProperties> shared_;  // the places for host memory, best first
 
-  std::mutex mappings_mutex_;  // of the next two
+  std::atomic<Bytes> locked_bytes_ = 0;
+  std::mutex mappings_mutex_;    // of the next four
+  LockedMemory locked_handles_;  // not released
+  LockedMemory host_allocations_;
   Mappings mappings_;
   std::vector<cuda::Device> accessors_;  // this device, then its peers
 

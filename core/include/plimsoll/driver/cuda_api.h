@@ -30,6 +30,8 @@ using Stream = struct CUstream_st*;
 using Event = struct CUevent_st*;
 
 inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kPortableHostMemory = 1;  // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned kMappedHostMemory = 2;    // CU_MEMHOSTALLOC_DEVICEMAP
 
 enum class Attribute : int {
   virtual_memory = 102,
@@ -92,10 +94,14 @@ struct Api {
   Result (*context_get_current)(Context*) = nullptr;
   Result (*context_push)(Context) = nullptr;
   Result (*context_pop)(Context*) = nullptr;
+  Result (*context_synchronize)() = nullptr;
 
   Result (*mem_alloc)(DevicePointer*, std::size_t) = nullptr;
   Result (*mem_free)(DevicePointer) = nullptr;
   Result (*mem_get_info)(std::size_t* free, std::size_t* total) = nullptr;
+  Result (*mem_host_alloc)(void**, std::size_t, unsigned flags) = nullptr;
+  Result (*mem_free_host)(void*) = nullptr;
+  Result (*memcpy_async)(DevicePointer to, DevicePointer from, std::size_t, Stream) = nullptr;
 
   Result (*event_create)(Event*, unsigned flags) = nullptr;
   Result (*event_destroy)(Event) = nullptr;

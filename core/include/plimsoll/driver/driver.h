@@ -1,8 +1,9 @@
 // The driver seam: what a GPU driver offers to an allocator on one device.
 //
-// Calls mirror CUDA's: whole allocations (cudaMalloc, cudaFree), virtual memory management
-// (cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease) and the
-// events that say how far a stream has come. No call throws; each reports a Status, and a call
+// Calls mirror CUDA's: whole allocations (cudaMalloc, cudaFree), page-locked host memory
+// (cudaHostAlloc), virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap,
+// cuMemSetAccess, cuMemUnmap, cuMemRelease), copies, and the events that say how far a stream has
+// come. No call throws; each reports a Status, and a call
 // that fails has changed nothing. A driver knows nothing of blocks, pools or policy.
 #pragma once
 
@@ -53,6 +54,12 @@ class Driver {
   // Waits, like cudaFree, until the device has finished the work queued so far.
   virtual Status deallocate(Address address) = 0;
 
+  // Page-locked host memory that every GPU and the CPU reach at the same address. It counts as
+  // shared memory.
+  virtual Status allocate_host(Bytes size, Address& address) = 0;
+  // The caller knows that no queued work uses the memory.
+  virtual Status deallocate_host(Address address) = 0;
+
   // Address space without memory; `size` is a multiple of the granule.
   virtual Status reserve(Bytes size, Address& address) = 0;
   virtual Status unreserve(Address address, Bytes size) = 0;
@@ -73,7 +80,8 @@ class Driver {
   virtual Status export_handle(Handle, int&) { return Status::not_supported; }
   virtual Status import_handle(int, Handle&) { return Status::not_supported; }
 
-  // An event is complete when the work queued on its stream before it is complete.
+  // An event is complete when the work queued on its stream before it is complete. On a stream that
+  // is being captured there is no such point: not_permitted.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // success or not_ready
   virtual Status synchronize(Event event) = 0;
@@ -81,8 +89,18 @@ class Driver {
   // What is queued on `stream` from now on waits, on the device, for the event.
   virtual Status wait(StreamId stream, Event event) = 0;
   virtual Status synchronize_stream(StreamId stream) = 0;
+  // Waits until the device has finished everything queued so far, on every stream.
+  virtual Status synchronize() = 0;
 
+  // Queues a copy between any two of allocated, mapped and page-locked memory. Until it is complete
+  // both ranges must stay as they are.
+  virtual Status copy(Address to, Address from, Bytes size, StreamId stream) = 0;
+
+  // Of dedicated memory.
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
+  // Of shared memory: how much of the host's memory may be the GPUs', and how much of that can
+  // still be locked.
+  [[nodiscard]] virtual MemoryInfo shared_info() const = 0;
   // Microseconds on the driver's clock; the zero point is the driver's own.
   [[nodiscard]] virtual std::int64_t now_us() const = 0;
 

@@ -20,6 +20,14 @@ class LockedDriver : public Driver {
     const Lock lock(mutex_);
     return driver_.deallocate(address);
   }
+  Status allocate_host(Bytes size, Address& address) override {
+    const Lock lock(mutex_);
+    return driver_.allocate_host(size, address);
+  }
+  Status deallocate_host(Address address) override {
+    const Lock lock(mutex_);
+    return driver_.deallocate_host(address);
+  }
   Status reserve(Bytes size, Address& address) override {
     const Lock lock(mutex_);
     return driver_.reserve(size, address);
@@ -81,9 +89,21 @@ class LockedDriver : public Driver {
     const Lock lock(mutex_);
     return driver_.synchronize_stream(stream);
   }
+  Status synchronize() override {
+    const Lock lock(mutex_);
+    return driver_.synchronize();
+  }
+  Status copy(Address to, Address from, Bytes size, StreamId stream) override {
+    const Lock lock(mutex_);
+    return driver_.copy(to, from, size, stream);
+  }
   [[nodiscard]] MemoryInfo memory_info() const override {
     const Lock lock(mutex_);
     return driver_.memory_info();
+  }
+  [[nodiscard]] MemoryInfo shared_info() const override {
+    const Lock lock(mutex_);
+    return driver_.shared_info();
   }
   [[nodiscard]] std::int64_t now_us() const override {
     const Lock lock(mutex_);

@@ -5,6 +5,10 @@
 // and is added up in `driver_seconds`. GPU work is a duration queued on a stream, so an event is
 // complete once the clock has passed the end of what was queued before it.
 //
+// Memory holds tags instead of data: a test writes one to a range, and finds it wherever copies and
+// mappings have brought it. A copy moves its tags when it is queued; taking its memory away before
+// it is complete is invalid, where a real GPU would corrupt memory or be lost.
+//
 // Driver models: `linux` fails a device allocation when dedicated memory is full; `wddm`, the
 // Windows model, fills dedicated memory and goes on into shared memory, and fails when both are
 // full.
@@ -22,6 +26,7 @@
 
 #include "plimsoll/driver/address_space.h"
 #include "plimsoll/driver/driver.h"
+#include "plimsoll/driver/tags.h"
 
 namespace plimsoll {
 
@@ -42,6 +47,7 @@ enum class Call : std::uint8_t {
   synchronize,
   allocate_host,
   deallocate_host,
+  copy,
   count,
 };
 inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::count);
@@ -66,8 +72,9 @@ struct CostModel {
   double set_access_per_handle = 29'000;
   double unmap_per_handle = 22'000;
   double event = 1'000;
-  double host_bytes_per_ns = 5.65;  // 1 GiB of host memory pinned in 0.19 s
-  double copy_bytes_per_ns = 55.0;  // host and device, pinned, each way
+  double host_bytes_per_ns = 5.65;            // 1 GiB of host memory pinned in 0.19 s
+  double copy_bytes_per_ns = 55.0;            // host and device, pinned, each way
+  double device_copy_bytes_per_ns = 1'515.0;  // 3029 GB/s, of reading and writing together
 };
 
 // Makes the calls numbered after + 1 … after + times of one kind fail, counted from now.
@@ -106,6 +113,8 @@ class SimulatedDriver final : public Driver {
 
   Status allocate(Bytes size, Address& address) override;
   Status deallocate(Address address) override;
+  Status allocate_host(Bytes size, Address& address) override;
+  Status deallocate_host(Address address) override;
   Status reserve(Bytes size, Address& address) override;
   Status unreserve(Address address, Bytes size) override;
   Status create(Bytes size, Tier tier, Handle& handle) override;
@@ -119,23 +128,26 @@ class SimulatedDriver final : public Driver {
   Status destroy(Event event) override;
   Status wait(StreamId stream, Event event) override;
   Status synchronize_stream(StreamId stream) override;
+  Status synchronize() override;
+  Status copy(Address to, Address from, Bytes size, StreamId stream) override;
   [[nodiscard]] MemoryInfo memory_info() const override;
+  [[nodiscard]] MemoryInfo shared_info() const override { return host_.shared_info(); }
   [[nodiscard]] std::int64_t now_us() const override;
-
-  // Pinned host memory (cudaMallocHost). Windows counts it as shared GPU memory, and so does this.
-  Status allocate_host(Bytes size, Address& address);
-  Status deallocate_host(Address address);
 
   // Queues work of `duration_ns` on a stream; the host does not wait.
   void launch(StreamId stream, double duration_ns);
-  // Queues a copy between pinned host memory and the device.
-  void copy(StreamId stream, Bytes size);
+  // Waits like `synchronize`, but not for work of unknown length.
   void synchronize_device();
   // When all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const;
   // Work of unknown length: the stream stays busy until `finish`, or until somebody waits for it.
   void hold(StreamId stream);
   void finish(StreamId stream);
+
+  // What memory holds: 0 if nothing was written since it was made. Throws std::logic_error where
+  // there is no memory that the GPU can access.
+  void write_tag(Address address, Bytes size, std::uint64_t tag);
+  [[nodiscard]] std::uint64_t tag_at(Address address);
 
   // The next allocation, if it is of this size, gets this address, if it is free; later ones follow
   // in order. Reservations have a queue of their own.
@@ -179,10 +191,12 @@ class SimulatedDriver final : public Driver {
     Physical physical;
     std::uint32_t mappings = 0;
     bool released = false;
+    Tags tags;
   };
   struct Mapping {
     Bytes size = 0;
     Handle handle = 0;
+    bool accessible = false;
   };
   struct Stream {
     double busy_until_ns = 0;
@@ -194,6 +208,18 @@ class SimulatedDriver final : public Driver {
     double completes_at_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
+  };
+  struct Place {  // memory of one tier from an address on
+    Tags* tags = nullptr;
+    Address offset = 0;  // in the tags
+    Bytes size = 0;
+    Tier tier = Tier::dedicated;
+  };
+  struct QueuedCopy {
+    Address to = 0;
+    Address from = 0;
+    Bytes size = 0;
+    Recorded done;
   };
   struct Fed {
     Address address = 0;
@@ -218,6 +244,10 @@ class SimulatedDriver final : public Driver {
   void forget_mapping_of(Handle handle);
   [[nodiscard]] std::size_t handles_in(Address address, Bytes size) const;
   [[nodiscard]] bool is_complete(const Recorded& recorded) const;
+  [[nodiscard]] std::optional<Place> place_of(Address address);
+  [[nodiscard]] Place known_place_of(Address address);
+  void forget_finished_copies();
+  [[nodiscard]] bool is_being_copied(Address address, Bytes size);
 
   SimulatedHost& host_;
   Bytes dedicated_capacity_;
@@ -241,12 +271,14 @@ class SimulatedDriver final : public Driver {
   std::map<Address, Bytes> host_allocations_;
   std::map<Address, Bytes> reservations_;
   std::map<Address, Mapping> mappings_;
+  Tags unmapped_tags_;  // by address, of memory that is no handle's
   std::unordered_map<Handle, Memory> handles_;
   Handle next_handle_ = 1;
 
   std::unordered_map<StreamId, Stream> streams_;
   std::unordered_map<Event, Recorded> events_;
   Event next_event_ = 1;
+  std::vector<QueuedCopy> copies_;
 
   std::deque<Fed> fed_;
   std::deque<Address> fed_reservations_;

@@ -34,6 +34,7 @@ struct TraceEvent {
   PoolId pool;
   std::int64_t time_us = 0;
   std::uint32_t context = 0;  // the caller's number for a call stack; 0 is none
+  Bytes shared = 0;           // of `size`, in shared memory
 };
 
 }  // namespace plimsoll

@@ -20,6 +20,7 @@ struct BlockInfo {
   Bytes requested = 0;  // of the last request; a free block keeps its last owner's, as in PyTorch
   BlockState state = BlockState::inactive;
   std::uint32_t context = 0;
+  Bytes shared = 0;  // of `size`, in shared memory
 };
 
 struct SegmentInfo {
@@ -31,6 +32,8 @@ struct SegmentInfo {
   bool expandable = false;
   std::uint32_t context = 0;
   std::vector<BlockInfo> blocks;
+  Bytes shared = 0;     // of `total_size`, in shared memory
+  bool paused = false;  // its content is off the card, and its addresses must not be touched
 };
 
 }  // namespace plimsoll

@@ -65,6 +65,11 @@ struct Statistics {
   Stat oversize_allocations;  // of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
+  // plimsoll's own: what of the above is in shared memory, or off the card for the moment.
+  Stat shared_allocated_bytes;
+  Stat shared_reserved_bytes;
+  Stat paused_bytes;
+  std::int64_t num_spills = 0;  // requests that got shared memory because dedicated was spent
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;
   std::int64_t num_sync_all_streams = 0;
@@ -77,9 +82,9 @@ struct Statistics {
   void reset_accumulated();
 
   // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them;
-  // num_oom_rejections is there from PyTorch 2.12 on.
+  // num_oom_rejections is there from PyTorch 2.12 on; those of the tiers are plimsoll's.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
-      bool with_oom_rejections) const;
+      bool with_oom_rejections, bool with_tiers = false) const;
 };
 
 }  // namespace plimsoll

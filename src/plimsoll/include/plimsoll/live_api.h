@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define PLIMSOLL_LIVE_API_VERSION 1
+#define PLIMSOLL_LIVE_API_VERSION 2
 
 typedef struct plimsoll_live plimsoll_live;
 
@@ -46,6 +46,17 @@ typedef struct plimsoll_statistics {
   int64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free,
       num_oom_rejections, max_split_size;
 } plimsoll_statistics;
+
+/* Of the driver's calls, in microseconds. */
+typedef struct plimsoll_call_time {
+  int64_t count, total, max, min;
+} plimsoll_call_time;
+
+/* Of page-locked host memory: blocks in use, and the driver's allocations that hold them. */
+typedef struct plimsoll_host_statistics {
+  plimsoll_stat active, active_bytes, segment, reserved_bytes;
+  plimsoll_call_time allocate_time, deallocate_time;
+} plimsoll_host_statistics;
 
 enum plimsoll_block_state {
   PLIMSOLL_ACTIVE_ALLOCATED = 0,
@@ -156,6 +167,25 @@ typedef struct plimsoll_live_api {
   int (*import_memory)(plimsoll_live*, const int* descriptors, const uint64_t* sizes, size_t count,
                        uint64_t* address);
   int (*close_memory)(plimsoll_live*, uint64_t address);
+
+  /* Page-locked host memory, which every GPU of the process reaches. One pool serves the process,
+   * over the driver of the engine that was first asked for some; until then, no address is known
+   * and there is nothing to count. The private pool is one that was begun, or {0, 0}. */
+  int (*host_malloc)(plimsoll_live*, uint64_t size, plimsoll_pool_id, uint64_t* address);
+  /* PLIMSOLL_UNKNOWN_ADDRESS: it is no live block of the pool. */
+  int (*host_free)(uint64_t address);
+  /* Queued work of a stream of this engine's GPU uses the block; `address` may be anywhere in it.
+   * PLIMSOLL_UNKNOWN_ADDRESS costs no more than success does. */
+  int (*host_record)(plimsoll_live*, uint64_t address, uint64_t stream);
+  int (*host_empty_cache)(void);
+  /* Around a graph's capture. Blocks of the private pool are not used again before each begin has
+   * had its release. */
+  int (*host_begin_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id);
+  int (*host_end_allocate_to_pool)(void);
+  int (*host_release_pool)(plimsoll_pool_id);
+  void (*host_statistics)(plimsoll_host_statistics*);
+  void (*host_reset_peak_statistics)(void);
+  void (*host_reset_accumulated_statistics)(void);
 } plimsoll_live_api;
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "allocator.h"
+#include "host_allocator.h"
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -11,7 +12,9 @@
 PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_live_api* table,
                                             plimsoll::live::OpenEngine open) {
   try {
-    return static_cast<int>(plimsoll::live::install(table, open));
+    const plimsoll::live::Installation done = plimsoll::live::install(table, open);
+    if (done == plimsoll::live::Installation::done) plimsoll::live::install_host_allocator(open);
+    return static_cast<int>(done);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "plimsoll: %s\n", error.what());
     return 3;

@@ -1,0 +1,261 @@
+"""Step time against the memory of the card, with saved tensors in host memory.
+
+    python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
+        [--cards 8400MiB,6GiB,...] [--budget-share 0.98] [--allocators elastic,torch]
+
+FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
+the settings take turns: the script as it is, under `save_on_cpu(pin_memory=True)`, and under
+`plimsoll.offload`. With a card of so many bytes the process may not take more from the GPU, and
+the budget is a part of it, for the allocator's own needs are besides. A step is from one `backward`
+to the next, by events on the GPU; the first quarter of the steps, at most five, does not count.
+Losses are compared bit for bit with those of the script as it is. Results go to
+benchmarks/results/offload.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import inspect
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from report import RESULTS, heading, save
+from training import MIB, STEPS, Steps, card_in_use, largest_difference, load_main
+
+from plimsoll.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+CARDS = "8400MiB,7GiB,6GiB,5500MiB,5GiB,4836MiB"
+TIMEOUT_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a script is run.
+
+    Attributes:
+        method: "plain", "save_on_cpu" or "offload".
+        allocator: "torch", or one of plimsoll's.
+        card_bytes: The most that the process may take from the GPU; 0 is all of it.
+        budget_bytes: For `plimsoll.offload`.
+    """
+
+    method: str
+    allocator: str
+    card_bytes: int = 0
+    budget_bytes: int = 0
+
+    def title(self) -> str:
+        """For the table."""
+        card = format_size(self.card_bytes) if self.card_bytes else "all"
+        return f"{self.method:12} {self.allocator:8} {card:>10}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process found.
+
+    Attributes:
+        step_ms: Milliseconds of each step that counts.
+        results: The loss of each step.
+        peak_allocated_bytes: The most in live blocks.
+        peak_reserved_bytes: The most taken from the driver, by the allocator's own account.
+        taken_bytes: Really taken from the card at the end, by the driver's account.
+        out_bytes: What the last step moved to host memory.
+        back_bytes: What it moved back.
+        waited_ms: How long the GPU stood still for it.
+        error: Why `main` failed.
+    """
+
+    step_ms: list[float]
+    results: list[float]
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    taken_bytes: int
+    out_bytes: int
+    back_bytes: int
+    waited_ms: float
+    error: str | None
+
+
+def run_here(path: Path, setting: Setting, steps: int | None) -> Run:
+    """Run a script in this process, which nothing else has used."""
+    import torch
+
+    import plimsoll
+
+    if setting.allocator != "torch":
+        plimsoll.install(setting.allocator)  # type: ignore[arg-type]
+    torch.cuda.init()
+    if setting.card_bytes:
+        _, total = torch.cuda.mem_get_info()
+        torch.cuda.set_per_process_memory_fraction(setting.card_bytes / total)
+    main = load_main(path)
+    watched = Steps(torch)
+    watched.watch_training()
+    arguments = {}
+    if steps is not None:
+        arguments[next(iter(inspect.signature(main).parameters))] = steps
+    offload = plimsoll.offload(setting.budget_bytes) if setting.method == "offload" else None
+    block: AbstractContextManager[Any] = offload or contextlib.nullcontext()
+    if setting.method == "save_on_cpu":
+        block = torch.autograd.graph.save_on_cpu(pin_memory=True)
+    error = None
+    try:
+        with block, contextlib.redirect_stdout(sys.stderr):
+            main(**arguments)
+    except torch.OutOfMemoryError as failure:
+        error = str(failure)
+    moved = None if offload is None else offload.statistics()
+    gc.collect()
+    torch.cuda.synchronize()
+    held = card_in_use(torch)
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    return Run(
+        step_ms=watched.milliseconds(),
+        results=watched.results(),
+        peak_allocated_bytes=torch.cuda.max_memory_allocated(),
+        peak_reserved_bytes=torch.cuda.max_memory_reserved(),
+        taken_bytes=held - card_in_use(torch) + torch.cuda.memory_reserved(),
+        out_bytes=0 if moved is None else moved.out_bytes,
+        back_bytes=0 if moved is None else moved.back_bytes,
+        waited_ms=0 if moved is None else moved.waited_seconds * 1000,
+        error=error,
+    )
+
+
+def run_apart(path: Path, setting: Setting, steps: int | None) -> Run:
+    """Run a script in a process of its own, under a setting."""
+    drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
+    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    command = [sys.executable, __file__, str(path), "--here", json.dumps(asdict(setting))]
+    if steps is not None:
+        command += ["--steps", str(steps)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=TIMEOUT_SECONDS,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{path.name}, {setting.title()}:\n{done.stderr[-2000:]}")
+    return Run(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def describe(runs: list[Run], wanted: list[float]) -> str:
+    """How a setting's runs ended."""
+    failed = [run for run in runs if run.error is not None]
+    if failed:
+        return f"out of memory after {len(failed[0].results)} steps"
+    worst = max(largest_difference(run.results, wanted) for run in runs)
+    return "the same" if worst == 0 else f"differ by {worst:.1e}"
+
+
+def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
+    """One line of the table; the ratio is to the first setting."""
+
+    def step(of: list[Run]) -> float:
+        return statistics.median(statistics.median(run.step_ms) for run in of)
+
+    line = setting.title()
+    if all(run.step_ms and run.error is None for run in runs):
+        line += f" {step(runs):8.2f} {step(runs) / step(first):6.2f}"
+    else:
+        line += f" {'-':>8} {'-':>6}"
+    for what in ("peak_allocated_bytes", "peak_reserved_bytes", "taken_bytes"):
+        line += f" {statistics.median(getattr(run, what) for run in runs) / MIB:9.1f}"
+    for what in ("out_bytes", "back_bytes"):
+        line += f" {statistics.median(getattr(run, what) for run in runs) / MIB:7.0f}"
+    line += f" {statistics.median(run.waited_ms for run in runs):7.1f}"
+    return f"{line}  {describe(runs, first[0].results)}"
+
+
+def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | None) -> str:
+    """Run a script under all settings by turns; the table."""
+    if steps is None:
+        steps = STEPS.get(path.stem)
+    runs: dict[Setting, list[Run]] = {setting: [] for setting in settings}
+    for repetition, setting in itertools.product(range(repetitions), settings):
+        began = time.perf_counter()
+        runs[setting].append(run_apart(path, setting, steps))
+        print(
+            f"  {path.stem}, run {repetition + 1}, {setting.title()}: "
+            f"{time.perf_counter() - began:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+    first = runs[settings[0]]
+    lines = [
+        f"{path.stem}, {len(first[0].results)} steps, {repetitions} runs each",
+        f"{'':21} {'':>10} {'step':>8} {'':>6} {'allocated':>9} {'reserved':>9} {'taken':>9} "
+        f"{'out':>7} {'back':>7} {'waited':>7}",
+        f"{'method':12} {'from':8} {'card':>10} {'ms':>8} {'ratio':>6} {'peak, MiB':>9} "
+        f"{'peak, MiB':>9} {'MiB':>9} {'MiB':>7} {'MiB':>7} {'ms':>7}  losses",
+    ]
+    lines += [row(setting, runs[setting], first) for setting in settings]
+    return "\n".join(lines) + "\n"
+
+
+def all_settings(cards: list[int], share: float, allocators: list[str]) -> list[Setting]:
+    """What is compared, in the order of the table."""
+    settings = [Setting("plain", "torch"), Setting("save_on_cpu", "torch")]
+    for card in cards:
+        for allocator in allocators:
+            settings.append(Setting("plain", allocator, card))
+            settings.append(Setting("save_on_cpu", allocator, card))
+            settings.append(Setting("offload", allocator, card, int(card * share)))
+    return settings
+
+
+def main() -> None:
+    """Compare, print the tables and keep them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, metavar="FOLDER")
+    parser.add_argument("--workloads", default="gpt2_adamw", help="names")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--cards", default=CARDS, help="what may be taken of the GPU")
+    parser.add_argument("--budget-share", type=float, default=0.98, help="of a card")
+    parser.add_argument("--allocators", default="elastic", help="elastic, native, torch")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
+    parser.add_argument("--here", help=argparse.SUPPRESS)  # run a script, under this setting
+    arguments = parser.parse_args()
+    if arguments.here is not None:
+        run = run_here(arguments.path, Setting(**json.loads(arguments.here)), arguments.steps)
+        print(json.dumps(asdict(run)))
+        return
+    settings = all_settings(
+        [parse_size(card) for card in arguments.cards.split(",")],
+        arguments.budget_share,
+        arguments.allocators.split(","),
+    )
+    text = heading()
+    print(heading())
+    for name in arguments.workloads.split(","):
+        table = compare(
+            arguments.path / f"{name}.py", settings, arguments.repetitions, arguments.steps
+        )
+        print(table)
+        text += f"\n{table}"
+        save("offload", text, arguments.results)  # now, for the next one may fail
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Page-locked host memory that is used again and again.
+
+Locking pages takes half a second for a GiB, so it is done once: buffers are carved out of slabs,
+and one that is not used any more waits for the next that it fits.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from plimsoll.units import MiB
+
+_SLAB = 256 * MiB  # a power of two, for PyTorch rounds page-locked memory up to one
+_STEPS = 8  # sizes between two powers of two
+
+
+@dataclass(eq=False)
+class PinnedBuffer:
+    """A piece of page-locked memory.
+
+    Attributes:
+        bytes: It, as a tensor of bytes.
+        busy: The event after which nothing uses it, or None.
+    """
+
+    bytes: Any
+    busy: Any = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has."""
+        return int(self.bytes.numel())
+
+
+def rounded(size: int) -> int:
+    """The next of eight sizes between two powers of two, so that nearly equal requests share."""
+    step = max(1 << max(size - 1, 1).bit_length() - 1, MiB) // _STEPS
+    return -(-size // step) * step
+
+
+class PinnedBuffers:
+    """Buffers that were locked already, by size. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[PinnedBuffer] = []  # by size
+        self._slab: Any = None
+        self._carved = 0
+        self._held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Page-locked memory in all, used or not."""
+        return self._held_bytes
+
+    def take(self, size: int) -> PinnedBuffer:
+        """A buffer of at least `size` bytes; who writes to it must wait for its `busy` first."""
+        wanted = rounded(size)
+        with self._lock:
+            place = bisect.bisect_left(self._free, wanted, key=attrgetter("size"))
+            if place < len(self._free) and self._free[place].size <= wanted + wanted // 2:
+                return self._free.pop(place)
+            return PinnedBuffer(self._carve(wanted))
+
+    def give_back(self, buffer: PinnedBuffer) -> None:
+        """Keep a buffer for the next who needs one."""
+        with self._lock:
+            bisect.insort(self._free, buffer, key=attrgetter("size"))
+
+    def _carve(self, size: int) -> Any:
+        if size > _SLAB // 2:
+            return self._lock_pages(size)
+        if self._slab is None or self._carved + size > _SLAB:
+            self._slab, self._carved = self._lock_pages(_SLAB), 0
+        self._carved += size
+        return self._slab[self._carved - size : self._carved]
+
+    def _lock_pages(self, size: int) -> Any:
+        pages = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self._held_bytes += size
+        return pages

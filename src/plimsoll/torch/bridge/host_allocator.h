@@ -1,0 +1,59 @@
+// PyTorch's allocator of pinned memory, over the process's pool of page-locked memory: what
+// `pin_memory()` asks for, a DataLoader's pinned batches among it.
+//
+// Settings of PyTorch's own pinned allocator have no effect on it (pinned_use_cuda_host_register,
+// pinned_reserve_segment_size_mb, pinned_use_background_threads).
+#pragma once
+
+#include <ATen/core/CachingHostAllocator.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "device.h"
+
+namespace plimsoll::live {
+
+class HostAllocator final : public at::HostAllocator {
+ public:
+  // `original` is the one that PyTorch came with: it still serves those of its blocks that live.
+  HostAllocator(at::HostAllocator* original, OpenEngine open) : original_(original), open_(open) {}
+
+  c10::DataPtr allocate(size_t size) override;
+  void copy_data(void* destination, const void* source, size_t size) const override;
+  bool record_event(void* pointer, void* context, c10::Stream stream) override;
+  void empty_cache() override;
+  // Of our blocks; how many the driver made of each size (`bucket_allocation`) is not counted.
+  at::HostStats get_stats() override;
+  void reset_accumulated_stats() override;
+  void reset_peak_stats() override;
+
+  // A graph's capture tells from 2.10 on; older versions have no such functions to override.
+  using Filter = std::function<bool(c10::Stream)>;
+  virtual void begin_allocate_to_pool(MempoolId_t pool, Filter filter);
+  virtual void end_allocate_to_pool(MempoolId_t pool);
+  virtual void release_pool(MempoolId_t pool);
+
+ private:
+  plimsoll_live* engine(DeviceIndex index);
+  plimsoll_live* any_engine();
+  [[nodiscard]] MempoolId_t pool_of_request();
+
+  at::HostAllocator* original_;
+  OpenEngine open_;
+  std::array<std::atomic<plimsoll_live*>, C10_COMPILE_TIME_MAX_GPUS> engines_{};
+  std::atomic<plimsoll_live*> any_engine_ = nullptr;
+
+  std::atomic<int> capture_count_ = 0;
+  std::mutex captures_mutex_;
+  std::vector<std::pair<MempoolId_t, Filter>> captures_;
+};
+
+// Puts it in the place of PyTorch's; where that cannot be done, PyTorch's stays.
+void install_host_allocator(OpenEngine open);
+
+}  // namespace plimsoll::live
