@@ -4,9 +4,10 @@
         [--cards 8400MiB,6GiB,...] [--budget-share 0.98] [--allocators elastic,torch]
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
-the settings take turns: the script as it is, under `save_on_cpu(pin_memory=True)`, and under
-`plimsoll.offload`. With a card of so many bytes the process may not take more from the GPU, and
-the budget is a part of it, for the allocator's own needs are besides. A step is from one `backward`
+the settings take turns: the script as it is, under `save_on_cpu(pin_memory=True)`, under
+`plimsoll.offload`, with the optimizer's state in shared memory, and with both. With a card of so
+many bytes the process may not take more from the GPU, and the budget is a part of it, for the
+allocator's own needs are besides. A step is from one `backward`
 to the next, by events on the GPU; the first quarter of the steps, at most five, does not count.
 Losses are compared bit for bit with those of the script as it is. Results go to
 benchmarks/results/offload.txt.
@@ -46,7 +47,8 @@ class Setting:
     """How a script is run.
 
     Attributes:
-        method: "plain", "save_on_cpu" or "offload".
+        method: "plain", "save_on_cpu", "offload", "placed" (the optimizer's state in shared
+            memory) or "both" of the last two.
         allocator: "torch", or one of plimsoll's.
         card_bytes: The most that the process may take from the GPU; 0 is all of it.
         budget_bytes: For `plimsoll.offload`.
@@ -98,6 +100,8 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> Run:
 
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
+    if setting.method in ("placed", "both"):
+        place_optimizers()
     torch.cuda.init()
     if setting.card_bytes:
         _, total = torch.cuda.mem_get_info()
@@ -108,7 +112,8 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> Run:
     arguments = {}
     if steps is not None:
         arguments[next(iter(inspect.signature(main).parameters))] = steps
-    offload = plimsoll.offload(setting.budget_bytes) if setting.method == "offload" else None
+    offloads = setting.method in ("offload", "both")
+    offload = plimsoll.offload(setting.budget_bytes) if offloads else None
     block: AbstractContextManager[Any] = offload or contextlib.nullcontext()
     if setting.method == "save_on_cpu":
         block = torch.autograd.graph.save_on_cpu(pin_memory=True)
@@ -137,6 +142,21 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> Run:
     )
 
 
+def place_optimizers() -> None:
+    """Keep the state of every optimizer in shared memory, from its first step on."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    import plimsoll
+
+    placed: dict[int, Any] = {}
+
+    def place(optimizer: Any, *_: Any) -> None:
+        if id(optimizer) not in placed:
+            placed[id(optimizer)] = plimsoll.place_optimizer(optimizer)
+
+    register_optimizer_step_pre_hook(place)
+
+
 def run_apart(path: Path, setting: Setting, steps: int | None) -> Run:
     """Run a script in a process of its own, under a setting."""
     drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
@@ -154,7 +174,10 @@ def run_apart(path: Path, setting: Setting, steps: int | None) -> Run:
     )
     if done.returncode != 0:
         sys.exit(f"{path.name}, {setting.title()}:\n{done.stderr[-2000:]}")
-    return Run(**json.loads(done.stdout.splitlines()[-1]))
+    run = Run(**json.loads(done.stdout.splitlines()[-1]))
+    if run.error is not None:
+        print(f"  {run.error}", file=sys.stderr)
+    return run
 
 
 def describe(runs: list[Run], wanted: list[float]) -> str:
@@ -218,7 +241,9 @@ def all_settings(cards: list[int], share: float, allocators: list[str]) -> list[
         for allocator in allocators:
             settings.append(Setting("plain", allocator, card))
             settings.append(Setting("save_on_cpu", allocator, card))
-            settings.append(Setting("offload", allocator, card, int(card * share)))
+            for method in ("offload", "placed", "both"):
+                if method == "offload" or allocator == "elastic":
+                    settings.append(Setting(method, allocator, card, int(card * share)))
     return settings
 
 

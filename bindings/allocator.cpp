@@ -24,7 +24,12 @@ namespace {
 nb::tuple event_tuple(const TraceEvent& event) {
   return nb::make_tuple(std::string(to_string(event.action)), event.address, event.size,
                         event.stream, event.pool.first, event.pool.second, event.time_us,
-                        event.context);
+                        event.context, event.shared);
+}
+
+ElasticAllocator& elastic_of(Engine& engine) {
+  if (engine.elastic == nullptr) throw nb::value_error("only the elastic allocator has tiers");
+  return *engine.elastic;
 }
 
 using Locked = nb::call_guard<EngineLock>;
@@ -78,13 +83,11 @@ void bind_allocator(nb::module_& module) {
                   nb::keep_alive<0, 1>())
       .def(
           "malloc",
-          [](Engine& engine, Bytes size, StreamId stream) {
-            return engine.by_address.malloc(size, stream);
-          },
+          [](Engine& engine, Bytes size, StreamId stream) { return engine.malloc(size, stream); },
           "size"_a, "stream"_a, Locked())
       .def(
-          "free", [](Engine& engine, Address address) { engine.by_address.free(address); },
-          "address"_a, Locked())
+          "free", [](Engine& engine, Address address) { engine.free(address); }, "address"_a,
+          Locked())
       .def(
           "record_stream",
           [](Engine& engine, Address address, StreamId stream) {
@@ -142,20 +145,44 @@ void bind_allocator(nb::module_& module) {
           "limit", [](const Engine& engine) { return engine.allocator->limit(); },
           [](Engine& engine, std::optional<Bytes> limit) { engine.allocator->set_limit(limit); },
           nb::for_setter(nb::arg("limit").none()))
+      .def_prop_ro("may_spill", &Engine::may_spill)
+      .def(
+          "spill", [](Engine& engine) { elastic_of(engine).set_spill_policy(SpillPolicy::spill); },
+          "Let requests go on in shared memory from now on.")
+      .def_prop_rw(
+          "shared_limit", [](Engine& engine) { return elastic_of(engine).shared_limit(); },
+          [](Engine& engine, std::optional<Bytes> limit) {
+            elastic_of(engine).set_shared_limit(limit);
+          },
+          nb::for_setter(nb::arg("limit").none()))
+      .def(
+          "rebalance",
+          [](Engine& engine, Bytes most) { return elastic_of(engine).rebalance(most); }, "most"_a,
+          Locked())
+      .def_prop_ro("peak_dedicated",
+                   [](const Engine& engine) { return engine.tiers.peak_dedicated(); })
       .def(
           "statistics",
-          [](const Engine& engine) {
-            return statistics_dict(engine.allocator->statistics(), engine.version);
+          [](Engine& engine) {
+            return statistics_dict(engine.tiers.statistics(), engine.version, engine.may_spill());
           },
           Locked(), nb::sig("def statistics(self) -> dict[str, int]"))
       .def(
           "reset_peak_statistics",
-          [](Engine& engine) { engine.allocator->reset_peak_statistics(); }, Locked())
+          [](Engine& engine) {
+            engine.allocator->reset_peak_statistics();
+            engine.tiers.reset_peak();
+          },
+          Locked())
       .def(
           "reset_accumulated_statistics",
-          [](Engine& engine) { engine.allocator->reset_accumulated_statistics(); }, Locked())
+          [](Engine& engine) {
+            engine.allocator->reset_accumulated_statistics();
+            engine.tiers.reset_accumulated();
+          },
+          Locked())
       .def(
-          "segments", [](const Engine& engine) { return engine.allocator->segments(); }, Locked())
+          "segments", [](const Engine& engine) { return engine.tiers.segments(); }, Locked())
       .def(
           "check_invariants", [](const Engine& engine) { engine.allocator->check_invariants(); },
           Locked())
@@ -177,7 +204,7 @@ void bind_allocator(nb::module_& module) {
           },
           Locked(),
           nb::sig("def history(self) -> "
-                  "list[tuple[str, int, int, int, int, int, int, int]]"))
+                  "list[tuple[str, int, int, int, int, int, int, int, int]]"))
       .def(
           "history_columns",
           [](const Engine& engine) {
@@ -199,13 +226,15 @@ void bind_allocator(nb::module_& module) {
             });
             return nb::make_tuple(view(*actions, owner), column(&TraceEvent::address),
                                   column(&TraceEvent::size), column(&TraceEvent::stream),
-                                  column(&TraceEvent::time_us), column(&TraceEvent::context));
+                                  column(&TraceEvent::time_us), column(&TraceEvent::context),
+                                  column(&TraceEvent::shared));
           },
           nb::sig("def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], "
                   "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                   "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], "
-                  "numpy.typing.NDArray[numpy.uint32]]"),
-          "Action codes, addresses, sizes, streams, times and contexts of the history.")
+                  "numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]"),
+          "Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of "
+          "the history.")
       .def_prop_ro("history_size",
                    [](const Engine& engine) { return engine.allocator->history().size(); })
       .def_prop_ro("history_dropped",

@@ -38,7 +38,7 @@ int allocate(plimsoll_engine* handle, std::uint64_t size, std::uint64_t stream,
   const EngineLock lock;
   try {
     engine.allocator->set_context(context);
-    *address = engine.by_address.malloc(size, stream);
+    *address = engine.malloc(size, stream);
     return PLIMSOLL_SUCCESS;
   } catch (const OutOfMemory& error) {
     write_message(error.what(), message, capacity);
@@ -63,7 +63,7 @@ int guarded(Call call) {
 int release(plimsoll_engine* handle, std::uint64_t address, std::uint32_t context) {
   return guarded([&] {
     engine_of(handle).allocator->set_context(context);
-    engine_of(handle).by_address.free(address);
+    engine_of(handle).free(address);
   });
 }
 

@@ -28,9 +28,10 @@ nanobind::object view(const std::vector<T>& values, nanobind::handle owner) {
       values.data(), {values.size()}, owner));
 }
 
-inline nanobind::dict statistics_dict(const Statistics& statistics, TorchVersion version) {
+inline nanobind::dict statistics_dict(const Statistics& statistics, TorchVersion version,
+                                      bool with_tiers = false) {
   nanobind::dict result;
-  for (const auto& [name, value] : statistics.flatten(version.has_oom_rejection())) {
+  for (const auto& [name, value] : statistics.flatten(version.has_oom_rejection(), with_tiers)) {
     result[name.c_str()] = value;
   }
   return result;

@@ -43,6 +43,9 @@ void bind_driver(nb::module_& module) {
       .value("deallocate_host", Call::deallocate_host)
       .value("copy", Call::copy);
 
+  module.attr("COPY_BYTES_PER_NS") = CostModel{}.copy_bytes_per_ns;
+  module.attr("HOST_BYTES_PER_NS") = CostModel{}.host_bytes_per_ns;
+
   nb::class_<SimulatedHost>(module, "SimulatedHost")
       .def(nb::init<Bytes>(), "shared_capacity"_a)
       .def_prop_ro("now_ns", &SimulatedHost::now_ns)

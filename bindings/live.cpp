@@ -2,10 +2,14 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -44,6 +48,8 @@ void add_peaks(LiveEngine::Account& account, const Statistics& statistics) {
   };
   raise(account.peak_allocated, statistics.allocated_bytes);
   raise(account.peak_reserved, statistics.reserved_bytes);
+  account.peak_shared_reserved = std::max(
+      account.peak_shared_reserved, static_cast<Bytes>(statistics.shared_reserved_bytes.peak));
 }
 
 void add_counts(LiveEngine::Account& account, const Statistics& statistics) {
@@ -81,8 +87,10 @@ std::unique_ptr<LiveAllocator> LiveEngine::make_allocator() {
         std::make_unique<UncachedAllocator>(*driver_, options_.device));
   }
   if (name == "elastic" && driver_->has_virtual_memory()) {
-    return std::make_unique<ElasticAllocator>(*driver_, config_of(options_), options_.version,
-                                              options_.device);
+    auto elastic = std::make_unique<ElasticAllocator>(*driver_, config_of(options_),
+                                                      options_.version, options_.device);
+    elastic_ = elastic.get();
+    return elastic;
   }
   if (name == "elastic") {
     fell_back_ =
@@ -120,7 +128,25 @@ LiveEngine* LiveEngine::owner_of(Address address) {
 Address LiveEngine::allocate(Bytes size, StreamId stream) {
   const Address address = allocator_->allocate(size, stream);
   if (took_memory_.load(std::memory_order_relaxed)) sample_card();
+  if (awaits_spill_.load(std::memory_order_relaxed) && elastic_->has_spilled() &&
+      awaits_spill_.exchange(false)) {
+    told_of_spill_(size);
+  }
   return address;
+}
+
+ElasticAllocator& LiveEngine::elastic() {
+  if (elastic_ == nullptr) {
+    throw std::invalid_argument("this needs the elastic allocator, and PyTorch's rules serve here");
+  }
+  return *elastic_;
+}
+
+void LiveEngine::on_first_spill(std::function<void(Bytes)> told) {
+  static_cast<void>(elastic());
+  if (awaits_spill_.load()) throw std::invalid_argument("somebody is to be told of spills already");
+  told_of_spill_ = std::move(told);
+  awaits_spill_ = true;
 }
 
 void LiveEngine::empty_cache(PoolId pool) {
@@ -271,6 +297,32 @@ LiveEngine* make_simulated(nb::handle driver, const std::string& allocator, cons
   return forever(std::move(engine));
 }
 
+std::pair<Bytes, Bytes> info_pair(MemoryInfo info) { return {info.free, info.total}; }
+
+void check_file(const std::ios& file, const char* what, const std::string& path) {
+  if (!file) throw std::runtime_error(std::string("cannot ") + what + " " + path);
+}
+
+// The content of a paused region to a file and back.
+void save_backup(LiveEngine& engine, RegionId region, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  check_file(file, "write", path);
+  engine.elastic().visit_backup(region, [&](Address address, Bytes size) {
+    file.write(reinterpret_cast<const char*>(address), static_cast<std::streamsize>(size));
+  });
+  file.close();
+  check_file(file, "write", path);
+}
+
+void load_backup(LiveEngine& engine, RegionId region, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  check_file(file, "read", path);
+  engine.elastic().visit_backup(region, [&](Address address, Bytes size) {
+    file.read(reinterpret_cast<char*>(address), static_cast<std::streamsize>(size));
+  });
+  check_file(file, "read", path);
+}
+
 nb::dict account_dict(LiveEngine& engine) {
   LiveEngine::Account account;
   {
@@ -281,6 +333,7 @@ nb::dict account_dict(LiveEngine& engine) {
   result["driver"] = engine.driver_name();
   result["peak_allocated_bytes"] = account.peak_allocated;
   result["peak_reserved_bytes"] = account.peak_reserved;
+  result["peak_shared_reserved_bytes"] = account.peak_shared_reserved;
   result["card_peak_bytes"] = account.card_peak;
   result["card_total_bytes"] = account.card_total;
   result["num_device_alloc"] = account.num_device_alloc;
@@ -312,6 +365,7 @@ nb::dict account_dict(LiveEngine& engine) {
 
 void bind_live(nb::module_& module) {
   using Released = nb::call_guard<nb::gil_scoped_release>;
+  nb::exception<HostOutOfMemory>(module, "HostOutOfMemory", PyExc_RuntimeError);
   nb::class_<LiveEngine>(module, "LiveEngine", "See plimsoll/live_api.h; none is ever destroyed.")
       .def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
                   nb::rv_policy::reference)
@@ -335,11 +389,116 @@ void bind_live(nb::module_& module) {
               const nb::gil_scoped_release released;
               statistics = engine.allocator().statistics();
             }
-            return statistics_dict(statistics, engine.version());
+            return statistics_dict(statistics, engine.version(), true);
           },
           nb::sig("def statistics(self) -> dict[str, int]"))
+      .def(
+          "memory_info",
+          [](LiveEngine& engine) { return info_pair(engine.driver().memory_info()); }, Released())
+      .def(
+          "shared_info",
+          [](LiveEngine& engine) { return info_pair(engine.driver().shared_info()); }, Released(),
+          "(free, total) of the host memory that GPUs may use.")
+      .def(
+          "segments", [](LiveEngine& engine) { return engine.allocator().segments(); }, Released())
+      .def_prop_rw(
+          "spills",
+          [](LiveEngine& engine) { return engine.elastic().spill_policy() == SpillPolicy::spill; },
+          [](LiveEngine& engine, bool spills) {
+            engine.elastic().set_spill_policy(spills ? SpillPolicy::spill : SpillPolicy::strict);
+          },
+          nb::for_getter(Released()), nb::for_setter(Released()))
+      .def_prop_rw(
+          "shared_limit", [](LiveEngine& engine) { return engine.elastic().shared_limit(); },
+          [](LiveEngine& engine, std::optional<Bytes> limit) {
+            engine.elastic().set_shared_limit(limit);
+          },
+          nb::for_getter(Released()), nb::for_setter(Released()),
+          nb::for_setter(nb::arg("limit").none()))
+      .def(
+          "on_first_spill",
+          [](LiveEngine& engine, nb::callable told) {
+            // Engines are never destroyed, and so is what they call.
+            engine.on_first_spill([held = told.release()](Bytes size) {
+              if (!nb::is_alive()) return;
+              const nb::gil_scoped_acquire acquired;
+              try {
+                held(size);
+              } catch (nb::python_error& error) {
+                error.discard_as_unraisable("plimsoll's warning of a spill");
+              }
+            });
+          },
+          "told"_a,
+          nb::sig("def on_first_spill(self, told: collections.abc.Callable[[int], None]) -> None"))
+      .def_prop_ro(
+          "shared_allocated_bytes",
+          [](LiveEngine& engine) {
+            return engine.allocator().statistics().shared_allocated_bytes.current;
+          },
+          nb::for_getter(Released()))
+      .def(
+          "rebalance",
+          [](LiveEngine& engine, std::optional<Bytes> most) {
+            return engine.elastic().rebalance(most.value_or(std::numeric_limits<Bytes>::max()));
+          },
+          "most"_a.none() = nb::none(), Released(), "Returns the bytes that moved.")
+      .def(
+          "pause",
+          [](LiveEngine& engine, RegionId region, bool keep) {
+            return engine.elastic().pause(region, keep ? &engine.host_pool() : nullptr);
+          },
+          "region"_a, "keep"_a, Released(), "Returns the bytes that the card got back.")
+      .def(
+          "resume",
+          [](LiveEngine& engine, RegionId region) { return engine.elastic().resume(region); },
+          "region"_a, Released(), "Returns the bytes that the card gave.")
+      .def("save_backup", &save_backup, "region"_a, "path"_a, Released())
+      .def("load_backup", &load_backup, "region"_a, "path"_a, Released())
+      .def(
+          "is_paused",
+          [](LiveEngine& engine, RegionId region) { return engine.elastic().is_paused(region); },
+          "region"_a, Released())
+      .def(
+          "region_use",
+          [](LiveEngine& engine, RegionId region) {
+            std::optional<RegionUse> use;
+            {
+              const nb::gil_scoped_release released;
+              use = engine.elastic().region_use(region);
+            }
+            nb::dict result;
+            if (use) {
+              result["reserved_bytes"] = use->reserved;
+              result["allocated_bytes"] = use->allocated;
+              result["shared_reserved_bytes"] = use->shared_reserved;
+              result["paused_bytes"] = use->paused;
+            }
+            return result;
+          },
+          "region"_a, nb::sig("def region_use(self, region: int) -> dict[str, int]"))
+      .def(
+          "empty_host_cache", [](LiveEngine& engine) { engine.host_pool().empty_cache(); },
+          Released(), "Of page-locked memory, which all engines share.")
+      .def(
+          "host_reserved_bytes",
+          [](LiveEngine&) {
+            const HostPool* const pool = LiveEngine::host_pool_if_open();
+            return pool == nullptr ? 0 : pool->statistics().reserved_bytes.current;
+          },
+          Released(), "Page-locked memory that all engines hold.")
       .def("account", &account_dict, nb::sig("def account(self) -> dict[str, int | str | None]"),
            "What the run came to; `torch_` says what PyTorch's own allocator would have.");
+  module.def(
+      "set_placement",
+      [](std::optional<RegionId> region, bool shared) {
+        std::optional<Placement> placement;
+        if (region) placement = Placement{*region, shared ? Tier::shared : Tier::dedicated};
+        ThisThread::set_placement(placement);
+      },
+      "region"_a.none(), "shared"_a = false,
+      "Where this thread's requests go from now on: to a region, or none (0), preferring shared "
+      "memory or not; None ends it.");
 }
 
 }  // namespace plimsoll::python

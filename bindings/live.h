@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/elastic.h"
 #include "plimsoll/allocator/host_pool.h"
 #include "plimsoll/allocator/imported_memory.h"
 #include "plimsoll/allocator/live_allocator.h"
@@ -63,6 +64,11 @@ class LiveEngine final : private Observer {
   void observe(Observe function, void* data);
 
   [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
+  // Throws std::invalid_argument if PyTorch's rules serve.
+  [[nodiscard]] ElasticAllocator& elastic();
+  // `told` is called once, with no lock held, by the thread whose request of so many bytes got
+  // shared memory first because dedicated memory was spent.
+  void on_first_spill(std::function<void(Bytes)> told);
   [[nodiscard]] Driver& driver() { return *driver_; }
   [[nodiscard]] ImportedMemory& imported() { return imported_; }
   // The process's page-locked memory, over the driver of the engine that is first asked.
@@ -78,6 +84,7 @@ class LiveEngine final : private Observer {
   struct Account {
     Bytes peak_allocated = 0;
     Bytes peak_reserved = 0;
+    Bytes peak_shared_reserved = 0;  // of that, at most so much in shared memory
     Bytes card_total = 0;
     std::int64_t num_device_alloc = 0;
     std::int64_t num_device_free = 0;
@@ -108,9 +115,12 @@ class LiveEngine final : private Observer {
   std::unique_ptr<Driver> driver_;
   ImportedMemory imported_;
   std::optional<std::string> fell_back_;
+  ElasticAllocator* elastic_ = nullptr;  // the next, if it is one
   std::unique_ptr<LiveAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 
+  std::atomic<bool> awaits_spill_{false};
+  std::function<void(Bytes)> told_of_spill_;
   std::atomic<bool> took_memory_{false};
   std::atomic<Bytes> card_peak_{0};
   std::atomic<const Listener*> listener_{nullptr};

@@ -26,9 +26,6 @@ using namespace nb::literals;
 namespace plimsoll::python {
 namespace {
 
-// Host memory only matters to the wddm model, which a replay does not use.
-constexpr Bytes kHostMemory = Bytes{1} << 46;
-
 struct Columns {
   Column<std::uint8_t> action;
   Column<Address> address;
@@ -51,22 +48,28 @@ struct Columns {
   }
 };
 
-// One replay: a simulated GPU, an allocator on it, and the events fed so far.
+// One replay: a simulated GPU, an allocator on it, and the events fed so far. With shared memory
+// the elastic allocator spills into it, and for any other one the driver does, as under Windows.
 class Replay {
  public:
   Replay(const std::string& allocator, const std::string& conf, const std::string& version,
-         std::optional<Bytes> limit, Bytes gpu_memory, bool compare, const std::string& completion,
+         std::optional<Bytes> limit, Bytes gpu_memory, std::optional<Bytes> shared_memory,
+         bool compare, const std::string& completion,
          std::optional<std::vector<std::uint64_t>> emptied, std::size_t device)
-      : host_(kHostMemory),
-        driver_(host_, gpu_memory),
+      : host_(shared_memory.value_or(0)),
+        driver_(host_, gpu_memory,
+                shared_memory && allocator != "elastic" ? DriverModel::wddm : DriverModel::linux),
+        may_spill_(shared_memory.has_value()),
         version_(TorchVersion::parse(version)),
         emptied_(std::move(emptied)) {
     NativeAllocator* native = nullptr;
     if (allocator == "uncached") {
       allocator_ = std::make_unique<UncachedAllocator>(driver_, static_cast<int>(device));
     } else if (allocator == "elastic") {
-      allocator_ = std::make_unique<ElasticAllocator>(
+      auto made = std::make_unique<ElasticAllocator>(
           driver_, AllocatorConfig::parse(conf, version_), version_, static_cast<int>(device));
+      if (shared_memory) made->set_spill_policy(SpillPolicy::spill);
+      allocator_ = std::move(made);
     } else {
       auto made = std::make_unique<NativeAllocator>(driver_, AllocatorConfig::parse(conf, version_),
                                                     version_, static_cast<int>(device));
@@ -96,7 +99,10 @@ class Replay {
 
   [[nodiscard]] const Replayer& replayer() const { return *replayer_; }
   [[nodiscard]] const Allocator& allocator() const { return *allocator_; }
-  [[nodiscard]] TorchVersion version() const { return version_; }
+  [[nodiscard]] nb::dict statistics() {
+    return statistics_dict(replayer_->tiers().statistics(), version_, may_spill_);
+  }
+  [[nodiscard]] Bytes peak_dedicated() { return replayer_->tiers().peak_dedicated(); }
   [[nodiscard]] double engine_seconds() const { return engine_seconds_; }
   [[nodiscard]] double driver_seconds() const { return driver_.driver_seconds(); }
 
@@ -111,6 +117,7 @@ class Replay {
 
   SimulatedHost host_;
   SimulatedDriver driver_;
+  bool may_spill_;
   TorchVersion version_;
   std::optional<std::vector<std::uint64_t>> emptied_;
   std::unique_ptr<Allocator> allocator_;
@@ -149,10 +156,10 @@ void bind_replay(nb::module_& module) {
 
   nb::class_<Replay>(module, "Replay")
       .def(nb::init<const std::string&, const std::string&, const std::string&,
-                    std::optional<Bytes>, Bytes, bool, const std::string&,
+                    std::optional<Bytes>, Bytes, std::optional<Bytes>, bool, const std::string&,
                     std::optional<std::vector<std::uint64_t>>, std::size_t>(),
-           "allocator"_a, "conf"_a, "version"_a, "limit"_a.none(), "gpu_memory"_a, "compare"_a,
-           "completion"_a, "emptied"_a.none(), "device"_a)
+           "allocator"_a, "conf"_a, "version"_a, "limit"_a.none(), "gpu_memory"_a,
+           "shared_memory"_a.none(), "compare"_a, "completion"_a, "emptied"_a.none(), "device"_a)
       .def("restore", &Replay::restore, "segments"_a)
       .def("feed", &Replay::feed, "columns"_a)
       .def("finish", &Replay::finish)
@@ -185,12 +192,8 @@ void bind_replay(nb::module_& module) {
                            "tuple[str, int, int] | None] | None"))
       .def_prop_ro("engine_seconds", &Replay::engine_seconds)
       .def_prop_ro("driver_seconds", &Replay::driver_seconds)
-      .def(
-          "statistics",
-          [](const Replay& replay) {
-            return statistics_dict(replay.allocator().statistics(), replay.version());
-          },
-          nb::sig("def statistics(self) -> dict[str, int]"))
+      .def_prop_ro("peak_dedicated", &Replay::peak_dedicated)
+      .def("statistics", &Replay::statistics, nb::sig("def statistics(self) -> dict[str, int]"))
       .def("segments", [](const Replay& replay) { return replay.allocator().segments(); });
 
   nb::class_<LimitEvidence>(module, "LimitEvidence")

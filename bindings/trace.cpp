@@ -134,11 +134,13 @@ void bind_trace(nb::module_& module) {
           },
           "address"_a, "size"_a, "requested"_a, "state"_a, "context"_a = 0)
       .def_ro("address", &BlockInfo::address)
+      .def_ro("shared", &BlockInfo::shared)
       .def_ro("size", &BlockInfo::size)
       .def_ro("requested", &BlockInfo::requested)
       .def_prop_ro("state",
                    [](const BlockInfo& block) { return std::string(to_string(block.state)); })
-      .def_ro("context", &BlockInfo::context);
+      .def_ro("context", &BlockInfo::context)
+      .def_ro("shared", &BlockInfo::shared);
 
   nb::class_<SegmentInfo>(module, "SegmentInfo")
       .def(
@@ -151,13 +153,16 @@ void bind_trace(nb::module_& module) {
           "address"_a, "total_size"_a, "stream"_a, "pool"_a, "small"_a, "expandable"_a, "context"_a,
           "blocks"_a)
       .def_ro("address", &SegmentInfo::address)
+      .def_ro("shared", &SegmentInfo::shared)
+      .def_ro("paused", &SegmentInfo::paused)
       .def_ro("total_size", &SegmentInfo::total_size)
       .def_ro("stream", &SegmentInfo::stream)
       .def_ro("pool", &SegmentInfo::pool)
       .def_ro("small", &SegmentInfo::small)
       .def_ro("expandable", &SegmentInfo::expandable)
       .def_ro("context", &SegmentInfo::context)
-      .def_ro("blocks", &SegmentInfo::blocks);
+      .def_ro("blocks", &SegmentInfo::blocks)
+      .def_ro("shared", &SegmentInfo::shared);
 
   nb::class_<SnapshotFile>(module, "SnapshotFile")
       .def(nb::init<const nb::bytes&>(), "bytes"_a)

@@ -6,14 +6,17 @@
 #include <string>
 
 #include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/host_pool.h"
 #include "plimsoll/driver/simulated.h"
 #include "support.h"
 
 namespace plimsoll {
 
 struct ElasticGpu {
-  explicit ElasticGpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
-      : driver(host, dedicated),
+  explicit ElasticGpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {},
+                      Bytes shared = 0)
+      : host(shared),
+        driver(host, dedicated),
         allocator(driver, AllocatorConfig::parse(config, version), version) {}
 
   Block* malloc(Bytes size, StreamId stream = 0) { return allocator.malloc(size, stream); }
@@ -27,8 +30,9 @@ struct ElasticGpu {
     return driver.calls(Call::record) + driver.calls(Call::query) + driver.calls(Call::synchronize);
   }
 
-  SimulatedHost host{0};
+  SimulatedHost host;
   SimulatedDriver driver;
+  HostPool pool{driver};
   ElasticAllocator allocator;
 };
 

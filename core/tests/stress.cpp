@@ -3,7 +3,9 @@
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
 //   - memory serves a stream only when the work of all other streams on it is done;
-//   - no address is unmapped while a block, or queued work, uses it;
+//   - no address is unmapped while a block, or queued work, uses it, but to pause or move the
+//   block,
+//     which then has the content that it had;
 //   - at the end nothing is left, at the driver or in the allocator's books.
 //
 //   stress [--operations N] [--threads N] [--seed N]
@@ -21,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -30,6 +33,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/host_pool.h"
 #include "plimsoll/driver/locked.h"
 #include "plimsoll/driver/simulated.h"
 #include "plimsoll/units.h"
@@ -38,11 +42,13 @@ namespace plimsoll {
 namespace {
 
 constexpr Bytes kMemory = 512 * kMiB;
+constexpr Bytes kShared = 512 * kMiB;
+constexpr RegionId kRegions = 3;
 constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
-constexpr std::size_t kGranules = kMemory / kGranule;
-constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
+constexpr std::size_t kGranules = 4 * (kMemory + kShared) / kGranule;  // what is away counts too
+constexpr std::size_t kAddressGranules = std::size_t{1} << 21;         // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock
 using AtomicTime = std::atomic<Time>;
@@ -95,6 +101,7 @@ struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};
   AtomicTime used_until{0};
+  bool away = false;  // what lives here is on its way to other memory
 };
 
 // A simulated GPU for several threads, which can fail one call of each operation, and whose
@@ -116,6 +123,9 @@ class StressDriver final : public LockedDriver {
     faulted = false;
   }
   static bool has_failed() { return faulted; }
+  static bool may_fail() { return calls_until_fault > 0; }
+  // Whether live blocks may leave their memory in calls of this thread, to be put back.
+  static void set_moving(bool moving) { is_moving = moving; }
 
   void launch(StreamId stream, Time duration) {
     const auto lock = exclude_calls();
@@ -159,6 +169,7 @@ class StressDriver final : public LockedDriver {
       if (status != Status::success) return status;
       Memory& memory = memory_[handle];
       for (Bytes done = 0; done < size; done += kGranule) {
+        require(!free_granules_.empty(), "too much is away");
         memory.granules.push_back(free_granules_.back());
         free_granules_.pop_back();
       }
@@ -185,7 +196,13 @@ class StressDriver final : public LockedDriver {
       ++memory.mappings;
       mapped_[address] = handle;
       for (std::size_t i = 0; i < memory.granules.size(); ++i) {
-        address_granule(address + i * kGranule).memory.store(memory.granules[i]);
+        AddressGranule& place = address_granule(address + i * kGranule);
+        if (std::exchange(place.away, false)) {
+          const std::uint32_t fresh = std::exchange(memory.granules[i], place.memory.load());
+          if (fresh != 0) free_granules_.push_back(fresh);
+        } else {
+          place.memory.store(memory.granules[i]);
+        }
       }
       return status;
     });
@@ -200,8 +217,12 @@ class StressDriver final : public LockedDriver {
       if (status != Status::success) return status;
       for (Address at = address; at < address + size; at += kGranule) {
         AddressGranule& place = address_granule(at);
-        require(place.blocks.load() == 0, "addresses of a live block were unmapped");
         require(place.used_until.load() <= now(), "addresses were unmapped under queued work");
+        if (is_moving && place.blocks.load() > 0) {
+          send_away(at, place);
+          continue;
+        }
+        require(place.blocks.load() == 0, "addresses of a live block were unmapped");
         place.memory.store(0);
       }
       for (auto it = mapped_.lower_bound(address);
@@ -223,6 +244,27 @@ class StressDriver final : public LockedDriver {
   }
   Status synchronize_stream(StreamId stream) override {
     return attempt([&] { return LockedDriver::synchronize_stream(stream); });
+  }
+  Status synchronize() override {
+    return attempt([&] { return LockedDriver::synchronize(); });
+  }
+  Status copy(Address to, Address from, Bytes size, StreamId stream) override {
+    return attempt([&] { return LockedDriver::copy(to, from, size, stream); });
+  }
+  Status allocate_host(Bytes size, Address& address) override {
+    return attempt([&] { return LockedDriver::allocate_host(size, address); });
+  }
+  Status deallocate_host(Address address) override {
+    return attempt([&] { return LockedDriver::deallocate_host(address); });
+  }
+
+  void write_tag(Address address, Bytes size, std::uint64_t tag) {
+    const auto lock = exclude_calls();
+    gpu_.write_tag(address, size, tag);
+  }
+  [[nodiscard]] std::uint64_t tag_at(Address address) {
+    const auto lock = exclude_calls();
+    return gpu_.tag_at(address);
   }
 
  private:
@@ -251,10 +293,18 @@ class StressDriver final : public LockedDriver {
     return addresses_[place];
   }
 
+  // The memory that is mapped here next takes the place of this one.
+  void send_away(Address address, AddressGranule& place) {
+    const auto& [begin, handle] = *std::prev(mapped_.upper_bound(address));
+    memory_.at(handle).granules[(address - begin) / kGranule] = 0;
+    place.away = true;
+  }
+
   void drop_unused(Handle handle) {
     const Memory& memory = memory_.at(handle);
     if (!memory.released || memory.mappings > 0) return;
     for (const std::uint32_t number : memory.granules) {
+      if (number == 0) continue;  // it is away
       Granule& granule = granules_[number];
       for (const auto& word : granule.live) {
         require(word.load() == 0, "memory of a live block was released");
@@ -271,6 +321,7 @@ class StressDriver final : public LockedDriver {
   inline static thread_local std::uint64_t calls_until_fault = 0;
   inline static thread_local Status fault = Status::success;
   inline static thread_local bool faulted = false;
+  inline static thread_local bool is_moving = false;
 
   SimulatedDriver& gpu_;
   std::mutex mutex_;
@@ -291,6 +342,8 @@ struct Live {
   Bytes requested = 0;
   StreamId stream = 0;
   std::uint32_t guests = 0;  // a bit for each other stream that uses it
+  RegionId region = kNoRegion;
+  std::uint64_t tag = 0;  // what it holds; 0 if nobody wrote to it
   [[nodiscard]] Bytes size() const { return round_up(requested, kUnit); }
 };
 
@@ -388,6 +441,11 @@ struct Counts {
   std::uint64_t placed = 0;
   std::uint64_t captures = 0;
   std::uint64_t emptied = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t pauses = 0;
+  std::uint64_t resumes = 0;
+  std::uint64_t moved = 0;
+  std::uint64_t verified = 0;
   std::uint64_t faults = 0;
   std::uint64_t errors = 0;
 
@@ -402,6 +460,11 @@ struct Counts {
     function("placed", &Counts::placed);
     function("captures", &Counts::captures);
     function("emptied", &Counts::emptied);
+    function("refused in paused regions", &Counts::refused);
+    function("pauses", &Counts::pauses);
+    function("resumes", &Counts::resumes);
+    function("MiB back on the card", &Counts::moved);
+    function("contents verified", &Counts::verified);
     function("faults", &Counts::faults);
     function("errors", &Counts::errors);
   }
@@ -418,9 +481,10 @@ struct Machine {
       : options(chosen), boxes(chosen.threads), live_of(chosen.threads) {}
 
   Options options;
-  SimulatedHost host{0};
+  SimulatedHost host{kShared};
   SimulatedDriver gpu{host, kMemory};
   StressDriver driver{gpu};
+  HostPool pool{driver};
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   LiveAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
@@ -428,6 +492,10 @@ struct Machine {
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // threads'
+  // Whoever moves live blocks has it alone: nobody queues work then, or touches memory that may be
+  // about to move.
+  std::shared_mutex still;
+  bool spills = false;  // constant for a round
 };
 
 class Worker {
@@ -489,11 +557,18 @@ class Worker {
     } else if (choice < 500) {
       record_stream();
     } else if (choice < 700) {
+      const std::shared_lock still(machine_.still);
       driver_.launch(random_stream(), static_cast<Time>(random_.below(2'000'000)));
     } else if (choice < 800) {
       driver_.advance(static_cast<Time>(random_.below(4'000'000)));
-    } else if (choice < 900) {
+    } else if (choice < 850) {
       locate();
+    } else if (choice < 865) {
+      pause();
+    } else if (choice < 890) {
+      resume();
+    } else if (choice < 900) {
+      rebalance();
     } else if (choice < 940) {
       target_ = 10 + random_.below(100);
     } else if (choice < 945) {
@@ -507,9 +582,12 @@ class Worker {
     } else if (choice < 980) {
       place();
     } else if (choice < 985) {
-      allocator_.set_limit(random_.one_in(4) ? std::optional(kMemory / 2 + random_.below(kMemory))
+      allocator_.set_limit(random_.one_in(4) ? std::optional(kMemory / 16 + random_.below(kMemory))
                                              : std::nullopt);
-    } else if (choice < 986) {
+    } else if (choice < 987) {
+      machine_.elastic.set_shared_limit(random_.one_in(4) ? std::optional(random_.below(kShared))
+                                                          : std::nullopt);
+    } else if (choice < 988) {
       allocator_.reset_peak_statistics();
       if (random_.one_in(4)) allocator_.reset_accumulated_statistics();
     } else {
@@ -535,6 +613,8 @@ class Worker {
       return true;
     } catch (const OutOfMemory&) {
       ++counts_.ooms;
+    } catch (const HostOutOfMemory&) {
+      ++counts_.ooms;
     } catch (const DriverError& error) {
       if (!driver_.has_failed()) stop(std::string("without a fault, ") + error.what());
       ++counts_.errors;
@@ -544,13 +624,53 @@ class Worker {
 
   void malloc() {
     Live block{0, random_size(), random_stream(), 0};
-    if (attempt([&] { block.address = allocator_.allocate(block.requested, block.stream); })) {
-      ++counts_.mallocs;
-      enter(driver_, block);
-      live_.push_back(block);
+    bool is_refused = false;
+    if (attempt([&] { is_refused = !allocate(block); })) {
+      ++(is_refused ? counts_.refused : counts_.mallocs);
     } else {
       for (std::size_t i = live_.size() / 2; i > 0; --i) free_any();
     }
+  }
+
+  // False if its region is paused.
+  bool allocate(Live& block) {
+    const bool is_placed = random_.one_in(16);
+    std::shared_lock still(machine_.still, std::defer_lock);
+    if (is_placed || machine_.spills) still.lock();
+    if (!is_placed) {
+      block.address = allocator_.allocate(block.requested, block.stream);
+    } else {
+      block.region = static_cast<RegionId>(random_.below(kRegions + 1));
+      ThisThread::set_placement(
+          Placement{block.region, random_.one_in(3) ? Tier::shared : Tier::dedicated});
+      const Unplaced at_end;
+      try {
+        block.address = allocator_.allocate(block.requested, block.stream);
+      } catch (const std::invalid_argument&) {
+        require(block.region != kNoRegion, "no region is paused, and yet a request is refused");
+        return false;
+      }
+      block.tag = random_.next() | 1;
+      driver_.write_tag(block.address, block.size(), block.tag);
+    }
+    enter(driver_, block);
+    live_.push_back(block);
+    return true;
+  }
+
+  struct Unplaced {
+    ~Unplaced() { ThisThread::set_placement(std::nullopt); }
+  };
+
+  void verify(const Live& block) {
+    if (block.tag == 0) return;
+    const std::shared_lock still(machine_.still);
+    if (block.region != kNoRegion && machine_.elastic.is_paused(block.region)) return;
+    for (Bytes at = 0; at < block.size(); at += kGranule / 2) {
+      require(driver_.tag_at(block.address + at) == block.tag, "content was lost");
+    }
+    require(driver_.tag_at(block.address + block.size() - 1) == block.tag, "content was lost");
+    ++counts_.verified;
   }
 
   void free_any() {
@@ -559,6 +679,10 @@ class Worker {
 
   void free(std::size_t which) {
     const Live block = live_[which];
+    verify(block);
+    // A block that was not freed after all must not have left its memory meanwhile.
+    std::shared_lock still(machine_.still, std::defer_lock);
+    if (driver_.may_fail()) still.lock();
     leave(driver_, block);
     bool found = false;
     while (!attempt([&] { found = allocator_.free(block.address); })) {
@@ -649,6 +773,45 @@ class Worker {
     allocator_.release_pool(pool);
   }
 
+  // --- what moves live blocks
+
+  template <typename Body>
+  void move_blocks(Body body) {
+    const std::lock_guard alone(machine_.still);
+    driver_.set_moving(true);
+    attempt([&] {
+      try {
+        body();
+      } catch (const std::invalid_argument&) {  // no such region, paused or not, or a capture
+        ++counts_.refused;
+      }
+    });
+    driver_.set_moving(false);
+  }
+
+  [[nodiscard]] RegionId random_region() {
+    return static_cast<RegionId>(1 + random_.below(kRegions));
+  }
+
+  void pause() {
+    move_blocks([&] {
+      machine_.elastic.pause(random_region(), &machine_.pool);
+      ++counts_.pauses;
+    });
+  }
+
+  void resume() {
+    move_blocks([&] {
+      machine_.elastic.resume(random_region());
+      ++counts_.resumes;
+    });
+  }
+
+  void rebalance() {
+    move_blocks(
+        [&] { counts_.moved += machine_.elastic.rebalance(random_.below(kMemory)) / kMiB; });
+  }
+
   // --- all of the allocator
 
   void empty_cache() {
@@ -662,7 +825,7 @@ class Worker {
 
   void look_at_everything() {
     const Statistics statistics = allocator_.statistics();
-    require(statistics.reserved_bytes.all.current <= static_cast<std::int64_t>(kMemory),
+    require(statistics.reserved_bytes.all.current <= static_cast<std::int64_t>(kMemory + kShared),
             "more is reserved than there is");
     require(statistics.allocated_bytes.all.peak >= statistics.allocated_bytes.all.current,
             "a peak lies below what was seen");
@@ -682,6 +845,7 @@ class Worker {
       for (const BlockInfo& info : segment.blocks) {
         if (info.state != BlockState::inactive || info.size < 4 * kUnit) continue;
         const Live block{info.address + kUnit, info.size - 2 * kUnit, segment.stream, 0};
+        const std::shared_lock still(machine_.still);
         try {
           allocator_.allocate_at(block.address, block.requested, block.stream, segment.pool);
         } catch (const std::invalid_argument&) {
@@ -729,13 +893,18 @@ void check_books(Machine& machine) {
 void check_nothing_is_left(Machine& machine) {
   machine.driver.advance(Time{1'000'000'000'000});
   machine.elastic.poll();
+  for (RegionId region = 1; region <= kRegions; ++region) {
+    if (machine.elastic.is_paused(region)) machine.elastic.resume(region);
+  }
   machine.allocator.empty_cache({});
   check_books(machine);
   const Statistics statistics = machine.allocator.statistics();
   require(statistics.active.all.current == 0, "a freed block stays active");
   require(statistics.reserved_bytes.all.current == 0, "memory stays reserved");
   require(machine.allocator.segments().empty(), "a segment is left");
+  machine.pool.empty_cache();
   require(machine.gpu.dedicated_used() == 0, "the driver's memory is not free");
+  require(machine.gpu.shared_used() == 0, "the host's memory is not free");
   require(machine.gpu.handles() == 0, "a handle is left");
   require(machine.gpu.mappings() == 0, "a mapping is left");
   require(machine.gpu.events() == 0, "an event is left");
@@ -761,6 +930,8 @@ void run(const Options& options) {
       stop(error.what());
     }
     ++round;
+    machine.spills = round % 2 == 1;
+    machine.elastic.set_spill_policy(machine.spills ? SpillPolicy::spill : SpillPolicy::strict);
     if (round * 10 / rounds == (round - 1) * 10 / rounds) return;
     std::cerr << round * 100 / rounds << "% after " << static_cast<int>(seconds()) << " s\n";
   };

@@ -12,7 +12,22 @@ from plimsoll.predict import fit as fit
 from plimsoll.predict import predict as predict
 from plimsoll.replay import ReplayResult as ReplayResult
 from plimsoll.replay import replay as replay
+from plimsoll.tiers.limits import SpillWarning as SpillWarning
+from plimsoll.tiers.limits import rebalance as rebalance
+from plimsoll.tiers.limits import set_tiers as set_tiers
 from plimsoll.tiers.offload import offload as offload
+from plimsoll.tiers.optimizer import OptimizerPlacement as OptimizerPlacement
+from plimsoll.tiers.optimizer import place_optimizer as place_optimizer
+from plimsoll.tiers.pin import pin as pin
+from plimsoll.tiers.regions import RegionUse as RegionUse
+from plimsoll.tiers.regions import is_paused as is_paused
+from plimsoll.tiers.regions import pause as pause
+from plimsoll.tiers.regions import region as region
+from plimsoll.tiers.regions import region_uses as region_uses
+from plimsoll.tiers.regions import resume as resume
+from plimsoll.tiers.report import memory_snapshot as memory_snapshot
+from plimsoll.tiers.report import memory_stats as memory_stats
+from plimsoll.tiers.report import memory_summary as memory_summary
 from plimsoll.torch.install import install as install
 
 __version__: str

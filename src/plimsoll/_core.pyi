@@ -2,7 +2,7 @@
 The engine of plimsoll: drivers, allocators, traces and replay, in C++.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
 
 import numpy
@@ -63,6 +63,10 @@ class Call(enum.Enum):
     deallocate_host = 13
 
     copy = 14
+
+COPY_BYTES_PER_NS: float = 55.0
+
+HOST_BYTES_PER_NS: float = 5.65
 
 class SimulatedHost:
     def __init__(self, shared_capacity: int) -> None: ...
@@ -140,6 +144,9 @@ class BlockInfo:
     def address(self) -> int: ...
 
     @property
+    def shared(self) -> int: ...
+
+    @property
     def size(self) -> int: ...
 
     @property
@@ -156,6 +163,12 @@ class SegmentInfo:
 
     @property
     def address(self) -> int: ...
+
+    @property
+    def shared(self) -> int: ...
+
+    @property
+    def paused(self) -> bool: ...
 
     @property
     def total_size(self) -> int: ...
@@ -288,6 +301,23 @@ class Engine:
     @limit.setter
     def limit(self, limit: int | None) -> None: ...
 
+    @property
+    def may_spill(self) -> bool: ...
+
+    def spill(self) -> None:
+        """Let requests go on in shared memory from now on."""
+
+    @property
+    def shared_limit(self) -> int | None: ...
+
+    @shared_limit.setter
+    def shared_limit(self, limit: int | None) -> None: ...
+
+    def rebalance(self, most: int) -> int: ...
+
+    @property
+    def peak_dedicated(self) -> int: ...
+
     def statistics(self) -> dict[str, int]: ...
 
     def reset_peak_statistics(self) -> None: ...
@@ -300,11 +330,11 @@ class Engine:
 
     def record_history(self, max_entries: int) -> None: ...
 
-    def history(self) -> list[tuple[str, int, int, int, int, int, int, int]]: ...
+    def history(self) -> list[tuple[str, int, int, int, int, int, int, int, int]]: ...
 
-    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32]]:
+    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]:
         """
-        Action codes, addresses, sizes, streams, times and contexts of the history.
+        Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of the history.
         """
 
     @property
@@ -324,7 +354,7 @@ class Columns:
     def __init__(self, action: numpy.ndarray, address: numpy.ndarray, size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, pool_second: numpy.ndarray) -> None: ...
 
 class Replay:
-    def __init__(self, allocator: str, conf: str, version: str, limit: int | None, gpu_memory: int, compare: bool, completion: str, emptied: Sequence[int] | None, device: int) -> None: ...
+    def __init__(self, allocator: str, conf: str, version: str, limit: int | None, gpu_memory: int, shared_memory: int | None, compare: bool, completion: str, emptied: Sequence[int] | None, device: int) -> None: ...
 
     def restore(self, segments: Sequence[SegmentInfo]) -> None: ...
 
@@ -365,6 +395,9 @@ class Replay:
     @property
     def driver_seconds(self) -> float: ...
 
+    @property
+    def peak_dedicated(self) -> int: ...
+
     def statistics(self) -> dict[str, int]: ...
 
     def segments(self) -> list[SegmentInfo]: ...
@@ -393,6 +426,9 @@ def stack_frames(number: int) -> list[tuple[str, int, str]]:
 def c_api() -> int:
     """The address of the table of C functions in plimsoll/c_api.h."""
 
+class HostOutOfMemory(RuntimeError):
+    pass
+
 class LiveEngine:
     """See plimsoll/live_api.h; none is ever destroyed."""
 
@@ -416,10 +452,62 @@ class LiveEngine:
 
     def statistics(self) -> dict[str, int]: ...
 
+    def memory_info(self) -> tuple[int, int]: ...
+
+    def shared_info(self) -> tuple[int, int]:
+        """(free, total) of the host memory that GPUs may use."""
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+    @property
+    def spills(self) -> bool: ...
+
+    @spills.setter
+    def spills(self, arg: bool, /) -> None: ...
+
+    @property
+    def shared_limit(self) -> int | None: ...
+
+    @shared_limit.setter
+    def shared_limit(self, limit: int | None) -> None: ...
+
+    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
+
+    @property
+    def shared_allocated_bytes(self) -> int: ...
+
+    def rebalance(self, most: int | None = None) -> int:
+        """Returns the bytes that moved."""
+
+    def pause(self, region: int, keep: bool) -> int:
+        """Returns the bytes that the card got back."""
+
+    def resume(self, region: int) -> int:
+        """Returns the bytes that the card gave."""
+
+    def save_backup(self, region: int, path: str) -> None: ...
+
+    def load_backup(self, region: int, path: str) -> None: ...
+
+    def is_paused(self, region: int) -> bool: ...
+
+    def region_use(self, region: int) -> dict[str, int]: ...
+
+    def empty_host_cache(self) -> None:
+        """Of page-locked memory, which all engines share."""
+
+    def host_reserved_bytes(self) -> int:
+        """Page-locked memory that all engines hold."""
+
     def account(self) -> dict[str, int | str | None]:
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.
         """
+
+def set_placement(region: int | None, shared: bool = False) -> None:
+    """
+    Where this thread's requests go from now on: to a region, or none (0), preferring shared memory or not; None ends it.
+    """
 
 def live_api() -> int:
     """The address of the table of C functions in plimsoll/live_api.h."""

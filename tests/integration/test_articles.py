@@ -98,6 +98,55 @@ def test_windows_refuses_what_exceeds_both_memories() -> None:
     assert "Tried to allocate 48.00 GiB" in output
 
 
+WAYS = ["native", "elastic"]
+"""Who spills: the driver under PyTorch's rules, or the allocator."""
+
+
+def spilling(allocator: str, *arguments: int) -> list[str]:
+    return simulate(
+        "windows_experiments", "--allocator", allocator, "--policy", "spill",
+        "--dedicated", "8GiB", "--shared", "16GiB", arguments=tuple(map(str, arguments)),
+    ).splitlines()  # fmt: skip
+
+
+@pytest.mark.parametrize("allocator", WAYS)
+def test_a_device_allocation_that_fits_is_in_dedicated_memory(allocator: str) -> None:
+    assert spilling(allocator, 4, 4)[0] == "allocated 4 0 0"
+
+
+@pytest.mark.parametrize("allocator", WAYS)
+def test_page_locked_memory_is_shared_memory(allocator: str) -> None:
+    assert spilling(allocator, 4, 4)[1] == "pinned 4 0 4"
+    left = spilling(allocator, 20, 8)[1]
+    assert "half of the host's memory, which GPUs may share, is spent" in left
+
+
+@pytest.mark.parametrize("allocator", WAYS)
+def test_a_larger_device_allocation_goes_on_in_shared_memory(allocator: str) -> None:
+    assert spilling(allocator, 20, 4) == ["allocated 8 12 0", "pinned 8 12 4"]
+
+
+@pytest.mark.parametrize("allocator", WAYS)
+def test_a_device_allocation_beyond_both_memories_is_refused(allocator: str) -> None:
+    refused, error, pinned = spilling(allocator, 40, 1)
+    assert (refused, pinned) == ("refused 0 0 0", "pinned 0 0 1")
+    assert "Tried to allocate 40.00 GiB" in error
+
+
+def test_linux_keeps_to_dedicated_memory() -> None:
+    options = ("--dedicated", "8GiB", "--host-memory", "32GiB")
+    assert simulate("windows_experiments", *options, arguments=("12", "4")).splitlines()[::2] == [
+        "refused 0 0 0",
+        "pinned 0 0 4",
+    ]
+
+
+def test_the_elastic_allocator_goes_on_in_the_hosts_memory() -> None:
+    options = ("--allocator", "elastic", "--policy", "spill", "--shared")
+    assert "分配成功了" in simulate("windows_48_gb", *options, "64GiB", stdin="\n")
+    assert "捕获到预期的错误" in simulate("windows_48_gb", *options, "16GiB", stdin="\n")
+
+
 # --- tutorial ------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,27 @@ def test_what_does_not_fit_ends_with_one() -> None:
     assert "Out of memory at event 748" in done.stdout
 
 
+def test_two_tiers_are_reported_with_the_least_that_they_cost() -> None:
+    tiers = ("--dedicated", "6GiB", "--shared", "32GiB")
+    done = plimsoll("replay", RECORDING, "--allocator", "elastic", *tiers)
+    assert done.returncode == 0
+    assert "requests spilled into shared memory" in done.stdout
+    assert "That costs at least" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.startswith("elastic"))
+    assert row.split()[5:9] == ["6.00", "GiB", "2.16", "GiB"]
+    as_json = json.loads(plimsoll("replay", RECORDING, *tiers, "--json").stdout)
+    assert (as_json["gpu_memory_bytes"], as_json["shared_memory_bytes"]) == (6 << 30, 32 << 30)
+    assert as_json["shared"]["peak_dedicated_bytes"] == 6 << 30
+    assert as_json["shared"]["peak_bytes"] == as_json["peak_reserved_bytes"] - (6 << 30)
+    assert as_json["shared"]["transfer_seconds"] > 0
+
+
+def test_more_than_both_tiers_ends_with_one() -> None:
+    done = plimsoll("replay", RECORDING, "--dedicated", "6GiB", "--shared", "1GiB")
+    assert done.returncode == 1
+    assert "Out of memory at event" in done.stdout
+
+
 def test_a_program_that_ran_out_of_memory_is_replayed_as_it_was() -> None:
     done = plimsoll("replay", EXAMPLES / "gpt2_adamw_oom.pickle.gz", "--json")
     assert done.returncode == 0
@@ -173,6 +194,14 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
         ([str(RECORDING), "--limit", "12 parsecs"], "not a size: '12 parsecs'"),
         ([str(RECORDING), "--limit", "0"], "a size must be above zero"),
         ([str(RECORDING), "--gpu-memory", "-1GiB"], "not a size: '-1GiB'"),
+        ([str(RECORDING), "--dedicated", "-6GiB", "--shared", "1GiB"], "not a size: '-6GiB'"),
+        ([str(RECORDING), "--dedicated", "6GiB", "--shared", "0"], "a size must be above zero"),
+        ([str(RECORDING), "--dedicated", "6GiB"], "go together"),
+        ([str(RECORDING), "--shared", "6GiB"], "go together"),
+        (
+            [str(RECORDING), "--dedicated", "6GiB", "--shared", "6GiB", "--gpu-memory", "6GiB"],
+            "give one of them",
+        ),
         ([str(RECORDING), "--conf", "max_split_size:64"], "unknown key 'max_split_size'"),
         ([str(RECORDING), "--conf", "max_split_size_mb:4"], "must be at least 20, not 4"),
         ([str(RECORDING), "--conf", "expandable_segments:yes"], "takes True or False, not 'yes'"),

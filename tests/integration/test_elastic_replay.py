@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plimsoll import replay
+from plimsoll.replay import AllocatorName
+from plimsoll.units import GiB
 from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, recordings_in
 
 # Under a limit elastic goes on where PyTorch fails, so the two do not serve the same requests.
@@ -32,6 +34,60 @@ def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
     assert result.utilization is not None
     assert result.utilization >= 0.98
     assert result.driver_seconds < 0.01 * recorded.facts["seconds"]
+
+
+def test_with_shared_memory_a_program_runs_where_it_has_too_little_dedicated_memory() -> None:
+    path = EXAMPLES / "gpt2_adamw.pickle.gz"
+    (ample,) = replay(path, allocator="elastic")
+    (native,) = replay(path, dedicated="6GiB", shared="32GiB")
+    (elastic,) = replay(path, allocator="elastic", dedicated="6GiB", shared="32GiB")
+    (refused,) = replay(path, allocator="elastic", gpu_memory="6GiB")
+    assert refused.shared is None
+    assert not refused.fits
+    assert elastic.peak_allocated_bytes == ample.peak_allocated_bytes
+    assert native.shared is not None
+    assert elastic.shared is not None
+    for result in (native, elastic):
+        assert result.fits
+        assert result.shared is not None
+        assert result.shared.peak_dedicated_bytes == 6 * GiB
+        assert result.shared.spilled_bytes >= result.shared.peak_allocated_bytes
+        assert result.shared.peak_allocated_bytes <= result.shared.peak_bytes
+    # The driver cannot tell cached memory from memory in use; the allocator can.
+    assert elastic.shared.peak_bytes < native.shared.peak_bytes
+    assert elastic.shared.spilled_bytes < native.shared.spilled_bytes
+    assert elastic.driver_seconds > (elastic.shared.host_memory_seconds or 0) > 0
+
+
+@pytest.mark.parametrize("allocator", ["native", "elastic"])
+def test_nothing_spills_where_dedicated_memory_is_enough(allocator: AllocatorName) -> None:
+    path = EXAMPLES / "gpt2_adamw.pickle.gz"
+    (alone,) = replay(path, allocator=allocator)
+    (tiers,) = replay(path, allocator=allocator, dedicated="24GiB", shared="32GiB")
+    assert tiers.shared is not None
+    assert tiers.shared.num_spills == tiers.shared.spilled_bytes == tiers.shared.peak_bytes == 0
+    assert tiers.peak_reserved_bytes == alone.peak_reserved_bytes
+    assert tiers.driver_seconds == alone.driver_seconds
+    assert tiers.matches_recording == alone.matches_recording
+
+
+@pytest.mark.parametrize("recorded", _SMALL, ids=lambda recorded: recorded.name)
+@pytest.mark.parametrize("allocator", ["native", "elastic"])
+def test_any_program_runs_with_half_the_dedicated_memory_and_enough_shared(
+    recorded: Recorded, allocator: AllocatorName
+) -> None:
+    for alone in replay(recorded.path, allocator=allocator):
+        dedicated = max(alone.peak_reserved_bytes // 2, 1)
+        (result,) = (
+            one
+            for one in replay(
+                recorded.path, allocator=allocator, dedicated=dedicated, shared="64GiB"
+            )
+            if one.device == alone.device
+        )
+        assert result.fits
+        assert result.shared is not None
+        assert result.shared.peak_dedicated_bytes <= dedicated
 
 
 def test_elastic_wastes_next_to_nothing_of_a_training_run() -> None:

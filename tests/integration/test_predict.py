@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from plimsoll.predict import CATEGORIES, Prediction, fit, predict
+from plimsoll.predict.predict import AllocatorName
 from plimsoll.trace import read_recording
 from plimsoll.trace.events import Action
 from plimsoll.units import GiB, MiB
@@ -176,6 +177,14 @@ y = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
             (["predict", str(TRAIN_GPT), "--driver", "vista"], "unknown driver 'vista'"),
             (["predict", str(TRAIN_GPT), "--conf", "nonsense:1"], "nonsense"),
             (["predict", str(TRAIN_GPT), "--gpus", "0"], "1 to 64 GPUs"),
+            (["predict", str(TRAIN_GPT), "--policy", "sometimes"], "unknown policy 'sometimes'"),
+            (["predict", str(TRAIN_GPT), "--shared", "1GiB"], "choose the policy spill"),
+            (["predict", str(TRAIN_GPT), "--dedicated", "-1GiB"], "not a size: '-1GiB'"),
+            (["predict", str(TRAIN_GPT), "--dedicated", "81GiB"], "more than H100 has"),
+            (
+                ["predict", str(TRAIN_GPT), "--policy", "strict", "--driver", "wddm"],
+                "spills by itself",
+            ),
             (["run", str(TRAIN_GPT)], "--simulate"),
             (["fit", "no_such.py"], "there is no script"),
         ],
@@ -210,6 +219,58 @@ def test_windows_goes_on_in_shared_memory_and_says_how_much(tmp_path: Path) -> N
     found = predict(path, gpu="T4:4GiB", driver="wddm", host_memory="64GiB")
     assert found.fits
     assert 2 * GiB < found.shared_used_bytes < 3 * GiB
+
+
+SPILLING = """
+import torch
+kept = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+def forward():
+    return torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+for _ in range(3):
+    spilled = forward()
+    del spilled
+"""
+
+
+@pytest.mark.parametrize("allocator", ["native", "elastic"])
+def test_what_spills_is_told_with_its_lines_and_the_least_that_it_costs(
+    allocator: AllocatorName, tmp_path: Path
+) -> None:
+    path = script(tmp_path, SPILLING)
+    found = predict(
+        path, gpu="T4", allocator=allocator, policy="spill", dedicated="4GiB", shared="8GiB"
+    )
+    assert found.fits
+    assert found.driver == ("wddm" if allocator == "native" else "linux")
+    assert found.shared is not None
+    assert found.shared.total_bytes == 8 * GiB
+    assert found.shared_used_bytes == found.shared.peak_bytes == GiB
+    assert (found.shared.num_spills, found.shared.spilled_bytes) == (3, 3 * GiB)
+    assert found.shared.peak_dedicated_bytes == 4 * GiB
+    assert found.shared.transfer_seconds == pytest.approx(6 * GiB / 55e9)
+    assert [(share.line.split(":")[-1], share.bytes) for share in found.shared_lines] == [
+        ("5 forward", GiB)
+    ]
+    assert sum(found.shared_by_category.values()) == GiB
+
+
+def test_what_does_not_fit_even_with_shared_memory_is_missing_from_both(tmp_path: Path) -> None:
+    options = ("--gpu", "T4", "--policy", "spill", "--dedicated", "4GiB", "--shared", "512MiB")
+    done = command("predict", script(tmp_path, SPILLING), *options)
+    assert done.returncode == 1
+    assert "does not fit on T4 with 512.00 MiB of shared memory: 512.00 MiB too little" in (
+        done.stdout
+    )
+
+
+def test_spilling_is_shown(tmp_path: Path) -> None:
+    options = ("--gpu", "T4:4GiB", "--allocator", "elastic", "--policy", "spill")
+    done = command("predict", script(tmp_path, SPILLING), *options, "--host-memory", "16GiB")
+    assert done.returncode == 0, done.stderr
+    assert "fits on T4" in done.stdout
+    assert "Spilled by the allocator:" in done.stdout
+    assert "That costs at least" in done.stdout
+    assert "In shared memory, when it held the most:" in done.stdout
 
 
 def test_fit_finds_the_largest_value_that_fits(tmp_path: Path) -> None:

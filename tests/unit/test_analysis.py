@@ -22,12 +22,14 @@ def run(
     labels: list[Label] | None = None,
     roles: dict[int, str] | None = None,
     steps: list[int] | None = None,
+    shared: dict[int, int] | None = None,
 ) -> Run:
-    """Events are action, address, size and site."""
+    """Events are action, address, size and site; `shared` is by event."""
     return Run(
         action=np.array([event[0] for event in events], dtype=np.uint8),
         address=np.array([event[1] for event in events], dtype=np.uint64),
         size=np.array([event[2] for event in events], dtype=np.uint64),
+        shared=np.array([(shared or {}).get(i, 0) for i in range(len(events))], dtype=np.uint64),
         site=np.array([event[3] for event in events], dtype=np.uint32),
         sites=sites,
         labels=labels or [],
@@ -45,6 +47,7 @@ def test_an_empty_run_has_an_empty_peak() -> None:
     peak = find_peak(run([], [FORWARD]), line)
     assert peak.allocated_bytes == 0
     assert peak.top_lines == []
+    assert peak.shared_lines == []
 
 
 def test_what_is_freed_in_the_backward_pass_was_an_activation() -> None:
@@ -92,3 +95,21 @@ def test_each_step_has_a_peak_of_its_own() -> None:
     ]  # fmt: skip
     peak = find_peak(run(events, [FORWARD], steps=[3, 5]), line)
     assert peak.step_peaks_bytes == [1024, 1536]
+
+
+def test_what_was_in_shared_memory_is_told_of_the_moment_when_it_held_the_most() -> None:
+    events = [
+        (ALLOC, 1, 4096, 0), (ALLOC, 2, 1024, 1), (FREE, 2, 1024, 0), (ALLOC, 3, 512, 2),
+        (ALLOC, 4, 2048, 1), (FREE, 4, 2048, 0), (ALLOC, 5, 8192, 0),
+    ]  # fmt: skip
+    shared = {1: 1024, 3: 512, 4: 1536}
+    peak = find_peak(run(events, [FORWARD, WORKSPACE, INPUT], shared=shared), line)
+    assert peak.allocated_bytes == 4096 + 512 + 8192
+    assert {name: size for name, size in peak.shared_by_category.items() if size} == {
+        "workspaces": 1536,
+        "inputs": 512,
+    }
+    assert [(share.line, share.bytes) for share in peak.shared_lines] == [
+        ("line 4", 1536),
+        ("line 3", 512),
+    ]

@@ -2,7 +2,7 @@
 
 Random programs run on a small GPU whose driver fails at times, beside a model that knows nothing of
 segments or caches: which addresses are alive, and until when which stream may still use the rest.
-A new policy, or a new driver, is one more line here.
+A new allocator or policy, or a new driver, is one more line here.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ POLICIES: dict[str, Callable[[SimulatedGpu], Allocator]] = {
     "native-rounded": partial(Allocator, conf="roundup_power2_divisions:4"),
     "native-expandable": partial(Allocator, conf="expandable_segments:True"),
     "native-collected": partial(Allocator, conf="garbage_collection_threshold:0.6"),
-    "elastic": partial(Allocator, policy="elastic"),
-    "uncached": partial(Allocator, policy="uncached"),
+    "elastic": partial(Allocator, allocator="elastic"),
+    "elastic-spill": partial(Allocator, allocator="elastic", policy="spill"),
+    "uncached": partial(Allocator, allocator="uncached"),
 }
 DRIVERS: tuple[DriverName, ...] = ("linux", "wddm")
 
@@ -100,12 +101,18 @@ class ResetPeaks:
     pass
 
 
-Step = programs.Step | EnterPool | LeavePool | Limit | Fail | Heal | ResetPeaks
+@dataclass(frozen=True)
+class Rebalance:
+    pass
+
+
+Step = programs.Step | EnterPool | LeavePool | Limit | Fail | Heal | ResetPeaks | Rebalance
 STEPS: st.SearchStrategy[Step] = programs.weighted(
     (14, programs.steps(pools=True, empty_cache=True)),
     (1, st.builds(EnterPool, POOLS, st.none() | STREAMS)),
     (1, st.just(LeavePool())),
     (1, st.builds(Limit, st.sampled_from([0.25, 0.5, 0.9, 1.0])) | st.just(ResetPeaks())),
+    (1, st.just(Rebalance())),
     (1, st.builds(Fail, st.sampled_from(FAULTS), st.integers(0, 3)) | st.just(Heal())),
 )
 
@@ -187,6 +194,8 @@ class Contract(RuleBasedStateMachine):
             case ResetPeaks():
                 self.allocator.reset_peak_memory_stats()
                 self.peaks = dict.fromkeys(self.peaks, 0)
+            case Rebalance() if self.allocator.name == "elastic":
+                self.rebalance()
 
     def malloc(self, size: int, stream: int) -> None:
         allocated = self.allocator.memory_allocated()
@@ -204,13 +213,29 @@ class Contract(RuleBasedStateMachine):
             self.check_stream_order(address, block)
             self.live[address] = block
 
+    def rebalance(self) -> None:
+        before = self.allocator.memory_stats().get("shared_reserved_bytes.current", 0)
+        moved = 0
+        try:
+            moved = self.allocator.rebalance()
+        except RuntimeError:
+            assert self.faulty
+        else:
+            after = self.allocator.memory_stats().get("shared_reserved_bytes.current", 0)
+            assert moved == before - after
+
     def available(self) -> int:
         """What the driver and the limit would still give."""
-        free = self.gpu.free_bytes
-        if self.driver == "wddm":
-            free += self.gpu.machine.shared_free_bytes
+        dedicated = self.gpu.free_bytes
+        shared = self.gpu.machine.shared_free_bytes if self.allocator.policy == "spill" else 0
         limit = self.allocator.limit_bytes
-        return free if limit is None else min(free, limit - self.allocator.memory_reserved())
+        if limit is None:
+            return dedicated + shared
+        left = limit - self.allocator.memory_reserved()
+        if self.driver == "wddm" or shared == 0:
+            return min(dedicated + shared, left)
+        left += self.allocator.memory_stats()["shared_reserved_bytes.current"]
+        return min(dedicated, max(left, 0)) + shared  # the limit is one of dedicated memory
 
     def check_stream_order(self, address: int, block: Live) -> None:
         for freed in self.freed:
@@ -279,6 +304,23 @@ class Contract(RuleBasedStateMachine):
         assert stats["requested_bytes.all.current"] == sum(b["requested_size"] for b in active)
         assert stats["active.all.current"] == len(active)
         assert stats["num_ooms"] == self.ooms
+
+    @invariant()
+    def each_byte_is_in_one_tier(self) -> None:
+        segments = self.allocator.memory_snapshot()["segments"]
+        blocks = [block for segment in segments for block in segment["blocks"]]
+        live = [block for block in blocks if block["state"] == "active_allocated"]
+        assert all(0 <= block.get("shared_size", 0) <= block["size"] for block in blocks)
+        assert all(segment.get("shared_size", 0) <= segment["total_size"] for segment in segments)
+        if self.allocator.policy == "strict":
+            assert self.gpu.shared_used_bytes == 0
+            return
+        stats = self.allocator.memory_stats()
+        in_blocks = sum(block.get("shared_size", 0) for block in live)
+        in_segments = sum(segment.get("shared_size", 0) for segment in segments)
+        assert stats["shared_allocated_bytes.current"] == in_blocks
+        assert stats["shared_reserved_bytes.current"] == self.gpu.shared_used_bytes
+        assert stats["shared_reserved_bytes.current"] >= in_segments
 
     @invariant()
     def counters_add_up(self) -> None:

@@ -83,12 +83,12 @@ def test_a_leak_shows_against_a_baseline(allocator: Allocator) -> None:
 
 
 def test_without_a_cache_each_request_and_each_free_calls_the_driver() -> None:
-    def seconds(policy: str) -> float:
+    def seconds(name: str) -> float:
         gpu = SimulatedGpu("8GiB")
-        allocator = Allocator(gpu, policy=policy)  # type: ignore[arg-type]
+        allocator = Allocator(gpu, allocator=name)  # type: ignore[arg-type]
         for _ in range(10):
             allocator.free(allocator.malloc(400 * MiB))
-        assert allocator.memory_stats()["num_device_alloc"] == (10 if policy == "uncached" else 1)
+        assert allocator.memory_stats()["num_device_alloc"] == (10 if name == "uncached" else 1)
         return gpu.driver_seconds
 
     assert seconds("uncached") > 9 * seconds("native")
@@ -290,7 +290,12 @@ def test_what_is_not_allocated_cannot_be_freed_or_recorded(allocator: Allocator)
     [
         ({"conf": "split:1"}, "unknown key 'split'"),
         ({"version": "3.0"}, "unknown PyTorch version"),
+        ({"allocator": "magic"}, "unknown allocator"),
         ({"policy": "magic"}, "unknown policy"),
+        ({"policy": "spill"}, "the native allocator cannot spill"),
+        ({"shared_limit": "1GiB"}, "only the elastic allocator"),
+        ({"allocator": "elastic", "shared_limit": "33GiB"}, "more than the machine has: 32.00 GiB"),
+        ({"allocator": "elastic", "shared_limit": "-1GiB"}, "not a size"),
     ],
 )
 def test_a_bad_setting_is_named(
@@ -468,4 +473,4 @@ def test_a_pool_is_released_once_and_not_used_afterwards(allocator: Allocator) -
     with pytest.raises(InputError, match="was released"), allocator.use_pool(pool):
         pass
     with pytest.raises(InputError, match="no private pools"):
-        Allocator(allocator.gpu, policy="uncached").make_pool(no_split=True)
+        Allocator(allocator.gpu, allocator="uncached").make_pool(no_split=True)

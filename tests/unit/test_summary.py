@@ -46,7 +46,7 @@ MAKE: dict[str, Callable[[], Allocator]] = {
     "second device": lambda: used(Allocator(SimulatedMachine(["1GiB", "1GiB"]).gpus[1])),
     "expandable": lambda: used(Allocator(SimulatedGpu("1GiB"), conf="expandable_segments:True")),
     "oversize": lambda: used(Allocator(SimulatedGpu("1GiB"), conf="max_split_size_mb:64")),
-    "uncached": lambda: used(Allocator(SimulatedGpu("1GiB"), policy="uncached")),
+    "uncached": lambda: used(Allocator(SimulatedGpu("1GiB"), allocator="uncached")),
 }
 
 

@@ -5,7 +5,7 @@
 namespace plimsoll {
 namespace {
 
-// PyTorch's sentence, so that tools which read it go on working.
+// PyTorch's text, so that tools which read it go on working, and a sentence about shared memory.
 std::string describe(const OutOfMemoryReport& report) {
   const Bytes in_use = report.device_total - report.device_free;
   std::string text = "CUDA out of memory. Tried to allocate " + format_bytes(report.tried) +
@@ -26,6 +26,12 @@ std::string describe(const OutOfMemoryReport& report) {
           "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
           "See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
           "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+  if (report.shared) {
+    text +=
+        " Shared memory cannot serve the request either: " + format_bytes(report.shared->reserved) +
+        " of it is in use, " + format_bytes(report.shared->allowed) + " is allowed and " +
+        format_bytes(report.shared->free) + " is free.";
+  }
   return text;
 }
 
@@ -57,14 +63,14 @@ void Allocator::note_snapshot() {
 }
 
 void Allocator::fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
-                     Bytes free_in_private_pools) {
+                     Bytes free_in_private_pools, const std::optional<SharedMemoryReport>& shared) {
   const MemoryInfo memory = driver_.memory_info();
   note(Action::oom, memory.free, rounded, stream, pool);
   ++statistics_.num_ooms;
   throw OutOfMemory({device_, requested, tried, memory.total, memory.free, limit_,
                      static_cast<Bytes>(statistics_.allocated_bytes.all.current),
                      static_cast<Bytes>(statistics_.reserved_bytes.all.current),
-                     free_in_private_pools});
+                     free_in_private_pools, shared});
 }
 
 }  // namespace plimsoll

@@ -12,8 +12,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
-
 using Guard = std::lock_guard<Lock>;
 
 }  // namespace
@@ -41,27 +39,32 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
   }
   const Bytes rounded = round_up(size, kAlignment);
   const bool is_small = rounded <= kSmallRequest;
-  const auto take = [&](Arena& arena) -> Block* {
+  const auto take = [&](Arena& arena, MappedSpace& space) -> Block* {
     const Guard guard(arena.lock);
-    Block* const block = arena.space_for(is_small).take(rounded);
+    Block* const block = space.take(rounded);
     return block == nullptr ? nullptr : lend(arena, block, size);
   };
   if (Arena* const arena = known_arena(stream)) {
-    if (Block* const block = take(*arena)) return block;
+    if (Block* const block = take(*arena, arena->space_for(is_small))) return block;
   }
   // A private pool's arena may serve another pool as soon as nobody holds `mutex_`.
   const std::lock_guard lock(mutex_);
-  if (ThisThread::placement().prefer == Tier::shared) {
-    if (Block* const block = malloc_placed(size, rounded, stream)) return block;
-  }
   Arena& arena = find_arena(stream);
-  if (Block* const block = take(arena)) return block;
-  return grow({size, rounded, &arena, &arena.space_for(is_small)});
+  const Request request{size, rounded, &arena, &arena.space_for(is_small)};
+  const bool prefers_shared = ThisThread::placement().prefer == Tier::shared;
+  if (prefers_shared) {
+    if (Block* const block = take(arena, arena.shared)) return block;
+    if (Block* const block = try_to_grow(request.in(arena.shared))) return block;
+  }
+  if (Block* const block = take(arena, *request.space)) return block;
+  return grow(request, prefers_shared);
 }
 
 Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) {
   const std::lock_guard lock(mutex_);
-  Arena& arena = arena_of(pool.is_default() ? default_pool_ : private_pools_.at(pool), stream);
+  ElasticPool& entry = pool.is_default() ? default_pool_ : private_pools_.at(pool);
+  entry.require_not_paused();
+  Arena& arena = arena_of(entry, stream);
   const Guard guard(arena.lock);
   if (size > 0 && size % kAlignment == 0 && address % kAlignment == 0) {
     for (MappedSpace* const space : arena.spaces()) {
@@ -77,9 +80,9 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->requested = requested;
   block->stream = arena.stream;
   block->context = context_;
-  if (block->space == &arena.shared) {
-    block->lent = lent_.fetch_add(1, std::memory_order_relaxed);
-    count_shared(*block, arena.shared.shared_bytes(block->address, block->size));
+  if (block->space->tiers() != Tiers::dedicated) {
+    block->lent = ++lent_;
+    count_shared(*block, block->space->shared_bytes(block->address, block->size));
   }
   arena.live.insert(block->address, block);
   arena.shard.allocate(block->size <= kSmallRequest, block->size, requested);
@@ -89,13 +92,14 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
 
 // A free that waits for nothing.
 void ElasticAllocator::free_now(Arena& arena, Block* block) {
+  const Bytes shared = block->shared;
   block->allocated = false;
-  if (block->shared != 0) count_shared(*block, 0);
+  if (shared != 0) count_shared(*block, 0);
   arena.shard.free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
-       block->context);
+       block->context, shared);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
-       block->context);
+       block->context, shared);
   block->space->give_back(block, ++arena.age);
 }
 
@@ -122,12 +126,13 @@ void ElasticAllocator::free_later(Arena& arena, Block* block) {
     waiting_frees_.wait(block);
   }
   const Guard guard(arena.lock);
+  const Bytes shared = block->shared;
   block->allocated = false;
-  if (block->shared != 0) count_shared(*block, 0);
+  if (shared != 0) count_shared(*block, 0);
   arena.live.erase(block->address);
   arena.shard.request_free(block->size <= kSmallRequest, block->size);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
-       block->context);
+       block->context, shared);
 }
 
 bool ElasticAllocator::free(Address address) {
@@ -188,13 +193,16 @@ Arena* ElasticAllocator::arena_around(Address address) const {
 }
 
 Arena& ElasticAllocator::find_arena(StreamId stream) {
-  if (ElasticPool* const pool = private_pools_.pool_for(stream)) return arena_of(*pool, stream);
-  if (const RegionId region = ThisThread::placement().region; region != kNoRegion) {
+  ElasticPool* pool = private_pools_.pool_for(stream);
+  if (const RegionId region = ThisThread::placement().region;
+      pool == nullptr && region != kNoRegion) {
     const PoolId id = ElasticPool::id_of(region);
     if (!private_pools_.contains(id)) private_pools_.use(id);
-    ElasticPool& pool = private_pools_.at(id);
-    if (pool.is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
-    return arena_of(pool, stream);
+    pool = &private_pools_.at(id);
+  }
+  if (pool != nullptr) {
+    pool->require_not_paused();
+    return arena_of(*pool, stream);
   }
   Arena& arena = arena_of(default_pool_, stream);
   slot_of(stream).store(&arena, std::memory_order_release);
@@ -213,9 +221,7 @@ Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
   const Guard guard(place->lock);
   place->stream = stream;
   place->pool = &pool;
-  place->small.set_no_split(pool.no_split);
-  place->large.set_no_split(pool.no_split);
-  place->shared.set_no_split(pool.no_split);
+  for (MappedSpace* const space : place->spaces()) space->set_no_split(pool.no_split);
   return *place;
 }
 
@@ -223,7 +229,7 @@ Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
 bool ElasticAllocator::add_reservation(Arena& arena, MappedSpace& space, Bytes size) {
   const Bytes least = round_up(size, kGranule) + kGranule;
   const Bytes most = driver_.memory_info().total +
-                     (&space == &arena.shared ? driver_.shared_info().total : Bytes{0});
+                     (space.tiers() == Tiers::dedicated ? 0 : driver_.shared_info().total);
   const Bytes wanted = std::max(least, round_up(most, kGranule));
   Address address = 0;
   Bytes reserved = wanted;
@@ -249,24 +255,37 @@ bool ElasticAllocator::add_reservation(Arena& arena, MappedSpace& space, Bytes s
 
 // --- growth ------------------------------------------------------------------------------------
 
-Block* ElasticAllocator::grow(const Request& request) {
+Block* ElasticAllocator::grow(const Request& request, bool prefers_shared) {
   Block* block = try_to_grow(request);
   if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
-  if (block == nullptr && !private_pools_.is_capturing() && (!spills || may_gain_by_waiting())) {
-    ++statistics_.num_alloc_retries;
+  const bool may_wait = !private_pools_.is_capturing();
+  if (block == nullptr && may_wait && (!spills || may_gain_by_waiting(request, Tiers::dedicated))) {
     wait_for_all();
     block = try_to_grow(request);
   }
   if (block == nullptr && !version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
-  if (block == nullptr && spills) block = spill(request);
+  if (block != nullptr) return block;
+
+  const auto take_shared = [&] {
+    Block* const shared = prefers_shared ? try_to_grow(request.in(request.arena->shared)) : nullptr;
+    return shared == nullptr && spills ? spill(request) : shared;
+  };
+  const bool has_both = prefers_shared || spills;
+  block = take_shared();
+  if (block == nullptr && has_both && may_wait && may_gain_by_waiting(request, Tiers::both)) {
+    wait_for_all();
+    block = take_shared();
+  }
   if (block != nullptr) return block;
   refresh_statistics();
   fail(request.requested, request.size, request.size, request.arena->stream,
-       request.arena->pool->id, free_in_private_pools());
+       request.arena->pool->id, free_in_private_pools(),
+       has_both ? std::optional(shared_memory()) : std::nullopt);
 }
 
 void ElasticAllocator::wait_for_all() {
+  ++statistics_.num_alloc_retries;
   synchronize_events(nullptr);
   for (Arena& arena : arenas_) {
     if (arena.pool->may_give()) mark_idle(arena, true);
@@ -314,16 +333,14 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
 // ones first, and of equal ones those of small free blocks, which are of less use where they are.
 std::vector<ElasticAllocator::Source> ElasticAllocator::sources_for(const Request& request) const {
   std::vector<Source> sources;
-  if (request.arena->pool->may_give()) {
-    add_sources(sources, *request.arena, kAnyAge, request.tiers);
-  }
+  const Tiers tiers = request.space->tiers();
+  if (request.arena->pool->may_give()) add_sources(sources, *request.arena, kAnyAge, tiers);
   const auto own = static_cast<std::ptrdiff_t>(sources.size());
   for (const auto& [key, other] : arena_index_) {
     if (other == request.arena || !other->pool->may_give() || other->idle_age == 0) continue;
-    add_sources(sources, *other, other->idle_age, request.tiers);
+    add_sources(sources, *other, other->idle_age, tiers);
   }
   const auto is_better = [](const Source& a, const Source& b) {
-    if (a.piece.piece.tier != b.piece.piece.tier) return a.piece.piece.tier == Tier::dedicated;
     if (a.piece.piece.size != b.piece.piece.size) return a.piece.piece.size > b.piece.piece.size;
     if (a.piece.block->size != b.piece.block->size) {
       return a.piece.block->size < b.piece.block->size;
@@ -361,46 +378,53 @@ Bytes ElasticAllocator::piece_size(const Request& request, Bytes missing) const 
 
 // Fills the gaps from the sources as far as they fit, and with new pieces for the rest. A source
 // that is more than a gap needs still comes before new memory, if there is room for it; but small
-// requests do not pin it.
+// requests do not pin it. Shared memory comes after all dedicated memory.
 std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const Request& request,
                                                               const std::vector<Gap>& gaps,
                                                               std::vector<Source>& sources) const {
   std::vector<Filling> fillings;
   const bool is_whole = request.space->no_split();
-  Bytes room = request.tiers == Tiers::both ? dedicated_room() : 0;
+  const Tiers tiers = request.space->tiers();
+  Bytes room = tiers == Tiers::both ? round_down(dedicated_room(), kGranule) : 0;
   for (const Gap& gap : gaps) {
     const std::size_t first = fillings.size();
     Bytes left = gap.range.size;
-    std::erase_if(sources, [&](const Source& source) {
-      const Bytes size = source.piece.piece.size;
-      if (is_whole ? size != left : size > left) return false;
-      left -= size;
-      fillings.push_back({0, source.piece.piece, source});
-      return true;
-    });
     Address address = gap.range.address;
-    const auto larger = std::find_if(sources.rbegin(), sources.rend(), [&](const Source& source) {
-      if (left == 0 || is_whole || request.space->small()) return false;
-      const Bytes more = source.piece.piece.size - left;
-      return source.piece.piece.size > left && (more <= gap.room_above || more <= gap.room_below);
-    });
-    if (larger != sources.rend()) {
-      const Bytes more = larger->piece.piece.size - left;
-      if (more > gap.room_above) address -= more;
-      fillings.push_back({0, larger->piece.piece, *larger});
-      sources.erase(std::next(larger).base());
-      left = 0;
-    }
-    for (const Bytes most = piece_size(request, left); left > 0;) {
-      Bytes size = std::min(left, most);
-      Tier tier = request.tiers == Tiers::dedicated ? Tier::dedicated : Tier::shared;
-      if (room >= size || (room >= kGranule && !is_whole)) {
-        tier = Tier::dedicated;
-        size = std::min(size, room / kGranule * kGranule);
-        room -= size;
+    for (const Tier tier : {Tier::dedicated, Tier::shared}) {
+      if (!may_use(tiers, tier)) continue;
+      std::erase_if(sources, [&](const Source& source) {
+        const Bytes size = source.piece.piece.size;
+        if (source.piece.piece.tier != tier || (is_whole ? size != left : size > left)) {
+          return false;
+        }
+        left -= size;
+        fillings.push_back({0, source.piece.piece, source});
+        return true;
+      });
+      const auto larger = std::find_if(sources.rbegin(), sources.rend(), [&](const Source& source) {
+        if (left == 0 || is_whole || request.space->small()) return false;
+        const Piece& piece = source.piece.piece;
+        const Bytes more = piece.size - left;
+        return piece.tier == tier && piece.size > left &&
+               (more <= gap.room_above || more <= gap.room_below);
+      });
+      if (larger != sources.rend()) {
+        const Bytes more = larger->piece.piece.size - left;
+        if (more > gap.room_above) address -= more;
+        fillings.push_back({0, larger->piece.piece, *larger});
+        sources.erase(std::next(larger).base());
+        left = 0;
       }
-      fillings.push_back({0, {size, 0, tier}, std::nullopt});
-      left -= size;
+      for (const Bytes most = piece_size(request, left); left > 0;) {
+        Bytes size = std::min(left, most);
+        if (tiers == Tiers::both && tier == Tier::dedicated) {
+          if (is_whole ? size > room : room == 0) break;
+          size = std::min(size, room);
+          room -= size;
+        }
+        fillings.push_back({0, {size, 0, tier}, std::nullopt});
+        left -= size;
+      }
     }
     for (std::size_t i = first; i < fillings.size(); ++i) {
       fillings[i].address = address;
@@ -448,14 +472,15 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
   Bytes created = 0;
   Bytes shared = 0;
   for (const Filling& filling : fillings) {
-    if (!filling.source)
-      (filling.piece.tier == Tier::shared ? shared : created) += filling.piece.size;
+    if (filling.source) continue;
+    (filling.piece.tier == Tier::shared ? shared : created) += filling.piece.size;
   }
   if (limit_ && created > 0 && reserved_ - shared_reserved_ + created > *limit_) return false;
   // Memory that is not there is not taken piece by piece from others who need it.
   if (created > kLargestOwnPiece && created > driver_.memory_info().free) return false;
-  if (shared > 0 && shared > shared_room()) return false;
-  Status status = create(request, fillings);
+  const Bytes room = request.space->tiers() == Tiers::dedicated ? 0 : shared_room();
+  if (shared > room) return false;
+  Status status = create(request, fillings, room - shared);
   if (status == Status::success) status = map(fillings);
   if (status == Status::success) {
     commit(request, fillings);
@@ -467,14 +492,18 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
   throw DriverError("give memory to addresses", status, reason);
 }
 
-Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fillings) {
+// What dedicated memory refuses although it seemed to have room is made of shared memory as well,
+// up to `shared_room`.
+Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fillings,
+                                Bytes shared_room) {
   for (Filling& filling : fillings) {
     if (filling.source) continue;
     Piece& piece = filling.piece;
     Status status = driver_.create(piece.size, piece.tier, piece.handle);
-    const bool may_spill = request.tiers == Tiers::both && piece.tier == Tier::dedicated;
-    if (status == Status::out_of_memory && may_spill && piece.size <= shared_room()) {
+    const bool may_spill = request.space->tiers() == Tiers::both && piece.tier == Tier::dedicated;
+    if (status == Status::out_of_memory && may_spill && piece.size <= shared_room) {
       piece.tier = Tier::shared;
+      shared_room -= piece.size;
       status = driver_.create(piece.size, piece.tier, piece.handle);
     }
     if (status != Status::success) return status;
@@ -526,16 +555,13 @@ void ElasticAllocator::commit(const Request& request, const std::vector<Filling>
     Arena& from = *source->arena;
     source->space->remove_piece(source->piece, ++from.age);
     remove_reserved(from, *source->space, source->piece.piece);
-    note(Action::segment_unmap, source->piece.address, source->piece.piece.size, from.stream,
-         from.pool->id);
+    note_piece(Action::segment_unmap, from, source->piece.address, source->piece.piece);
   }
   ++arena.age;
   for (const Filling& filling : fillings) {
     request.space->add_piece(filling.address, filling.piece, arena.age);
     add_reserved(arena, *request.space, filling.piece);
-    const Bytes shared = filling.piece.tier == Tier::shared ? filling.piece.size : 0;
-    note(Action::segment_map, filling.address, filling.piece.size, arena.stream, arena.pool->id, 0,
-         shared);
+    note_piece(Action::segment_map, arena, filling.address, filling.piece);
     if (filling.source) {
       ++moves_;
     } else {
@@ -547,7 +573,7 @@ void ElasticAllocator::commit(const Request& request, const std::vector<Filling>
 Block* ElasticAllocator::take_from_oom_pools(const Request& request) {
   if (!request.arena->pool->is_default()) return nullptr;
   for (const auto& [id, pool] : private_pools_) {
-    if (!pool.use_on_oom) continue;
+    if (!pool.use_on_oom || pool.is_paused) continue;
     const auto entry = arena_index_.find({&pool, request.arena->stream});
     if (entry == arena_index_.end()) continue;
     Arena& arena = *entry->second;
@@ -566,7 +592,7 @@ void ElasticAllocator::finish_free(Block* block) {
   block->stream_uses.clear();
   arena.shard.complete_free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
-       block->context);
+       block->context, block->space->shared_bytes(block->address, block->size));
   block->space->give_back(block, ++arena.age);
 }
 
@@ -625,7 +651,10 @@ void ElasticAllocator::poll() {
 // Nothing goes back while a graph is captured: a stream cannot be waited for then.
 void ElasticAllocator::empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
-  if (private_pools_.is_capturing()) return;
+  if (!private_pools_.is_capturing()) release_cached_memory(pool);
+}
+
+void ElasticAllocator::release_cached_memory(PoolId pool) {
   std::vector<ElasticPool*> emptied;
   if (pool.is_default()) {
     synchronize_events(nullptr);
@@ -633,8 +662,7 @@ void ElasticAllocator::empty_cache(PoolId pool) {
   }
   for (auto& [id, candidate] : private_pools_) {
     const bool is_meant = pool.is_default() || id == pool;
-    if (!is_meant || candidate.is_paused || (candidate.uses > 0 && !candidate.is_region()))
-      continue;
+    if (!is_meant || !candidate.may_give()) continue;
     if (!pool.is_default()) synchronize_events(&candidate);
     emptied.push_back(&candidate);
   }
@@ -652,13 +680,12 @@ void ElasticAllocator::settle() {
     mark_idle(*arena, true);
     clear_retired(*arena);
   }
+  if (is_scratch_mapped_) static_cast<void>(clear_scratch());
+  release_again();
 }
 
 void ElasticAllocator::release_free_memory(const ElasticPool& pool) {
-  for (auto entry = arena_index_.lower_bound({&pool, 0});
-       entry != arena_index_.end() && entry->first.first == &pool; ++entry) {
-    release_free_pieces(*entry->second);
-  }
+  for_each_arena_of(pool, [this](Arena& arena) { release_free_pieces(arena); });
 }
 
 void ElasticAllocator::forget_if_unused(ElasticPool& pool) {
@@ -691,7 +718,7 @@ void ElasticAllocator::release_free_pieces(Arena& arena) {
       release(free.piece.handle);
       remove_reserved(arena, *space, free.piece);
       ++statistics_.num_device_free;
-      note(Action::segment_unmap, free.address, size, arena.stream, arena.pool->id);
+      note_piece(Action::segment_unmap, arena, free.address, free.piece);
     }
     for (const Address address : unmapped) space->clear(address);
     if (status != Status::success) {
@@ -703,7 +730,17 @@ void ElasticAllocator::release_free_pieces(Arena& arena) {
 // A handle that the driver refuses to take back is offered again with the next one.
 void ElasticAllocator::release(Handle handle) {
   unreleased_.push_back(handle);
+  release_again();
+}
+
+void ElasticAllocator::release_again() {
   std::erase_if(unreleased_, [&](Handle each) { return driver_.release(each) == Status::success; });
+}
+
+void ElasticAllocator::note_piece(Action action, const Arena& arena, Address address,
+                                  const Piece& piece) {
+  note(action, address, piece.size, arena.stream, arena.pool->id, 0,
+       piece.tier == Tier::shared ? piece.size : 0);
 }
 
 void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece) {
@@ -774,19 +811,16 @@ void ElasticAllocator::set_no_split(PoolId pool) {
   const std::lock_guard lock(mutex_);
   ElasticPool& entry = private_pools_.at(pool);
   entry.no_split = true;
-  for (const auto& [key, arena] : arena_index_) {
-    if (key.first != &entry) continue;
-    const Guard guard(arena->lock);
-    arena->small.set_no_split(true);
-    arena->large.set_no_split(true);
-    arena->shared.set_no_split(true);
-  }
+  for_each_arena_of(entry, [](Arena& arena) {
+    const Guard guard(arena.lock);
+    for (MappedSpace* const space : arena.spaces()) space->set_no_split(true);
+  });
 }
 
 Bytes ElasticAllocator::free_in_private_pools() const {
   Bytes bytes = 0;
   for (const auto& [key, arena] : arena_index_) {
-    if (key.first->is_default()) continue;
+    if (key.first->is_default() || key.first->is_region()) continue;
     const Guard guard(arena->lock);
     for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
       space->free().for_each([&](const Block* block) { bytes += block->size; });
@@ -876,6 +910,9 @@ ExportedMemory ElasticAllocator::export_memory(Address address) {
     const Guard guard(arena->lock);
     Block* const* const found = arena->live.find(address);
     if (found != nullptr) {
+      (*found)->space->for_each_piece(address, (*found)->size, [](Address, const Piece& piece) {
+        if (piece.handle == 0) throw std::invalid_argument("memory of a paused region");
+      });
       const auto& pieces = (*found)->space->pieces();
       const Address end = address + (*found)->size;
       auto piece = std::prev(pieces.upper_bound(address));
@@ -924,8 +961,7 @@ std::vector<SegmentInfo> ElasticAllocator::segments() const {
           segment.paused = arena->pool->is_paused;
         }
         end = block->address + block->size;
-        const Bytes shared =
-            space == &arena->shared ? space->shared_bytes(block->address, block->size) : 0;
+        const Bytes shared = space->shared_bytes(block->address, block->size);
         result.back().total_size += block->size;
         result.back().shared += shared;
         result.back().blocks.push_back({block->address, block->size, block->requested,
@@ -948,6 +984,7 @@ void ElasticAllocator::check_invariants() const {
   Bytes allocated = 0;
   Bytes shared = 0;
   Bytes shared_allocated = 0;
+  Bytes paused = 0;
   for (const auto& [key, arena] : arena_index_) {
     const Guard guard(arena->lock);
     std::size_t live = 0;
@@ -964,18 +1001,19 @@ void ElasticAllocator::check_invariants() const {
         ++live;
         Block* const* const found = arena->live.find(block->address);
         require(found != nullptr && *found == block, "a live block is found by its address");
-        const Bytes in_shared =
-            space == &arena->shared ? space->shared_bytes(block->address, block->size) : 0;
+        const Bytes in_shared = space->shared_bytes(block->address, block->size);
         require(block->shared == in_shared, "a block knows how much of it is in shared memory");
         shared_allocated += in_shared;
       });
       for (const auto& [address, piece] : space->pieces()) {
-        require(piece.handle != 0 || arena->pool->is_paused, "only what is paused is off the card");
-        const bool is_shared = piece.tier == Tier::shared;
-        require(!is_shared || space == &arena->shared, "shared memory serves where it may");
-        if (piece.handle == 0) continue;
+        require(may_use(space->tiers(), piece.tier), "each tier serves where it may");
+        if (piece.handle == 0) {
+          require(arena->pool->is_paused, "only what is paused is off the card");
+          paused += piece.size;
+          continue;
+        }
         in_arena += piece.size;
-        if (is_shared) shared += piece.size;
+        if (piece.tier == Tier::shared) shared += piece.size;
       }
     }
     require(live == arena->live.size(), "only live blocks are found by address");
@@ -994,6 +1032,8 @@ void ElasticAllocator::check_invariants() const {
           "shared_reserved_bytes is right");
   require(static_cast<std::int64_t>(shared_allocated) == statistics_.shared_allocated_bytes.current,
           "shared_allocated_bytes is right");
+  require(static_cast<std::int64_t>(paused) == statistics_.paused_bytes.current,
+          "paused_bytes is right");
   require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
   require(equal(active, statistics_.active_bytes), "active_bytes is right");
   require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");

@@ -202,6 +202,7 @@ std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
 }
 
 Bytes MappedSpace::shared_bytes(Address address, Bytes size) const {
+  if (tiers_ == Tiers::dedicated) return 0;
   Bytes shared = 0;
   for_each_piece(address, size, [&](Address first, const Piece& piece) {
     if (piece.tier != Tier::shared) return;

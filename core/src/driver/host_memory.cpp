@@ -1,15 +1,14 @@
 #include "plimsoll/driver/host_memory.h"
 
 #include <algorithm>
-#include <fstream>
+#include <charconv>
+#include <cstdio>
+#include <memory>
 #include <optional>
-#include <sstream>
-#include <string>
+#include <string_view>
 
 namespace plimsoll {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The names of one version's files, and of the line that tells of unused pages of files.
 struct Version {
@@ -17,42 +16,65 @@ struct Version {
   const char* usage;
   const char* unused_files;
 };
-constexpr Version kFirst{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Version kSecond{"memory.max", "memory.current", "inactive_file"};
+constexpr Version kFirst{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
+constexpr Version kSecond{"/memory.max", "/memory.current", "inactive_file"};
 
-// None where there is no such file, or it says "max".
-std::optional<Bytes> number_in(const fs::path& file) {
+// Empty where there is no such file. These files have no size of their own.
+std::string content_of(const std::string& path) {
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "re"));
+  std::string content;
+  char part[4096];
+  while (file != nullptr) {
+    const std::size_t size = std::fread(part, 1, sizeof part, file.get());
+    if (size == 0) break;
+    content.append(part, size);
+  }
+  return content;
+}
+
+// Cuts the text up to the next `end` off `text`.
+std::string_view take_until(std::string_view& text, char end) {
+  const std::string_view taken = text.substr(0, text.find(end));
+  text.remove_prefix(std::min(taken.size() + 1, text.size()));
+  return taken;
+}
+
+// None if the text begins with no number, such as "max".
+std::optional<Bytes> number_at(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   Bytes number = 0;
-  return std::ifstream(file) >> number ? std::optional(number) : std::nullopt;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
 // The number behind a line's first word.
-Bytes number_of(const fs::path& file, const std::string& name) {
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string word;
-    Bytes number = 0;
-    words >> word >> number;
-    if (word.ends_with(':')) word.pop_back();
-    if (word == name) return number;
+Bytes number_of(const std::string& path, std::string_view name) {
+  const std::string content = content_of(path);
+  for (std::string_view lines = content; !lines.empty();) {
+    std::string_view line = take_until(lines, '\n');
+    if (!line.starts_with(name)) continue;
+    line.remove_prefix(name.size());
+    if (line.starts_with(':')) line.remove_prefix(1);
+    if (line.starts_with(' ')) return number_at(line).value_or(0);
   }
   return 0;
 }
 
-bool has_memory(const std::string& controllers) {
-  std::istringstream names(controllers);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name == "memory") return true;
+bool has_memory(std::string_view controllers) {
+  while (!controllers.empty()) {
+    if (take_until(controllers, ',') == "memory") return true;
   }
   return false;
 }
 
-void apply_limit(const fs::path& group, const Version& version, MemoryInfo& memory) {
-  const auto limit = number_in(group / version.limit);
+void apply_limit(const std::string& group, const Version& version, MemoryInfo& memory) {
+  const auto limit = number_at(content_of(group + version.limit));
   if (!limit) return;
-  const Bytes usage = number_in(group / version.usage).value_or(0);
-  const Bytes unused_files = number_of(group / "memory.stat", version.unused_files);
+  const Bytes usage = number_at(content_of(group + version.usage)).value_or(0);
+  const Bytes unused_files = number_of(group + "/memory.stat", version.unused_files);
   const Bytes used = usage - std::min(usage, unused_files);
   memory.total = std::min(memory.total, *limit);
   memory.free = std::min(memory.free, *limit - std::min(*limit, used));
@@ -60,25 +82,25 @@ void apply_limit(const fs::path& group, const Version& version, MemoryInfo& memo
 
 }  // namespace
 
-MemoryInfo host_memory(const fs::path& root) {
-  const fs::path known = root / "proc/meminfo";
+MemoryInfo host_memory(const std::string& root) {
+  const std::string known = root + "/proc/meminfo";
   MemoryInfo memory{number_of(known, "MemAvailable") * kKiB, number_of(known, "MemTotal") * kKiB};
 
   // Each line is "number:controllers:path", the number 0 for version 2. A group's limit holds for
   // those within it; a container may see its own group as the topmost.
-  std::ifstream lines(root / "proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const bool is_second = second == first + 1;
-    if (!is_second && !has_memory(line.substr(first + 1, second - first - 1))) continue;
-    const fs::path top = root / (is_second ? "sys/fs/cgroup" : "sys/fs/cgroup/memory");
-    fs::path group = fs::path(line.substr(second + 1)).relative_path();
+  const std::string groups = content_of(root + "/proc/self/cgroup");
+  for (std::string_view lines = groups; !lines.empty();) {
+    std::string_view path = take_until(lines, '\n');
+    take_until(path, ':');
+    const std::string_view controllers = take_until(path, ':');
+    const bool is_second = controllers.empty();
+    if (!path.starts_with('/') || (!is_second && !has_memory(controllers))) continue;
+    const std::string top = root + (is_second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory");
     while (true) {
-      apply_limit(top / group, is_second ? kSecond : kFirst, memory);
-      if (group.empty()) break;
-      group = group.parent_path();
+      const bool is_top = path.empty() || path == "/";
+      apply_limit(is_top ? top : top + std::string(path), is_second ? kSecond : kFirst, memory);
+      if (is_top) break;
+      path = path.substr(0, path.rfind('/'));
     }
   }
   return memory;

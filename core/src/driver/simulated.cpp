@@ -394,6 +394,7 @@ Status SimulatedDriver::allocate_host(Bytes size, Address& address) {
                 ? kFirstHostAddress
                 : host_allocations_.rbegin()->first + host_allocations_.rbegin()->second;
   host_allocations_.emplace(address, rounded);
+  page_locked_ += rounded;
   return Status::success;
 }
 
@@ -404,6 +405,7 @@ Status SimulatedDriver::deallocate_host(Address address) {
     return Status::invalid_value;
   }
   give_back({allocation->second, 0, allocation->second});
+  page_locked_ -= allocation->second;
   unmapped_tags_.write(address, address + allocation->second, 0);
   host_allocations_.erase(allocation);
   return Status::success;
@@ -450,6 +452,19 @@ std::optional<SimulatedDriver::Place> SimulatedDriver::place_of(Address address)
     return Place{&unmapped_tags_, address, it->first + it->second - address, Tier::shared};
   }
   return std::nullopt;
+}
+
+Bytes SimulatedDriver::shared_in(Address address, Bytes size) {
+  Bytes shared = 0;
+  if (shared_used_ == 0) return shared;
+  for (Bytes done = 0; done < size;) {
+    const auto place = place_of(address + done);
+    const Bytes to_next_granule = kGranule - (address + done) % kGranule;
+    const Bytes length = std::min(place ? place->size : to_next_granule, size - done);
+    if (place && place->tier == Tier::shared) shared += length;
+    done += length;
+  }
+  return shared;
 }
 
 void SimulatedDriver::forget_finished_copies() {

@@ -29,6 +29,7 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
     : allocator_(allocator),
       driver_(driver),
       native_(native),
+      tiers_(allocator, driver),
       options_(options),
       next_stream_(kFirstMadeUpStream) {
   allocator_.history().record_up_to(options.compare ? std::numeric_limits<std::size_t>::max() : 0);
@@ -40,7 +41,7 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   try {
     if (native_ != nullptr) {
       for (Block* const block : native_->restore(driver_, segments)) {
-        live_.insert(block->address, block);
+        keep(block->address, block);
       }
     } else {
       request_again(segments);
@@ -69,7 +70,7 @@ void Replayer::request_again(const std::vector<SegmentInfo>& segments) {
     for (const BlockInfo& block : segment.blocks) {
       if (block.state == BlockState::inactive) continue;
       const Bytes size = block.requested > 0 ? block.requested : block.size;
-      live_.insert(block.address, allocator_.malloc(size, segment.stream));
+      keep(block.address, allocator_.malloc(size, segment.stream));
     }
   }
 }
@@ -151,9 +152,15 @@ void Replayer::request(const TraceEvent& event) {
   } else if (block == nullptr) {
     stopped_ = true;
   } else {
-    live_.insert(event.address, block);
+    keep(event.address, block);
   }
   note_peak();
+}
+
+// The program has it now, under its recorded address.
+void Replayer::keep(Address address, Block* block) {
+  live_.insert(address, block);
+  tiers_.lent(*block);
 }
 
 void Replayer::note_peak() {
@@ -176,6 +183,7 @@ Block* Replayer::take(Address address, std::uint64_t event) {
   }
   Block* const found = *block;
   live_.erase(address);
+  tiers_.returning(*found);
   return found;
 }
 

@@ -32,8 +32,18 @@ def predict(
     driver: Annotated[str, typer.Option(help="linux, or wddm (Windows).")] = "linux",
     conf: Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")] = "",
     allocator: Annotated[str, typer.Option(help="native, elastic or uncached.")] = "native",
+    policy: Annotated[
+        str | None,
+        typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),
+    ] = None,
+    dedicated: Annotated[
+        str | None, typer.Option(help="The most of the card's own memory, such as 6GiB.")
+    ] = None,
+    shared: Annotated[
+        str | None, typer.Option(help="The most of the host's memory to spill into.")
+    ] = None,
     host_memory: Annotated[
-        str | None, typer.Option(help="Of the simulated machine, such as 64GiB.")
+        str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
@@ -46,7 +56,8 @@ def predict(
     results = [
         run(
             script, arguments or [], gpu=name, gpus=gpus, driver=driver, conf=conf,  # type: ignore[arg-type]
-            allocator=allocator, host_memory=host_memory,  # type: ignore[arg-type]
+            allocator=allocator, policy=policy, dedicated=dedicated, shared=shared,  # type: ignore[arg-type]
+            host_memory=host_memory,
         )
         for name in gpu or ["H100"]
     ]  # fmt: skip
@@ -80,9 +91,12 @@ def _show(results: list[Prediction]) -> None:
 
 def _show_one(console: Console, result: Prediction) -> None:
     verdict = "fits" if result.fits else "does not fit"
+    where = result.gpu
+    if result.shared is not None:
+        where += f" with {format_size(result.shared.total_bytes)} of shared memory"
     room = format_size(abs(result.headroom_bytes))
     left = f"{room} to spare" if result.headroom_bytes >= 0 else f"{room} too little"
-    console.print(f"{result.script} [bold]{verdict}[/bold] on {result.gpu}: {left}")
+    console.print(f"{result.script} [bold]{verdict}[/bold] on {where}: {left}")
     if not result.fits and result.headroom_bytes >= 0:
         console.print("  (the card would hold the peak, but not in the pieces that are free)")
     console.print(f"  peak allocated   {format_size(result.peak_allocated_bytes):>12}")
@@ -91,9 +105,6 @@ def _show_one(console: Console, result: Prediction) -> None:
         f"  nvidia-smi shows {format_size(result.device_used_bytes):>12}"
         f" of {format_size(result.total_bytes)}"
     )
-    if result.shared_used_bytes:
-        shared = format_size(result.shared_used_bytes)
-        console.print(f"  of it in shared memory, silently and slowly: {shared}")
     console.print("\nAt the peak:")
     for name, size in sorted(result.by_category.items(), key=lambda item: -item[1]):
         if size:
@@ -102,10 +113,29 @@ def _show_one(console: Console, result: Prediction) -> None:
     console.print("\nLines that hold the most then:")
     for line in result.top_lines[:6]:
         console.print(f"  {format_size(line.bytes):>12}  {line.line}")
+    _show_shared(console, result)
     _show_steps(console, result)
     _show_cards(console, result)
     _show_assumptions(console, result)
     console.print(f"\n{result.events:,} events in {result.seconds:.1f} s, PyTorch {result.torch}")
+
+
+def _show_shared(console: Console, result: Prediction) -> None:
+    if result.shared is None:
+        return
+    by = "Windows' driver, silently" if result.driver == "wddm" else "the allocator"
+    until = "" if result.fits else ", until both memories were spent"
+    console.print(f"\nSpilled by {by}{until}:")
+    for text in result.shared.lines():
+        console.print(f"  {text}")
+    if not result.shared.num_spills:
+        return
+    console.print("\nIn shared memory, when it held the most:")
+    for name, size in sorted(result.shared_by_category.items(), key=lambda item: -item[1]):
+        if size:
+            console.print(f"  {name.replace('_', ' '):16} {format_size(size):>12}")
+    for line in result.shared_lines[:6]:
+        console.print(f"  {format_size(line.bytes):>12}  {line.line}")
 
 
 def _show_steps(console: Console, result: Prediction) -> None:
@@ -128,8 +158,9 @@ def _show_cards(console: Console, result: Prediction) -> None:
         return
     fitting.sort(key=lambda card: (card.total_bytes, card.gpu))
     names = ", ".join(card.gpu for card in fitting[:8])
+    alone = " without shared memory" if result.shared else ""
     console.print(
-        f"\nFits (kernels as on {result.gpu}): {names}" + (", …" if len(fitting) > 8 else "")
+        f"\nFits{alone} (kernels as on {result.gpu}): {names}" + (", …" if len(fitting) > 8 else "")
     )
     failing = [card.gpu for card in result.other_gpus if not card.fits]
     if failing:

@@ -43,6 +43,16 @@ def replay(
     gpu_memory: Annotated[
         str | None, typer.Option(help="The memory of the simulated card.", metavar="SIZE")
     ] = None,
+    dedicated: Annotated[
+        str | None,
+        typer.Option(
+            help="Likewise, where requests that find it spent go on in shared memory.",
+            metavar="SIZE",
+        ),
+    ] = None,
+    shared: Annotated[
+        str | None, typer.Option(help="How much shared memory there is then.", metavar="SIZE")
+    ] = None,
     version: Annotated[
         str | None, typer.Option(help="Of PyTorch, 2.9 to 2.13 (the default).", metavar="VERSION")
     ] = None,
@@ -74,6 +84,8 @@ def replay(
                     conf=one,
                     limit=limit,
                     gpu_memory=gpu_memory,
+                    dedicated=dedicated,
+                    shared=shared,
                     version=version,
                     progress=progress,
                 )
@@ -124,7 +136,9 @@ def _show(results: list[ReplayResult]) -> None:
         )
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("configuration", overflow="fold")
-        for name in ("allocated", "reserved", "utilization", "retries", "OOM", "driver time"):
+        tiers = ("dedicated", "shared") if mine[0].shared else ()
+        columns = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
+        for name in columns:
             table.add_column(name, justify="right", no_wrap=True)
         for result in ranked:
             table.add_row(*(Text(cell) for cell in _row(result)))
@@ -148,10 +162,13 @@ def _count(result: ReplayResult) -> str:
 
 
 def _row(result: ReplayResult) -> list[str]:
+    shared = result.shared
+    tiers = (shared.peak_dedicated_bytes, shared.peak_bytes) if shared else ()
     return [
         _name(result),
         format_size(result.peak_allocated_bytes),
         format_size(result.peak_reserved_bytes),
+        *map(format_size, tiers),
         "-" if result.utilization is None else f"{result.utilization:.1%}",
         str(result.num_alloc_retries),
         "no" if result.first_oom_event is None else f"at event {result.first_oom_event}",
@@ -196,6 +213,8 @@ def _explain(result: ReplayResult) -> Iterator[str]:
 
 def _verdict(result: ReplayResult) -> Iterator[str]:
     """What speaks against a replay."""
+    if result.shared is not None:
+        yield from result.shared.lines()
     if (oom := result.first_oom) is not None:
         where = f" ({oom.at})" if oom.at else ""
         yield (

@@ -37,6 +37,16 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Append the account to a file, one JSON object a line."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),
+    ] = None,
+    dedicated: Annotated[
+        str | None, typer.Option(help="The most of each card's own memory, such as 6GiB.")
+    ] = None,
+    shared: Annotated[
+        str | None, typer.Option(help="The most of the host's memory for each GPU.")
+    ] = None,
     simulate: Annotated[
         str | None, typer.Option(metavar="GPU", help="Simulate a card, such as H100.")
     ] = None,
@@ -58,22 +68,32 @@ def run(
         raise InputError(f"there is no script {script!r}")
     if simulate is None:
         command = [sys.executable, *(["-m"] if module else []), script, *own]
-        _run_live(command, allocator or "elastic", conf, json)
+        tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
+        _run_live(command, allocator or "elastic", conf, json, tiers)
     if module or json is not None:
         raise InputError("-m and --json do not go together with --simulate")
     from plimsoll.predict.predict import make_request, run_child
 
     request = make_request(
         script, own, gpu=simulate, gpus=gpus, driver=driver, conf=conf,
-        allocator=allocator or "native", host_memory=host_memory,
+        allocator=allocator or "native", policy=policy, dedicated=dedicated, shared=shared,
+        host_memory=host_memory,
     )  # fmt: skip
     sys.exit(run_child(request))
 
 
-def _run_live(command: list[str], allocator: str, conf: str, json: Path | None) -> NoReturn:
+def _run_live(
+    command: list[str],
+    allocator: str,
+    conf: str,
+    json: Path | None,
+    tiers: dict[str, str | None],
+) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
+    from plimsoll.tiers.limits import Tiers
     from plimsoll.torch.library import BRIDGE, build, is_cuda_build
 
+    Tiers.parse(*tiers.values())
     if allocator not in ("elastic", "native", "torch"):
         raise InputError(f"unknown allocator {allocator!r}; there are elastic, native and torch")
     if not _has_gpu():
@@ -89,6 +109,7 @@ def _run_live(command: list[str], allocator: str, conf: str, json: Path | None) 
     environment["PLIMSOLL_ALLOCATOR"] = allocator
     environment["PLIMSOLL_REPORT"] = "1" if json is None else str(json.resolve())
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    environment |= {f"PLIMSOLL_{key}": value for key, value in tiers.items() if value is not None}
     if conf:
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
     sys.stdout.flush()

@@ -2,5 +2,6 @@
 
 from plimsoll.engine.allocator import Allocator, MemoryPool
 from plimsoll.engine.machine import SimulatedGpu, SimulatedMachine
+from plimsoll.engine.shared import SharedUse
 
-__all__ = ["Allocator", "MemoryPool", "SimulatedGpu", "SimulatedMachine"]
+__all__ = ["Allocator", "MemoryPool", "SharedUse", "SimulatedGpu", "SimulatedMachine"]

@@ -9,19 +9,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll import _core
+from plimsoll.engine.shared import SharedUse
 from plimsoll.engine.snapshot import snapshot_dict
-from plimsoll.engine.summary import summary_text
+from plimsoll.engine.summary import summary_text, tiers_text
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.files import NewFile
-from plimsoll.units import parse_size
+from plimsoll.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
     from plimsoll.engine.machine import SimulatedGpu
+    from plimsoll.tiers.limits import SpillPolicyName
 
-PolicyName = Literal["native", "elastic", "uncached"]
+AllocatorName = Literal["native", "elastic", "uncached"]
 _pool_numbers = itertools.count(1)
 
 
@@ -71,47 +73,71 @@ class Allocator:
 
     Args:
         gpu: The device.
-        policy: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
+        allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
             memory to where it is needed; "uncached" makes a driver call for each request.
+        policy: What happens to a request when dedicated memory is spent. "strict": it fails.
+            "spill": it goes on in shared memory; with "elastic" by the allocator's doing, else only
+            on a GPU with the `wddm` driver, which does so by itself. By default what the driver
+            does.
+        shared_limit: The most shared memory that "elastic" reserves; by default all there is.
         conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
         version: Of PyTorch, whose rules to follow: "2.9" to "2.13", by default the newest.
 
     Raises:
-        InputError: If the configuration or the version is unknown.
+        InputError: If the configuration or the version is unknown, or the policy does not go with
+            the allocator and the driver.
     """
 
     def __init__(
         self,
         gpu: SimulatedGpu,
         *,
-        policy: PolicyName = "native",
+        allocator: AllocatorName = "native",
+        policy: SpillPolicyName | None = None,
+        shared_limit: int | str | None = None,
         conf: str = "",
         version: str | None = None,
     ) -> None:
         self.gpu = gpu
-        self.policy = policy
+        self.name = allocator
         self.conf = conf
         device = next((i for i, other in enumerate(gpu.machine.gpus) if other is gpu), 0)
         self.device = device
         try:
             self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
-            if policy == "native":
+            if allocator == "native":
                 self._engine = _core.Engine.native(gpu._driver, conf, self.version, device)
-            elif policy == "elastic":
+            elif allocator == "elastic":
                 self._engine = _core.Engine.elastic(gpu._driver, conf, self.version, device)
-            elif policy == "uncached":
+            elif allocator == "uncached":
                 self._engine = _core.Engine.uncached(gpu._driver, self.version, device)
             else:
                 raise InputError(
-                    f"unknown policy {policy!r}; there are native, elastic and uncached"
+                    f"unknown allocator {allocator!r}; there are native, elastic and uncached"
                 )
         except _core.ConfigError as error:
             raise InputError(str(error)) from None
         self.config = config
+        self._set_policy(policy)
+        if shared_limit is not None:
+            self.set_shared_limit(shared_limit)
         self._stacks: list[list[tuple[str, int, str]]] = [[]]
         self._stack_numbers: dict[tuple[tuple[str, int, str], ...], int] = {}
         self._record_stacks = False
+
+    def _set_policy(self, policy: SpillPolicyName | None) -> None:
+        by_driver = self.gpu.machine.driver == "wddm"
+        if policy not in (None, "strict", "spill"):
+            raise InputError(f"unknown policy {policy!r}; there are strict and spill")
+        if policy == "strict" and by_driver:
+            raise InputError("the wddm driver spills by itself; strict is for the linux driver")
+        if policy == "spill" and not by_driver:
+            if self.name != "elastic":
+                raise InputError(
+                    f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
+                )
+            self._engine.spill()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -193,6 +219,48 @@ class Allocator:
         """The most that may be reserved, or None."""
         return self._engine.limit
 
+    @property
+    def policy(self) -> SpillPolicyName:
+        """What happens to a request when dedicated memory is spent."""
+        return "spill" if self._engine.may_spill else "strict"
+
+    def set_shared_limit(self, limit: int | str | None) -> None:
+        """Reserve at most so much shared memory; None: what the machine has.
+
+        Raises:
+            InputError: If the allocator does not spill by itself, or the machine has not as much.
+        """
+        size = None if limit is None else parse_size(limit)
+        if self.name != "elastic" or self.gpu.machine.driver == "wddm":
+            raise InputError("only the elastic allocator, without wddm, has a limit of its own")
+        total = self.gpu.machine.shared_total_bytes
+        if size is not None and size > total:
+            raise InputError(
+                f"{format_size(size)} of shared memory is more than the machine has: "
+                f"{format_size(total)}, half of the host's memory"
+            )
+        self._engine.shared_limit = size
+
+    @property
+    def shared_limit_bytes(self) -> int | None:
+        """The most shared memory that may be reserved, or None."""
+        return self._engine.shared_limit if self.name == "elastic" else None
+
+    def rebalance(self, most: int | str | None = None) -> int:
+        """Bring live blocks back from shared memory, at their addresses; returns the bytes moved.
+
+        Those that lived longest come first. Waits for the device.
+
+        Args:
+            most: Move at most so much; by default all that dedicated memory has room for.
+
+        Raises:
+            InputError: If the allocator cannot.
+        """
+        if self.name != "elastic":
+            raise InputError(f"the {self.name} allocator cannot move live blocks")
+        return self._engine.rebalance(self.gpu.total_bytes if most is None else parse_size(most))
+
     def make_pool(self, *, use_on_oom: bool = False, no_split: bool = False) -> MemoryPool:
         """Make a private pool.
 
@@ -203,7 +271,7 @@ class Allocator:
         Raises:
             InputError: If such a pool is asked of an allocator without private pools.
         """
-        if self.policy == "uncached" and (use_on_oom or no_split):
+        if self.name == "uncached" and (use_on_oom or no_split):
             raise InputError("the uncached allocator has no private pools")
         pool = MemoryPool(self)
         self._engine.begin_allocate_to_pool(*pool.id, None)
@@ -242,7 +310,11 @@ class Allocator:
     # --- statistics ------------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
-        """All counters by the keys of torch.cuda.memory_stats(), sorted."""
+        """All counters by the keys of torch.cuda.memory_stats(), sorted.
+
+        Where requests may spill there are also `shared_allocated_bytes`, `shared_reserved_bytes`,
+        `paused_bytes` and `num_spills`; PyTorch's own count both tiers.
+        """
         return dict(sorted(self._engine.statistics().items()))
 
     def memory_allocated(self) -> int:
@@ -274,8 +346,25 @@ class Allocator:
         return self.gpu.free_bytes, self.gpu.total_bytes
 
     def memory_summary(self, *, abbreviated: bool = False) -> str:
-        """The table that torch.cuda.memory_summary() prints."""
-        return summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
+        """The table of torch.cuda.memory_summary(); below it the tiers, if there are two."""
+        stats = self.memory_stats()
+        table = summary_text(stats, self.device, abbreviated=abbreviated)
+        if self.policy == "strict":
+            return table
+        machine = self.gpu.machine
+        free = self.gpu.free_bytes, machine.shared_free_bytes
+        return table + tiers_text(stats, free, (self.gpu.total_bytes, machine.shared_total_bytes))
+
+    def shared_use(self) -> SharedUse | None:
+        """What spilled so far, and the least that it costs; None where requests cannot spill."""
+        if self.policy == "strict":
+            return None
+        return SharedUse.measure(
+            self.memory_stats(),
+            total_bytes=self.gpu.machine.shared_total_bytes,
+            peak_dedicated_bytes=self._engine.peak_dedicated,
+            by_driver=self.gpu.machine.driver == "wddm",
+        )
 
     # --- history and snapshots -------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class SimulatedMachine:
     ) -> None:
         if driver not in ("linux", "wddm"):
             raise InputError(f"unknown driver {driver!r}; there are linux and wddm")
+        self.driver = driver
         self._host = _core.SimulatedHost(parse_size(host_memory) // 2)
         model = _core.DriverModel.wddm if driver == "wddm" else _core.DriverModel.linux
         self.gpus = [

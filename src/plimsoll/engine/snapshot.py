@@ -1,6 +1,7 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
-The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.13.
+The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.13. What of a segment, a
+block or an entry is in shared memory stands beside it as "shared_size", where it is anything.
 """
 
 from __future__ import annotations
@@ -62,15 +63,22 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[st
                 "requested_size": block.requested,
                 "state": block.state,
                 "frames": _frames(block.context, stacks),
+                **_shared(block.shared),
             }
             for block in segment.blocks
         ],
+        **_shared(segment.shared),
     }
+
+
+def _shared(size: int) -> dict[str, int]:
+    return {"shared_size": size} if size else {}
 
 
 def _trace(engine: _core.Engine, stacks: Stacks) -> list[dict[str, Any]]:
     entries = []
-    for action, address, size, stream, first, second, time_us, context in engine.history():
+    for event in engine.history():
+        action, address, size, stream, first, second, time_us, context, shared = event
         entry: dict[str, Any] = {"action": action}
         if action == "oom":
             entry["device_free"] = address
@@ -84,6 +92,7 @@ def _trace(engine: _core.Engine, stacks: Stacks) -> list[dict[str, Any]]:
             "compile_context": "N/A",
             "user_metadata": "",
             "frames": _frames(context, stacks),
+            **_shared(shared),
         }
         entries.append(entry)
     return entries

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from plimsoll.units import format_size
+
 _WIDTH = 75
 _COLUMNS = ("current", "peak", "allocated", "freed")
 
@@ -80,6 +82,38 @@ def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = F
         lines += ["-" * _WIDTH, _row(name, [_count(value, value) for value in values])]
     lines.append("=" * _WIDTH)
     return "|" + "|\n|".join(lines) + "|\n"
+
+
+def tiers_text(stats: Mapping[str, int], free: tuple[int, int], total: tuple[int, int]) -> str:
+    """Say what is in dedicated and in shared memory, in lines for below the table.
+
+    Args:
+        stats: With the counters of the tiers.
+        free: Free bytes of dedicated and of shared memory.
+        total: Likewise, of all that there is.
+    """
+    shared = stats["shared_reserved_bytes.current"]
+    shared_allocated = stats["shared_allocated_bytes.current"]
+    rows = (
+        (
+            "dedicated",
+            stats["reserved_bytes.all.current"] - shared,
+            stats["allocated_bytes.all.current"] - shared_allocated,
+        ),
+        ("shared", shared, shared_allocated),
+    )
+    lines = [
+        f"{name}: {format_size(reserved)} reserved, {format_size(allocated)} of it allocated; "
+        f"{format_size(free[i])} of {format_size(total[i])} free"
+        for i, (name, reserved, allocated) in enumerate(rows)
+    ]
+    if stats["num_spills"]:
+        peak = format_size(stats["shared_allocated_bytes.peak"])
+        lines.append(
+            f"requests that found too little dedicated memory: {stats['num_spills']}; "
+            f"at most {peak} lay in shared memory"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _row(label: str, cells: list[str]) -> str:

@@ -63,6 +63,7 @@ class Run:
         action: Codes of `Action`.
         address: Addresses.
         size: Bytes asked for.
+        shared: What of the block is in shared memory.
         site: Numbers of sites.
         sites: Sites by number.
         labels: What addresses hold.
@@ -74,6 +75,7 @@ class Run:
     action: NDArray[np.uint8]
     address: NDArray[np.uint64]
     size: NDArray[np.uint64]
+    shared: NDArray[np.uint64]
     site: NDArray[np.uint32]
     sites: Sequence[Site]
     labels: Sequence[Label]
@@ -91,12 +93,16 @@ class Peak:
         by_category: Bytes by category.
         top_lines: Source lines by bytes.
         step_peaks_bytes: The most allocated within each step.
+        shared_by_category: What was in shared memory when it held the most, by category.
+        shared_lines: Source lines by the bytes that they had there then.
     """
 
     allocated_bytes: int
     by_category: dict[str, int]
     top_lines: list[LineShare]
     step_peaks_bytes: list[int]
+    shared_by_category: dict[str, int]
+    shared_lines: list[LineShare]
 
 
 def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Peak:
@@ -121,25 +127,46 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
     live = allocs[(allocs <= top) & (ends[allocs] > top)]
     serials = {int(event): number for number, event in enumerate(allocs)}
     labels = _labels(run, allocs, ends)
-    by_category: Counter[str] = Counter()
-    by_line: Counter[str] = Counter()
-    blocks: Counter[str] = Counter()
-    for event in live.tolist():
-        size = int(run.size[event])
-        category = labels.get(event) or _category(run, event, int(ends[event]), serials[event])
-        by_category[category] += size
-        by_category["rounding"] += rounded[size] - size
-        line = line_of(run.sites[run.site[event]].stack)
-        by_line[line] += size
-        blocks[line] += 1
+
+    def shares(
+        events: NDArray[np.int64], sizes: NDArray[np.uint64]
+    ) -> tuple[dict[str, int], list[LineShare]]:
+        by_category = dict.fromkeys(CATEGORIES, 0)
+        by_line: Counter[str] = Counter()
+        blocks: Counter[str] = Counter()
+        for event in events.tolist():
+            size = int(sizes[event])
+            category = labels.get(event) or _category(run, event, int(ends[event]), serials[event])
+            by_category[category] += size
+            line = line_of(run.sites[run.site[event]].stack)
+            by_line[line] += size
+            blocks[line] += 1
+        top_lines = by_line.most_common(lines)
+        return by_category, [LineShare(line, size, blocks[line]) for line, size in top_lines]
+
+    by_category, top_lines = shares(live, run.size)
+    by_category["rounding"] = sum(rounded[size] - size for size in run.size[live].tolist())
+    shared_by_category, shared_lines = shares(_live_in_shared(run, allocs, ends), run.shared)
     return Peak(
         allocated_bytes=int(level[top]) if len(level) else 0,
-        by_category={name: by_category[name] for name in CATEGORIES},
-        top_lines=[
-            LineShare(line, size, blocks[line]) for line, size in by_line.most_common(lines)
-        ],
+        by_category=by_category,
+        top_lines=top_lines,
         step_peaks_bytes=_step_peaks(level, run.steps),
+        shared_by_category=shared_by_category,
+        shared_lines=shared_lines,
     )
+
+
+def _live_in_shared(
+    run: Run, allocs: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The blocks that were in shared memory when it held the most."""
+    spilled = allocs[run.shared[allocs] > 0]
+    change = np.zeros(len(run.action) + 1, dtype=np.int64)
+    change[spilled] = run.shared[spilled]
+    np.subtract.at(change, ends[spilled], run.shared[spilled].astype(np.int64))
+    top = int(np.argmax(np.cumsum(change)))
+    return spilled[(spilled <= top) & (ends[spilled] > top)]
 
 
 def _ends(run: Run, allocs: NDArray[np.int64], frees: NDArray[np.int64]) -> NDArray[np.int64]:

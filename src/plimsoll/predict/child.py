@@ -12,12 +12,13 @@ import runpy
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.gpus import gpu_profile
+from plimsoll.gpus import GpuProfile, gpu_profile
 from plimsoll.predict.observer import Observer
 from plimsoll.predict.report import make_report
 from plimsoll.predict.request import BAD_INPUT, Request
@@ -36,10 +37,11 @@ def main() -> None:
     process = os.getpid()
     try:
         simulation = Simulation(
-            [gpu_profile(name) for name in request.gpus],
+            [_profile(name, request) for name in request.gpus],
             driver=request.driver,  # type: ignore[arg-type]
             conf=request.conf,
-            policy=request.allocator,  # type: ignore[arg-type]
+            allocator=request.allocator,  # type: ignore[arg-type]
+            policy=request.policy,  # type: ignore[arg-type]
             host_memory=request.host_memory_bytes,
             unlimited=request.unlimited,
         )
@@ -60,6 +62,13 @@ def main() -> None:
         if report["error"] == "out_of_memory":
             sys.exit(1)  # the answer, not an error
     _end(ended_by)
+
+
+def _profile(name: str, request: Request) -> GpuProfile:
+    profile = gpu_profile(name)
+    if request.dedicated_bytes is None:
+        return profile
+    return replace(profile, total_bytes=request.dedicated_bytes + profile.context_bytes)
 
 
 def _run(script: str) -> BaseException | None:

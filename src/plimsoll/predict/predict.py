@@ -16,8 +16,9 @@ from plimsoll.errors import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.predict.request import BAD_INPUT, Request
 from plimsoll.predict.result import Prediction
+from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.library import build, torch_version
-from plimsoll.units import parse_size
+from plimsoll.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,9 @@ def predict(
     driver: DriverName = "linux",
     conf: str = "",
     allocator: AllocatorName = "native",
+    policy: SpillPolicyName | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
     host_memory: int | str | None = None,
     measure_need: bool = True,
 ) -> Prediction:
@@ -53,17 +57,23 @@ def predict(
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment, or the script, says.
         allocator: "native" (PyTorch's), "elastic" or "uncached".
-        host_memory: Of the simulated machine; by default as much as this one has.
+        policy: "strict": a request that finds dedicated memory spent fails. "spill": it goes on in
+            shared memory; with "elastic" by the allocator's doing, else by Windows' driver.
+        dedicated: The card has only so much of its own memory for the program.
+        shared: How much shared memory requests may spill into.
+        host_memory: Instead of `shared`: the memory of the simulated machine, half of which is
+            shared; by default as much as this one has.
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
 
     Raises:
-        InputError: If there is no such script or card, or PyTorch or a compiler is missing.
+        InputError: If there is no such script or card, the card has not as much memory, options
+            contradict each other, or PyTorch or a compiler is missing.
         ScriptError: If the script failed for another reason than memory.
     """
     request = make_request(
         script, arguments, gpu=gpu, gpus=gpus, driver=driver, conf=conf, allocator=allocator,
-        host_memory=host_memory,
+        policy=policy, dedicated=dedicated, shared=shared, host_memory=host_memory,
     )  # fmt: skip
     result = _run(request)
     if result.out_of_memory is None or not measure_need:
@@ -73,7 +83,12 @@ def predict(
         needed,
         fits=False,
         out_of_memory=result.out_of_memory,
-        headroom_bytes=needed.total_bytes - needed.device_used_bytes,
+        total_bytes=result.total_bytes,
+        headroom_bytes=result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
+        shared_used_bytes=result.shared_used_bytes,
+        shared=result.shared,
+        shared_by_category=result.shared_by_category,
+        shared_lines=result.shared_lines,
         seconds=result.seconds + needed.seconds,
     )
 
@@ -87,6 +102,9 @@ def make_request(
     driver: str = "linux",
     conf: str = "",
     allocator: str = "native",
+    policy: str | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
     host_memory: int | str | None = None,
 ) -> Request:
     """Check what `predict` is given, and build what it needs.
@@ -103,7 +121,19 @@ def make_request(
         raise InputError(f"unknown driver {driver!r}; there are linux and wddm")
     if allocator not in ("native", "elastic", "uncached"):
         raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
-    gpu_profile(gpu)
+    profile = gpu_profile(gpu)
+    tiers = Tiers.parse(policy, dedicated, shared)
+    driver, policy = _who_spills(driver, allocator, tiers)
+    room = profile.total_bytes - profile.context_bytes
+    if tiers.dedicated_bytes is not None and tiers.dedicated_bytes > room:
+        raise InputError(
+            f"{format_size(tiers.dedicated_bytes)} of dedicated memory is more than {profile.name} "
+            f"has beside its context: {format_size(room)}"
+        )
+    if shared is not None and policy == "strict":
+        raise InputError("shared memory is for requests that spill; choose the policy spill")
+    if shared is not None and host_memory is not None:
+        raise InputError("shared memory is half of the host's; give one of them")
     conf = conf or os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get(_CONF, ""))
     version = ".".join(map(str, torch_version()))
     try:
@@ -112,7 +142,23 @@ def make_request(
         raise InputError(f"the given configuration: {error}") from None
     build()
     memory = None if host_memory is None else parse_size(host_memory)
-    return Request(str(path), list(arguments), [gpu] * gpus, driver, conf, allocator, memory)
+    if tiers.shared_bytes is not None:
+        memory = 2 * tiers.shared_bytes
+    return Request(
+        str(path), list(arguments), [gpu] * gpus, driver, conf, allocator, policy,
+        tiers.dedicated_bytes, memory,
+    )  # fmt: skip
+
+
+def _who_spills(driver: str, allocator: str, tiers: Tiers) -> tuple[str, SpillPolicyName]:
+    """The driver and the policy: where PyTorch's memory spills, the driver is Windows'."""
+    if driver == "wddm":
+        if tiers.policy == "strict":
+            raise InputError("the wddm driver spills by itself; strict is for the linux driver")
+        return driver, "spill"
+    if tiers.policy == "spill":
+        return "linux" if allocator == "elastic" else "wddm", "spill"
+    return driver, "strict"
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:

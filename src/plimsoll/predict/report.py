@@ -50,12 +50,14 @@ def make_report(
     by_category["rounding"] += allocated - sum(by_category.values())
     context = profile.context_bytes if simulation.has_contexts else 0
     used = context + reserved
+    shared = allocator.shared_use()
     fits = out_of_memory is None
     prediction = Prediction(
         script=request.script,
         gpu=profile.name,
         driver=request.driver,
         allocator=request.allocator,
+        policy=request.policy,
         conf=allocator.conf,
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,
@@ -63,9 +65,12 @@ def make_report(
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
         device_used_bytes=used,
-        shared_used_bytes=max(0, used - profile.total_bytes) if request.driver == "wddm" else 0,
+        shared_used_bytes=shared.peak_bytes if shared else 0,
+        shared=shared,
+        shared_by_category=peak.shared_by_category,
+        shared_lines=peak.shared_lines,
         fits=fits,
-        headroom_bytes=profile.total_bytes - used,
+        headroom_bytes=profile.total_bytes + (shared.total_bytes if shared else 0) - used,
         out_of_memory=out_of_memory,
         by_category=by_category,
         top_lines=peak.top_lines,
@@ -92,12 +97,13 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 def _run(simulation: Simulation, observer: Observer, device: int) -> Run:
     engine = simulation.allocators[device]._engine
-    action, address, size, _, _, context = engine.history_columns()
+    action, address, size, _, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
     return Run(
         action=action,
         address=address,
         size=size,
+        shared=shared,
         site=context,
         sites=[
             Site(site.stack, ROLES[site.role], PHASES[site.phase], site.grad_enabled)
@@ -174,8 +180,8 @@ def _other_cards(
             allocator = simulation.allocators[device]
             (result,) = replay(
                 recording,
-                allocator=allocator.policy,
-                conf=allocator.conf if allocator.policy == "native" else None,
+                allocator=allocator.name,
+                conf=allocator.conf if allocator.name == "native" else None,
                 gpu_memory=room,
                 version=allocator.version,
             )
@@ -187,7 +193,7 @@ def _other_cards(
 
 def _recording(simulation: Simulation, device: int) -> Recording:
     columns = simulation.allocators[device]._engine.history_columns()
-    action, address, size, stream, time_us, _ = columns
+    action, address, size, stream, time_us, _, _ = columns
     keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])
     no_pool = np.zeros(len(action), dtype=np.uint64)
     batch = EventBatch(action, address, size, stream, time_us, no_pool, no_pool)[keep]

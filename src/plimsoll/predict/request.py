@@ -20,6 +20,8 @@ class Request:
         driver: "linux" or "wddm".
         conf: As PYTORCH_CUDA_ALLOC_CONF.
         allocator: "native", "elastic" or "uncached".
+        policy: "strict" or "spill".
+        dedicated_bytes: What of each card's memory there is for the program; None for all.
         host_memory_bytes: Of the simulated machine; None for this one's.
         unlimited: The cards have all the memory that is asked for.
         report: Where to write what was found, or None.
@@ -31,6 +33,8 @@ class Request:
     driver: str = "linux"
     conf: str = ""
     allocator: str = "native"
+    policy: str = "strict"
+    dedicated_bytes: int | None = None
     host_memory_bytes: int | None = None
     unlimited: bool = False
     report: str | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from plimsoll.engine import SharedUse
+
 CATEGORIES = (
     "parameters",
     "gradients",
@@ -77,6 +79,7 @@ class Prediction:
         gpu: The card.
         driver: "linux" or "wddm".
         allocator: Whose rules were followed.
+        policy: "strict", or "spill": requests go on in shared memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
         total_bytes: The card's memory.
@@ -84,14 +87,19 @@ class Prediction:
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context and reserved.
-        shared_used_bytes: Of it, what lies in the host's memory: with `wddm`, silently and slowly.
+        shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
+        shared: What spilled, and the least that it costs; None under the policy "strict". This and
+            what follows of shared memory is up to the failure, if the script does not fit.
+        shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
+        shared_lines: The source lines that had the most there then, most first.
         fits: Whether the script gets all the memory it asks for.
-        headroom_bytes: What stays free at the peak; negative for what is missing.
+        headroom_bytes: What stays free at the peak, of the card and of the shared memory that
+            requests may spill into; negative for what is missing.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
-        other_gpus: The verdict on other cards.
+        other_gpus: The verdict on other cards, without spilling.
         assumptions: All that was assumed.
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
@@ -102,6 +110,7 @@ class Prediction:
     gpu: str
     driver: str
     allocator: str
+    policy: str
     conf: str
     torch: str
     total_bytes: int
@@ -110,6 +119,9 @@ class Prediction:
     peak_reserved_bytes: int
     device_used_bytes: int
     shared_used_bytes: int
+    shared: SharedUse | None
+    shared_by_category: dict[str, int]
+    shared_lines: list[LineShare]
     fits: bool
     headroom_bytes: int
     out_of_memory: str | None
@@ -132,6 +144,8 @@ class Prediction:
         return cls(
             **{
                 **values,
+                "shared": values["shared"] and SharedUse(**values["shared"]),
+                "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],
                 "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],

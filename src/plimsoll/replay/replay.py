@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from plimsoll import _core
+from plimsoll.engine import SharedUse
 from plimsoll.errors import InputError
 from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult
 from plimsoll.trace import DeviceTrace, Recording, read_recording
@@ -32,6 +33,8 @@ def replay(
     conf: str | None = None,
     limit: int | str | None = None,
     gpu_memory: int | str | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
     version: str | None = None,
     progress: Progress | None = None,
 ) -> list[ReplayResult]:
@@ -49,6 +52,10 @@ def replay(
             "24GiB". By default what the recording shows of the limit it ran under.
         gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
             enough.
+        dedicated: Instead of `gpu_memory`: likewise the card's memory, where requests that find it
+            spent go on in shared memory. With "elastic" it is the allocator that spills; with
+            "native" and "uncached" the driver does, as under Windows.
+        shared: How much shared memory there is then.
         version: Of PyTorch, "2.9" to "2.13"; by default the newest.
         progress: Called with the number of events done and to do, now and then.
 
@@ -60,6 +67,7 @@ def replay(
     """
     if allocator not in ("native", "elastic", "uncached"):
         raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
+    tiers = _tiers(gpu_memory, dedicated, shared)
     recording = source if isinstance(source, Recording) else read_recording(source)
     version = _plain_version(version)
     if allocator != "native" and conf:
@@ -74,7 +82,8 @@ def replay(
             conf=recorded_conf if given_conf is None else given_conf,
             version=version,
             limit=None if limit is None else parse_size(limit),
-            gpu_memory=None if gpu_memory is None else parse_size(gpu_memory),
+            gpu_memory=tiers[0],
+            shared_memory=tiers[1],
         )
         try:
             results.append(_replay_device(trace, request, recorded_conf, progress))
@@ -93,6 +102,24 @@ class _Request:
     version: str
     limit: int | None
     gpu_memory: int | None
+    shared_memory: int | None
+
+
+def _tiers(
+    gpu_memory: int | str | None, dedicated: int | str | None, shared: int | str | None
+) -> tuple[int | None, int | None]:
+    if (dedicated is None) != (shared is None):
+        raise InputError(
+            "dedicated and shared memory go together; a card without shared memory is a matter of "
+            "the GPU's memory alone"
+        )
+    if dedicated is not None and gpu_memory is not None:
+        raise InputError("the GPU's memory and its dedicated memory are the same; give one of them")
+    card = gpu_memory if dedicated is None else dedicated
+    return (
+        None if card is None else parse_size(card),
+        None if shared is None else parse_size(shared),
+    )
 
 
 def _plain_version(version: str | None) -> str:
@@ -115,7 +142,8 @@ def _replay_device(
 ) -> ReplayResult:
     start = trace.start(recorded_conf, request.version)
     evidence = _evidence(trace, start, recorded_conf, request.version)
-    recorded = replace(request, allocator="native", conf=recorded_conf, gpu_memory=None, limit=None)
+    recorded = replace(request, allocator="native", conf=recorded_conf, limit=None)
+    recorded = replace(recorded, gpu_memory=None, shared_memory=None)
     if evidence.range is not None:
         recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
     comparable = bool(start) or evidence.has_segments
@@ -201,6 +229,7 @@ def _run(
         request.version,
         request.limit,
         request.gpu_memory or _AMPLE_MEMORY,
+        request.shared_memory,
         compare,
         completion,
         emptied,
@@ -269,6 +298,7 @@ def _result(
         limit_bytes=request.limit,
         limit_source=limit_source if request.limit is not None else None,
         gpu_memory_bytes=request.gpu_memory,
+        shared_memory_bytes=request.shared_memory,
         peak_allocated_bytes=peak_allocated,
         peak_active_bytes=stats["active_bytes.all.peak"],
         peak_reserved_bytes=peak_reserved,
@@ -295,6 +325,14 @@ def _result(
             split_bytes=split,
             cached_bytes=reserved - active - split,
             pending_free_bytes=active - allocated,
+        ),
+        shared=None
+        if request.shared_memory is None
+        else SharedUse.measure(
+            stats,
+            total_bytes=request.shared_memory,
+            peak_dedicated_bytes=run.peak_dedicated,
+            by_driver=request.allocator != "elastic",
         ),
         memory_stats=stats,
     )

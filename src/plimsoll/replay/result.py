@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plimsoll.engine import SharedUse
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,11 @@ class ReplayResult:
         version: The version of PyTorch whose rules were followed.
         limit_bytes: The most that could be reserved; None for no limit.
         limit_source: "given", or "inferred" from the recording, or None.
-        gpu_memory_bytes: The simulated card's memory; None for more than enough.
+        gpu_memory_bytes: The simulated card's dedicated memory; None for more than enough.
+        shared_memory_bytes: What may be spilled into besides; None for none.
         peak_allocated_bytes: The most in live blocks.
         peak_active_bytes: The most in blocks not yet reusable.
-        peak_reserved_bytes: The most taken from the driver.
+        peak_reserved_bytes: The most taken from the driver, in both tiers.
         peak_reserved_range_bytes: Least and most of it over three timings of the frees that wait
             for other streams: as recorded, at once, and as late as can be. None where no free
             waits, where a replay ended early, and under the recorded configuration.
@@ -116,6 +120,7 @@ class ReplayResult:
             before was taken from the final segments, and counters count from the first event.
         conf_without_effect: Keys of `conf` that change no device memory, each with why.
         peak: Where the bytes were at the peak of reserved memory.
+        shared: What spilled, and the least that it costs; None where there is no shared memory.
         memory_stats: All counters at the end, by the keys of torch.cuda.memory_stats().
     """
 
@@ -127,6 +132,7 @@ class ReplayResult:
     limit_bytes: int | None
     limit_source: str | None
     gpu_memory_bytes: int | None
+    shared_memory_bytes: int | None
     peak_allocated_bytes: int
     peak_active_bytes: int
     peak_reserved_bytes: int
@@ -146,6 +152,7 @@ class ReplayResult:
     reconstructed_start: bool
     conf_without_effect: tuple[tuple[str, str], ...]
     peak: PeakBreakdown
+    shared: SharedUse | None
     memory_stats: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:

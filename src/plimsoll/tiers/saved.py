@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plimsoll.errors import InputError
+from plimsoll.tiers.engines import shared_allocated_bytes
 from plimsoll.tiers.plan import Plan
 
 if TYPE_CHECKING:
@@ -457,7 +458,10 @@ def needs_shape_alone(handle: Handle) -> bool:
 
 
 def allocated_bytes(device: Any) -> dict[str, int]:
-    """PyTorch's counters; `torch.cuda.memory_stats` takes ten times as long."""
+    """PyTorch's counters, without what is in shared memory now.
+
+    `torch.cuda.memory_stats` takes ten times as long.
+    """
     try:
         counters: dict[str, int] = torch._C._cuda_memoryStats(device.index)["allocated_bytes"][
             "all"
@@ -466,7 +470,8 @@ def allocated_bytes(device: Any) -> dict[str, int]:
         raise InputError(
             f"plimsoll.offload needs an allocator that counts what is allocated: {error}"
         ) from error
-    return counters
+    shared = shared_allocated_bytes(device.index)
+    return counters | {name: counters[name] - shared for name in ("current", "peak")}
 
 
 def as_bytes(storage: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.account import Account, make_account, report_at_exit, torch_accounts
 from plimsoll.torch.library import BRIDGE, build, engine_version, is_cuda_build
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 AllocatorName = Literal["elastic", "native"]
 
 _NAMES = get_args(AllocatorName)
+_TIERS = ("POLICY", "DEDICATED", "SHARED")
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch
 _OPEN_ENGINE = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
@@ -43,6 +45,7 @@ _TOO_LATE = (
 class _Choice:
     allocator: AllocatorName
     conf: str
+    tiers: Tiers
 
 
 class _Engines:
@@ -51,6 +54,7 @@ class _Engines:
     def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
         self._conf = choice.conf
         self._allocator = choice.allocator
+        self._tiers = choice.tiers
         self._keeps_account = keeps_account
         self._version = engine_version()
         self._lock = threading.Lock()
@@ -65,8 +69,19 @@ class _Engines:
                 )
                 if engine.fell_back is not None:
                     print(f"plimsoll: {engine.fell_back}", file=sys.stderr)
+                self._tiers.apply(engine)
                 self._open[device] = engine
             return self._open[device]
+
+    @property
+    def allocator(self) -> AllocatorName:
+        """Which one they are of."""
+        return self._allocator
+
+    def opened(self) -> dict[int, _core.LiveEngine]:
+        """Those that there are, by GPU."""
+        with self._lock:
+            return dict(self._open)
 
     def configure(self, conf: str) -> bool:
         """Take settings for engines that are opened from now on; False if there is one already."""
@@ -94,7 +109,19 @@ class _Installed:
 _installed: _Installed | None = None
 
 
-def install(allocator: AllocatorName = "elastic", *, conf: str | None = None) -> None:
+def installed_engines() -> _Engines | None:
+    """The engines of this process, if `install` was called."""
+    return None if _installed is None else _installed.engines
+
+
+def install(
+    allocator: AllocatorName = "elastic",
+    *,
+    conf: str | None = None,
+    policy: SpillPolicyName | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
+) -> None:
     """Put plimsoll's allocator under PyTorch, for this process.
 
     Call it before the first tensor on a GPU. All of torch.cuda's memory functions go on to work.
@@ -104,6 +131,9 @@ def install(allocator: AllocatorName = "elastic", *, conf: str | None = None) ->
         allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment says. "native" honours
             every key, "elastic" `per_process_memory_fraction`.
+        policy: What happens when dedicated memory is spent, see `plimsoll.set_tiers`.
+        dedicated: The most of each card's own memory, as bytes or "6GiB".
+        shared: The most of the host's memory that each GPU may use; by default half of it.
 
     Raises:
         InputError: If PyTorch has no CUDA, there is no GPU, PyTorch has allocated GPU memory
@@ -117,13 +147,14 @@ def install(allocator: AllocatorName = "elastic", *, conf: str | None = None) ->
 
     if torch.cuda.device_count() == 0:
         raise InputError("there is no NVIDIA GPU here; `plimsoll run --simulate` needs none")
-    _install(allocator, conf)
+    _install(allocator, conf, Tiers.parse(policy, dedicated, shared))
 
 
 def install_from_environment() -> None:
-    """Do what PLIMSOLL_ALLOCATOR and PLIMSOLL_REPORT say; ends the process if that is impossible.
+    """Do what PLIMSOLL_ALLOCATOR and its like say; ends the process if that is impossible.
 
-    Where PyTorch has no CUDA, or there is no GPU, it does nothing: such a process uses no GPU.
+    PLIMSOLL_POLICY, PLIMSOLL_DEDICATED and PLIMSOLL_SHARED are as `install` takes them. Where
+    PyTorch has no CUDA, or there is no GPU, it does nothing: such a process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
     try:
@@ -138,7 +169,8 @@ def install_from_environment() -> None:
         if torch.cuda.device_count() == 0:
             return
         if name != "torch":
-            _install(name, None)  # type: ignore[arg-type]
+            tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
+            _install(name, None, tiers)  # type: ignore[arg-type]
         elif to := _report():
             report_at_exit(torch_accounts, to)
     except InputError as error:
@@ -151,18 +183,20 @@ def _report() -> str:
     return "" if to == "0" else to
 
 
-def _install(allocator: AllocatorName, conf: str | None) -> None:
+def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
     global _installed
     given = conf
     if conf is None:
         conf = next((os.environ[name] for name in _CONF if name in os.environ), "")
-    choice = _Choice(allocator, conf)
+    if allocator != "elastic" and (tiers.policy == "spill" or tiers.shared_bytes is not None):
+        raise InputError("only the elastic allocator uses shared memory")
+    choice = _Choice(allocator, conf, tiers)
     if _installed is not None:
         if _installed.choice != choice:
             there = _installed.choice
             raise InputError(
                 f"the {there.allocator} allocator is installed already, with the configuration "
-                f"{there.conf!r}; a process has one"
+                f"{there.conf!r} and {there.tiers}; a process has one"
             )
         return
     try:

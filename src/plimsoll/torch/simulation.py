@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
-    from plimsoll.engine.allocator import PolicyName
+    from plimsoll.engine.allocator import AllocatorName
     from plimsoll.engine.machine import DriverName
     from plimsoll.gpus import GpuProfile
+    from plimsoll.tiers.limits import SpillPolicyName
 
-_COPY_BYTES_PER_NS = 55.0
 _ALL_EVENTS = 1 << 40
 
 
@@ -42,7 +42,8 @@ class Simulation:
         *,
         driver: DriverName = "linux",
         conf: str = "",
-        policy: PolicyName = "native",
+        allocator: AllocatorName = "native",
+        policy: SpillPolicyName | None = None,
         host_memory: int | str | None = None,
         unlimited: bool = False,
     ) -> None:
@@ -54,10 +55,8 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=driver)
         newest = _core.NEWEST_VERSION
         known = version if _core_knows(version) else newest
-        self.allocators = [
-            Allocator(gpu, policy=policy, conf=conf, version=known) for gpu in self.machine.gpus
-        ]
-        self._policy, self._version = policy, known
+        self._allocator, self._policy, self._version = allocator, policy, known
+        self.allocators = self._make_allocators(conf)
         self.fractions = [1.0] * len(self.allocators)
         self.has_contexts = False
         self.keeps_history = False
@@ -73,6 +72,18 @@ class Simulation:
             [_properties(profile) for profile in self.profiles],
         )
 
+    def _make_allocators(self, conf: str) -> list[Allocator]:
+        return [
+            Allocator(
+                gpu,
+                allocator=self._allocator,
+                policy=self._policy,
+                conf=conf,
+                version=self._version,
+            )
+            for gpu in self.machine.gpus
+        ]
+
     def configure(self, conf: str) -> bool:
         """Take settings that the program made before it allocated; False if it is too late.
 
@@ -80,12 +91,9 @@ class Simulation:
             InputError: If they are bad.
         """
         used = any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators)
-        if used or self._policy != "native":
+        if used or self._allocator != "native":
             return False
-        self.allocators[:] = [
-            Allocator(gpu, policy=self._policy, conf=conf, version=self._version)
-            for gpu in self.machine.gpus
-        ]
+        self.allocators[:] = self._make_allocators(conf)
         for index, allocator in enumerate(self.allocators):
             self.library.replace_engine(index, allocator._engine.handle)
             if self.is_observed:
@@ -174,7 +182,7 @@ def _properties(profile: GpuProfile) -> library.DeviceProperties:
         profile.memory_bandwidth_bytes_per_s * 1e-9,
         profile.fp32_flops * 1e-9,
         profile.tensor_flops * 1e-9,
-        _COPY_BYTES_PER_NS,
+        _core.COPY_BYTES_PER_NS,
     )
 
 

@@ -23,6 +23,12 @@
 
 namespace plimsoll {
 
+struct SharedMemoryReport {
+  Bytes reserved = 0;
+  Bytes allowed = 0;  // by the limit and the host
+  Bytes free = 0;     // of that
+};
+
 // What was asked, what was free and who holds the rest, at the moment a request failed.
 struct OutOfMemoryReport {
   int device = 0;
@@ -34,6 +40,7 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
+  std::optional<SharedMemoryReport> shared = {};  // if the request might have been served there
 };
 
 class OutOfMemory : public std::runtime_error {
@@ -147,7 +154,8 @@ class Allocator {
     if (is_noting()) tell(action, address, size, stream, pool, context, shared);
   }
   [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
-                         Bytes free_in_private_pools);
+                         Bytes free_in_private_pools,
+                         const std::optional<SharedMemoryReport>& shared = {});
 
   void tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
             std::uint32_t context, Bytes shared);

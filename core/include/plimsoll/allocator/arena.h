@@ -1,8 +1,9 @@
 // The memory of one stream in one pool, with a lock of its own.
 //
 // Small requests and large ones lie in separate spaces, so that a small block never pins a large
-// piece, and so does what may lie in shared memory, so that nothing else ever gets it by accident.
-// Free pieces go from one to the other without waiting, for all serve the same stream.
+// piece. What is to be in shared memory and what was spilled have spaces as well, so that nothing
+// else gets shared memory by accident, and what prefers it never takes dedicated memory. Free
+// pieces go from one to the other without waiting, for all serve the same stream.
 // Everything here is guarded by `lock`, but for what says otherwise.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 
 #include "plimsoll/allocator/address_map.h"
 #include "plimsoll/allocator/mapped_space.h"
@@ -33,7 +35,8 @@ struct alignas(64) Arena {
   SharedStatistics::Shard& shard;
   MappedSpace small{*this, true};
   MappedSpace large{*this, false};
-  MappedSpace shared{*this, false};  // its pieces are of either tier, those of the others dedicated
+  MappedSpace shared{*this, false, Tiers::shared};
+  MappedSpace spilled{*this, false, Tiers::both};
   AddressMap<Block*> live;
   Bytes reserved = 0;  // of the driver's memory
 
@@ -48,9 +51,9 @@ struct alignas(64) Arena {
   std::optional<Marker> marker;
 
   [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
-  [[nodiscard]] std::array<MappedSpace*, 3> spaces() { return {&small, &large, &shared}; }
-  [[nodiscard]] std::array<const MappedSpace*, 3> spaces() const {
-    return {&small, &large, &shared};
+  [[nodiscard]] std::array<MappedSpace*, 4> spaces() { return {&small, &large, &shared, &spilled}; }
+  [[nodiscard]] std::array<const MappedSpace*, 4> spaces() const {
+    return {&small, &large, &shared, &spilled};
   }
   // Whether any free block is large enough for a piece.
   [[nodiscard]] bool has_free_piece() const {
@@ -75,6 +78,9 @@ struct ElasticPool : PoolBase {
   bool is_paused = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
   [[nodiscard]] bool is_region() const { return id.first == id_of(kNoRegion).first; }
+  void require_not_paused() const {
+    if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
+  }
   // A graph remembers addresses, so memory never leaves a pool that somebody holds.
   [[nodiscard]] bool may_give() const {
     return (is_default() || is_region() || uses == 0) && !is_paused;

@@ -31,10 +31,8 @@ struct Block {
   MappedSpace* space = nullptr;
   std::vector<StreamId> stream_uses;  // other streams that used it since it was allocated
   std::uint64_t age_base = 0;         // the pool's search count when the block became free
-  // elastic, of lent blocks that may be in shared memory:
-  Bytes shared = 0;                   // how much of it is
-  std::uint64_t lent = 0;             // the number of the request, in their order
-  bool prefers_shared = false;        // the program wants it there
+  Bytes shared = 0;                   // elastic: how much of a lent block is in shared memory
+  std::uint64_t lent = 0;             // elastic: the order of such requests
   std::uint32_t context = 0;          // history's number for the stack of the last request
   std::uint32_t segment_context = 0;  // likewise, for the stack that made the segment
   bool allocated = false;

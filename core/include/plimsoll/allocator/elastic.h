@@ -18,8 +18,9 @@
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
 // larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB.
 //
-// Where the program or its policy says so, a request is made of shared memory, or of both kinds.
-// What may lie there has a space of its own, from which nothing else is ever served.
+// Where the program or its policy says so, a request is made of shared memory, or of both kinds:
+// a request spills when dedicated memory cannot serve it and nothing is to be gained by waiting. It
+// gets what dedicated memory is left, and shared memory for the rest.
 //
 // A private pool gives memory away only when nobody holds it any more, for a graph remembers its
 // addresses. Locks are taken in this order: the allocator's `mutex_`, an arena's, another arena's.
@@ -29,6 +30,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -98,26 +100,30 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   void set_spill_policy(SpillPolicy policy);
   [[nodiscard]] SpillPolicy spill_policy() const;
+  // Whether any request got shared memory because dedicated was spent; takes no lock.
+  [[nodiscard]] bool has_spilled() const { return has_spilled_.load(std::memory_order_relaxed); }
   // The most shared memory that may be reserved; nothing means what the host can lock.
   void set_shared_limit(std::optional<Bytes> limit);
   [[nodiscard]] std::optional<Bytes> shared_limit() const;
 
-  // Brings pieces of shared memory under live blocks, where nobody preferred it, back to the card,
-  // at their addresses: at most `most` bytes, and what lived longest first, which is what the next
-  // step will use again. Waits for the device. Returns the bytes moved; stops where dedicated
-  // memory ends. Throws DriverError, with every piece whole in one tier or the other.
+  // Brings pieces of shared memory under live blocks that spilled back to the card, at their
+  // addresses: at most `most` bytes, and what lived longest first, which is what the next step will
+  // use again. Waits for the device, and nobody uses the blocks meanwhile. Returns the bytes moved;
+  // stops where the memory ends that is not reserved: what is cached, the next step needs. Throws
+  // DriverError, with every piece whole in one tier or the other.
   Bytes rebalance(Bytes most);
 
   // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
   // driver; the blocks keep their addresses, which nobody may touch until `resume`. The content
   // goes to `backup`, or, if that is null, is lost. Waits for the device.
-  // Throws std::invalid_argument if there is no such region or it is paused, HostOutOfMemory and
-  // DriverError; then the region goes on as it was, or, if a failing driver lets it not, is paused
-  // with its content safe. Returns the bytes that the card got back.
+  // Throws std::invalid_argument if there is no such region, it is paused, or a graph is captured;
+  // HostOutOfMemory; DriverError. Then the region goes on as it was, or, if a failing driver lets
+  // it not, is paused with its content safe. Returns the bytes that the card got back.
   Bytes pause(RegionId region, HostPool* backup);
-  // Brings it back, with the same content at the same addresses. Throws std::invalid_argument if it
-  // is not paused; OutOfMemory if the card or the limit has no room; DriverError. It is then still
-  // paused. Returns the bytes that it took.
+  // Brings it back, with the same content at the same addresses, but for what was freed meanwhile.
+  // Throws std::invalid_argument if it is not paused, or a graph is captured; OutOfMemory if the
+  // card or the limit has no room; DriverError. It is then still paused. Returns the bytes that it
+  // took.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
   // The copies that a paused region's content is in, for who wants to keep it elsewhere meanwhile:
@@ -141,18 +147,15 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;
+  static constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
-  enum class Tiers : std::uint8_t { dedicated, shared, both };
-  [[nodiscard]] static bool may_use(Tiers tiers, Tier tier) {
-    return tiers == Tiers::both || (tiers == Tiers::shared) == (tier == Tier::shared);
-  }
   // A request that no free block serves.
   struct Request {
     Bytes requested = 0;
     Bytes size = 0;  // rounded
     Arena* arena = nullptr;
     MappedSpace* space = nullptr;
-    Tiers tiers = Tiers::dedicated;
+    [[nodiscard]] Request in(MappedSpace& other) const { return {requested, size, arena, &other}; }
   };
   struct Source {
     Arena* arena = nullptr;
@@ -174,7 +177,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // --- hot path
   // The default pool's arena of the stream, where it is known that no other is meant.
   [[nodiscard]] Arena* known_arena(StreamId stream) {
-    if (has_captures_.load(std::memory_order_acquire) || ThisThread::may_be_placed()) {
+    if (has_captures_.load(std::memory_order_acquire) || ThisThread::has_placement()) {
       return nullptr;
     }
     Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
@@ -189,13 +192,20 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] Arena* arena_around(Address address) const;
 
   // --- the rest; all that follows holds `mutex_`
-  Block* malloc_placed(Bytes requested, Bytes size, StreamId stream);
   Arena& find_arena(StreamId stream);
   Arena& arena_of(ElasticPool& pool, StreamId stream);
-  Block* grow(const Request& request);
+  // Calls function(Arena&) for each arena of the pool.
+  template <typename Function>
+  void for_each_arena_of(const ElasticPool& pool, Function function) const {
+    for (auto entry = arena_index_.lower_bound({&pool, 0});
+         entry != arena_index_.end() && entry->first.first == &pool; ++entry) {
+      function(*entry->second);
+    }
+  }
+  Block* grow(const Request& request, bool prefers_shared);
   Block* try_to_grow(const Request& request);
   Block* spill(const Request& request);
-  [[nodiscard]] bool may_gain_by_waiting();
+  [[nodiscard]] bool may_gain_by_waiting(const Request& request, Tiers tiers);
   void wait_for_all();
   void wait_for_device();
   Block* take_from_oom_pools(const Request& request);
@@ -211,7 +221,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
       const Request& request, std::vector<Source>& sources);
   [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings);
-  [[nodiscard]] Status create(const Request& request, std::vector<Filling>& fillings);
+  [[nodiscard]] Status create(const Request& request, std::vector<Filling>& fillings,
+                              Bytes shared_room);
   [[nodiscard]] Status map(const std::vector<Filling>& fillings);
   void discard_created(const std::vector<Filling>& fillings);
   void commit(const Request& request, const std::vector<Filling>& fillings);
@@ -222,18 +233,25 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void mark_idle(Arena& arena, bool wait);
   void clear_retired(Arena& arena);
   void settle();
+  void release_cached_memory(PoolId pool);
   void release_free_memory(const ElasticPool& pool);
-  void release_cached_memory();
   void release_free_pieces(Arena& arena);
   void forget_if_unused(ElasticPool& pool);
   void release(Handle handle);
+  void release_again();
 
   void add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
   void remove_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
+  void note_piece(Action action, const Arena& arena, Address address, const Piece& piece);
   void count_shared(Block& block, Bytes shared);
+  [[nodiscard]] SharedMemoryReport shared_memory() const;
+  [[nodiscard]] Status move_to_card(Address address, Piece& piece);
+  [[nodiscard]] Status clear_scratch();
   [[nodiscard]] ElasticPool& region_at(RegionId region);
+  void require_no_capture() const;
   [[nodiscard]] std::vector<PausedPiece> pieces_to_pause(const ElasticPool& pool);
-  void adopt(const std::vector<PausedPiece>& pieces);
+  void drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory);
+  void adopt(PausedMemory& memory);
   [[nodiscard]] Bytes free_in_private_pools() const;
   void refresh_statistics() const override;
 
@@ -256,10 +274,13 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   Bytes shared_reserved_ = 0;
   std::optional<Bytes> shared_limit_;
   SpillPolicy spill_policy_ = SpillPolicy::strict;
-  std::atomic<std::uint64_t> lent_{0};  // blocks that may be in shared memory, so far
+  std::atomic<bool> has_spilled_{false};
+  std::uint64_t lent_ = 0;              // blocks that may be in shared memory, so far
   mutable Lock shared_allocated_lock_;  // of the next; threads of all arenas change it
   Stat shared_allocated_;
   std::map<RegionId, PausedMemory> paused_;
+  AddressRange scratch_;  // addresses where `move_to_card` fills new memory
+  bool is_scratch_mapped_ = false;
   std::uint64_t moves_ = 0;
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { finish_free(block); }};
   std::vector<Handle> unreleased_;  // what the driver refused to take back

@@ -31,6 +31,13 @@ struct Piece {
   Tier tier = Tier::dedicated;
 };
 
+// Which memory a space is made of.
+enum class Tiers : std::uint8_t { dedicated, shared, both };
+
+[[nodiscard]] constexpr bool may_use(Tiers tiers, Tier tier) {
+  return tiers == Tiers::both || (tiers == Tiers::shared) == (tier == Tier::shared);
+}
+
 struct AddressRange {
   Address address = 0;
   Bytes size = 0;
@@ -66,11 +73,13 @@ struct Retired {
 
 class MappedSpace {
  public:
-  MappedSpace(Arena& arena, bool small) : arena_(arena), small_(small) {}
+  explicit MappedSpace(Arena& arena, bool small, Tiers tiers = Tiers::dedicated)
+      : arena_(arena), small_(small), tiers_(tiers) {}
   MappedSpace(const MappedSpace&) = delete;
   MappedSpace& operator=(const MappedSpace&) = delete;
 
   [[nodiscard]] bool small() const { return small_; }
+  [[nodiscard]] Tiers tiers() const { return tiers_; }
   [[nodiscard]] Arena& arena() const { return arena_; }
 
   // The smallest free block of at least `size` bytes, cut to size; null if there is none. The hot
@@ -176,6 +185,7 @@ class MappedSpace {
 
   Arena& arena_;
   bool small_;
+  Tiers tiers_;
   bool no_split_ = false;
   ObjectPool<Block> objects_;
   BestFitIndex free_;

@@ -8,6 +8,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/allocator/host_pool.h"
@@ -19,8 +22,12 @@ namespace plimsoll {
 struct PausedPiece {
   MappedSpace* space = nullptr;
   Address address = 0;
-  Piece piece;  // its handle is 0 while it is off the card
+  Piece piece;         // its handle is 0 while it is off the card
+  Address backup = 0;  // where its content is kept, if it is
 };
+
+// Maps the piece and gives access to it, or leaves all as it was.
+Status map_with_access(Driver& driver, Address address, const Piece& piece);
 
 class PausedMemory {
  public:
@@ -31,16 +38,17 @@ class PausedMemory {
   PausedMemory& operator=(PausedMemory&&) = delete;
   ~PausedMemory();
 
-  // Takes all pieces off the card. The device is idle. If that fails they are put back; where the
-  // driver refuses even that, some stay off, with their content in the backup.
+  // Takes all pieces off the card. The device is idle. If that fails they are as they were; where
+  // the driver refuses even that, some stay off, with their content in the backup.
   Status take_off();
-  // Puts all pieces back that are off the card. If that fails they are off as before.
+  // Puts all pieces back, with the content that their backup has now. If that fails they are off
+  // again; where the driver refuses even that, some are on, to be filled by the next `put_back`.
   Status put_back();
+  // Nobody needs the pieces at these addresses any more.
+  void forget(const std::set<Address>& addresses);
 
   [[nodiscard]] const std::vector<PausedPiece>& pieces() const { return pieces_; }
-  [[nodiscard]] Bytes size() const;      // of all pieces
-  [[nodiscard]] Bytes size_off() const;  // of those that are off the card
-  [[nodiscard]] bool has_backup() const { return backup_ != nullptr; }
+  [[nodiscard]] Bytes size_off() const;  // of the pieces that are off the card
   void visit_backup(const std::function<void(Address, Bytes)>& visit) const;
   // Handles that the driver did not take back.
   [[nodiscard]] std::vector<Handle> take_unreleased();
@@ -48,25 +56,20 @@ class PausedMemory {
  private:
   static constexpr Bytes kBatch = 128 * kMiB;
 
-  // Some pieces and their place in the backup.
-  struct Batch {
-    std::size_t first = 0;
-    std::size_t last = 0;
-    Bytes size = 0;
-    Address backup = 0;
-  };
   enum class Direction : std::uint8_t { to_backup, from_backup };
+  using Batch = std::span<PausedPiece>;
 
+  [[nodiscard]] std::vector<Batch> batches();
   template <typename Function>
-  Status for_each_run(const Batch& batch, Function function) const;
-  Status copy(const Batch& batch, Direction direction) const;
-  Status take_off(PausedPiece& piece);
-  Status put_back(const Batch& batch, std::vector<PausedPiece*>& put);
+  static Status for_each_run(Batch batch, Function function);
+  Status copy(Batch batch, Direction direction) const;
+  Status put_back(Batch batch, std::vector<PausedPiece*>& put);
+  void drop_handle(PausedPiece& piece);
 
   Driver& driver_;
   HostPool* backup_;
   std::vector<PausedPiece> pieces_;
-  std::vector<Batch> batches_;
+  std::vector<std::pair<Address, Bytes>> chunks_;  // of the backup
   std::vector<Handle> unreleased_;
 };
 

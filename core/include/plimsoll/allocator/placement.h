@@ -33,12 +33,14 @@ class ThisThread {
   // Nothing: requests go where they always go.
   static void set_placement(std::optional<Placement> placement);
   [[nodiscard]] static Placement placement();
-  // Whether any thread has a placement: what the hot path asks.
-  [[nodiscard]] static bool may_be_placed() {
-    return placed_threads_.load(std::memory_order_relaxed) != 0;
+  // What the hot path asks: while no thread has a placement, it reads one counter.
+  [[nodiscard]] static bool has_placement() {
+    return placed_threads_.load(std::memory_order_relaxed) != 0 && is_placed();
   }
 
  private:
+  [[nodiscard]] static bool is_placed();
+
   static std::atomic<int> placed_threads_;
 };
 

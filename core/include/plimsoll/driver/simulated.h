@@ -165,6 +165,10 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] DriverModel model() const { return model_; }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_used_; }
   [[nodiscard]] Bytes shared_used() const { return shared_used_; }
+  // What of it is not page-locked memory, which the host asked for.
+  [[nodiscard]] Bytes spilled() const { return shared_used_ - page_locked_; }
+  // How much of a range is in shared memory.
+  [[nodiscard]] Bytes shared_in(Address address, Bytes size);
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const {
     return calls_[static_cast<std::size_t>(call)];
@@ -255,6 +259,7 @@ class SimulatedDriver final : public Driver {
   CostModel costs_;
   Bytes dedicated_used_ = 0;
   Bytes shared_used_ = 0;
+  Bytes page_locked_ = 0;
   double driver_ns_ = 0;
   std::array<std::uint64_t, kCallCount> calls_{};
 

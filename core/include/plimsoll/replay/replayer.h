@@ -22,6 +22,7 @@
 #include "plimsoll/allocator/native.h"
 #include "plimsoll/driver/simulated.h"
 #include "plimsoll/replay/events.h"
+#include "plimsoll/replay/tier_meter.h"
 
 namespace plimsoll {
 
@@ -77,6 +78,7 @@ class Replayer {
   [[nodiscard]] std::uint64_t avoided_ooms() const { return avoided_ooms_; }
   [[nodiscard]] bool had_pending_frees() const { return had_pending_frees_; }
   [[nodiscard]] const PeakState& peak() const { return peak_; }
+  [[nodiscard]] TierMeter& tiers() { return tiers_; }
   [[nodiscard]] const std::optional<Difference>& first_difference() const { return difference_; }
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_; }
 
@@ -84,6 +86,7 @@ class Replayer {
   void request_again(const std::vector<SegmentInfo>& segments);
   void step(const TraceEvent& event);
   void request(const TraceEvent& event);
+  void keep(Address address, Block* block);
   void free_now(const TraceEvent& event);
   void free_later(const TraceEvent& event);
   void complete(const TraceEvent& event);
@@ -109,6 +112,7 @@ class Replayer {
   Allocator& allocator_;
   SimulatedDriver& driver_;
   NativeAllocator* native_;
+  TierMeter tiers_;
   ReplayOptions options_;
 
   std::uint64_t index_ = 0;  // of the event at hand

@@ -1,0 +1,50 @@
+// How much of an allocator's memory lies in which tier of a simulated GPU, whoever put it there.
+//
+// The elastic allocator counts what it puts into shared memory. Under Windows' driver model it is
+// the driver that goes on in shared memory, and no allocator is told: there the meter asks the
+// driver after each request, and fills in what the allocator's counters lack.
+#pragma once
+
+#include <vector>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/driver/simulated.h"
+
+namespace plimsoll {
+
+class TierMeter {
+ public:
+  // Both outlive the meter. Nothing has been lent yet.
+  TierMeter(const Allocator& allocator, SimulatedDriver& driver)
+      : allocator_(allocator), driver_(driver) {}
+
+  // To be called when a request was served. Returns how much of the block is in shared memory.
+  Bytes lent(const Block& block);
+  // To be called before a lent block is freed.
+  void returning(const Block& block);
+
+  // The allocator's, with the counters of the tiers.
+  [[nodiscard]] Statistics statistics();
+  // The most reserved in dedicated memory, after any request.
+  [[nodiscard]] Bytes peak_dedicated() const { return peak_dedicated_; }
+  void reset_peak();
+  void reset_accumulated();
+
+  // The allocator's, with what of each block is in shared memory.
+  [[nodiscard]] std::vector<SegmentInfo> segments() const;
+
+ private:
+  [[nodiscard]] bool driver_spills() const { return driver_.model() == DriverModel::wddm; }
+  [[nodiscard]] Bytes dedicated_reserved() const;
+  void look_at_driver();
+
+  const Allocator& allocator_;
+  SimulatedDriver& driver_;
+  Bytes peak_dedicated_ = 0;
+  // Of a driver that spills by itself:
+  Stat shared_allocated_;
+  Stat shared_reserved_;
+  std::int64_t spills_ = 0;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,64 @@
+// A GPU with shared memory beside its own, for the tests of the elastic allocator's tiers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "check.h"
+#include "elastic_gpu.h"
+#include "plimsoll/allocator/placement.h"
+
+namespace plimsoll {
+
+// This thread's requests are placed as long as this lives.
+class Placed {
+ public:
+  explicit Placed(RegionId region, Tier prefer = Tier::dedicated) {
+    ThisThread::set_placement(Placement{region, prefer});
+  }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+  ~Placed() { ThisThread::set_placement(std::nullopt); }
+};
+
+struct TieredGpu : ElasticGpu {
+  TieredGpu(Bytes dedicated, Bytes shared, SpillPolicy policy = SpillPolicy::strict)
+      : ElasticGpu(dedicated, "", {}, shared) {
+    allocator.set_spill_policy(policy);
+  }
+
+  Block* malloc_in(RegionId region, Bytes size, StreamId stream = 0) {
+    const Placed placed(region);
+    return allocator.malloc(size, stream);
+  }
+  Block* malloc_shared(Bytes size, StreamId stream = 0) {
+    const Placed placed(kNoRegion, Tier::shared);
+    return allocator.malloc(size, stream);
+  }
+
+  // A block's content is a tag for each granule, and one at its end.
+  void fill(const Block* block, std::uint64_t tag) {
+    driver.write_tag(block->address, block->size, tag);
+  }
+  [[nodiscard]] bool holds(const Block* block, std::uint64_t tag) {
+    for (Bytes at = 0; at < block->size; at += kGranule) {
+      if (driver.tag_at(block->address + at) != tag) return false;
+    }
+    return driver.tag_at(block->address + block->size - 1) == tag;
+  }
+
+  // Once the program has freed all: what is left at the driver is a leak.
+  void check_nothing_is_left() {
+    allocator.empty_cache();
+    allocator.check_invariants();
+    pool.empty_cache();
+    CHECK_EQUAL(reserved(), Bytes{0});
+    CHECK_EQUAL(driver.dedicated_used(), Bytes{0});
+    CHECK_EQUAL(driver.shared_used(), Bytes{0});
+    CHECK_EQUAL(driver.handles(), std::size_t{0});
+    CHECK_EQUAL(driver.mappings(), std::size_t{0});
+    CHECK_EQUAL(driver.events(), std::size_t{0});
+  }
+};
+
+}  // namespace plimsoll

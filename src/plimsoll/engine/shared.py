@@ -1,0 +1,91 @@
+"""What a run had in shared memory, and the least that it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll import _core
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class SharedUse:
+    """What spilled into shared memory because dedicated memory was spent.
+
+    Attributes:
+        total_bytes: The shared memory that there is.
+        peak_dedicated_bytes: The most reserved in dedicated memory.
+        peak_bytes: The most reserved in shared memory.
+        peak_allocated_bytes: The most that live blocks had there.
+        num_spills: Requests that got shared memory.
+        spilled_bytes: What blocks had in shared memory, summed over all blocks.
+        transfer_seconds: A lower bound of the time that this costs: each of these bytes is written
+            once and read once, over a bus that nothing else uses and at the rate measured for
+            copies of an H100 (PCIe Gen5). What is used more often, or in small pieces, costs more.
+        host_memory_seconds: What making that much host memory takes, by the cost model; None for
+            Windows' driver, whose price is not known.
+    """
+
+    total_bytes: int
+    peak_dedicated_bytes: int
+    peak_bytes: int
+    peak_allocated_bytes: int
+    num_spills: int
+    spilled_bytes: int
+    transfer_seconds: float
+    host_memory_seconds: float | None
+
+    @classmethod
+    def measure(
+        cls,
+        stats: Mapping[str, int],
+        *,
+        total_bytes: int,
+        peak_dedicated_bytes: int,
+        by_driver: bool,
+    ) -> SharedUse:
+        """Read it from an allocator's counters.
+
+        Args:
+            stats: With those of the tiers, of a whole run.
+            total_bytes: The shared memory that there is.
+            peak_dedicated_bytes: The most reserved in dedicated memory.
+            by_driver: It is the driver that spills, not the allocator.
+        """
+        spilled = stats["shared_allocated_bytes.allocated"]
+        taken = stats["shared_reserved_bytes.allocated"]
+        return cls(
+            total_bytes=total_bytes,
+            peak_dedicated_bytes=peak_dedicated_bytes,
+            peak_bytes=stats["shared_reserved_bytes.peak"],
+            peak_allocated_bytes=stats["shared_allocated_bytes.peak"],
+            num_spills=stats["num_spills"],
+            spilled_bytes=spilled,
+            transfer_seconds=2 * spilled / _core.COPY_BYTES_PER_NS * 1e-9,
+            host_memory_seconds=None if by_driver else taken / _core.HOST_BYTES_PER_NS * 1e-9,
+        )
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if self.num_spills == 0:
+            return ["Nothing spilled into shared memory."]
+        requests = "1 request" if self.num_spills == 1 else f"{self.num_spills:,} requests"
+        lines = [
+            f"{requests} spilled into shared memory, with {format_size(self.spilled_bytes)} in "
+            f"all; at most {format_size(self.peak_allocated_bytes)} lay there at a time.",
+            f"That costs at least {_time(self.transfer_seconds)}: each byte written and read once, "
+            f"at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
+        ]
+        if self.host_memory_seconds is not None:
+            lines.append(
+                f"Making host memory takes {_time(self.host_memory_seconds)} of the driver."
+            )
+        return lines
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,180 @@
+"""How much of each tier a program may take, and what happens when dedicated memory is spent."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from plimsoll.errors import InputError
+from plimsoll.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from plimsoll import _core
+
+SpillPolicyName = Literal["strict", "spill"]
+
+
+class SpillWarning(UserWarning):
+    """Dedicated memory was spent, and a program went on in shared memory."""
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """What is set for each GPU; None leaves it as it is.
+
+    Attributes:
+        policy: "strict": a request that finds no dedicated memory fails. "spill": it gets what
+            there is, and shared memory for the rest.
+        dedicated_bytes: The most of the card's own memory that may be reserved.
+        shared_bytes: The most of the host's memory; half of it if nothing is said.
+    """
+
+    policy: SpillPolicyName | None = None
+    dedicated_bytes: int | None = None
+    shared_bytes: int | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        policy: str | None = None,
+        dedicated: int | str | None = None,
+        shared: int | str | None = None,
+    ) -> Tiers:
+        """Take what a person wrote.
+
+        Raises:
+            InputError: If the policy is unknown or a size is none.
+        """
+        if policy is not None and policy not in get_args(SpillPolicyName):
+            raise InputError(f"unknown policy {policy!r}; there are strict and spill")
+        return cls(
+            policy,  # type: ignore[arg-type]
+            None if dedicated is None else parse_size(dedicated),
+            None if shared is None else parse_size(shared),
+        )
+
+    def apply(self, engine: _core.LiveEngine) -> None:
+        """Make them hold for an engine.
+
+        Raises:
+            InputError: If the card or the host has not as much, or the engine has no tiers.
+        """
+        if self == Tiers():
+            return
+        _, card = engine.memory_info()
+        _, host = engine.shared_info()
+        if self.dedicated_bytes is not None and self.dedicated_bytes > card:
+            raise InputError(
+                f"{format_size(self.dedicated_bytes)} of dedicated memory is more than the card "
+                f"has: {format_size(card)}"
+            )
+        if self.shared_bytes is not None and self.shared_bytes > host:
+            raise InputError(
+                f"{format_size(self.shared_bytes)} of shared memory is more than the host can "
+                f"lock for GPUs: {format_size(host)}, half of its memory"
+            )
+        try:
+            if self.shared_bytes is not None:
+                engine.shared_limit = self.shared_bytes
+            if self.policy is not None:
+                _set_policy(engine, self.policy)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        if self.dedicated_bytes is not None:
+            engine.limit = self.dedicated_bytes
+
+
+def set_tiers(
+    *,
+    policy: SpillPolicyName | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
+    device: int | None = None,
+) -> None:
+    """Say how much of each tier this program may take on a GPU, and what happens at the end of it.
+
+    What is not given stays as it is. Memory that is reserved already is not taken back.
+
+    Args:
+        policy: "strict", the default: a request that finds no dedicated memory raises
+            `torch.OutOfMemoryError`. "spill": it goes on in shared memory, host memory that the GPU
+            reaches over the bus, with a `SpillWarning` the first time; it fails when both are
+            spent. Matrix products on spilled operands run at a tenth of their speed or less.
+        dedicated: The most of the card's own memory, as bytes or "6GiB".
+        shared: The most of the host's memory; by default half of it.
+        device: The GPU, by default the current one.
+
+    Raises:
+        InputError: If a size is none, or more than there is, or plimsoll's elastic allocator is not
+            installed.
+    """
+    from plimsoll.tiers.engines import engine_of
+
+    Tiers.parse(policy, dedicated, shared).apply(engine_of(device))
+
+
+def rebalance(*, at_most: int | str | None = None, device: int | None = None) -> int:
+    """Bring spilled memory back to the card, as far as there is room for it.
+
+    What lived longest comes first, since the next step will use it again. What was placed in
+    shared memory on purpose stays. Addresses stay the same. Call it between steps: it waits for
+    the GPU.
+
+    Args:
+        at_most: Bytes to move at most.
+        device: The GPU, by default the current one.
+
+    Returns:
+        The bytes that moved.
+
+    Raises:
+        InputError: If plimsoll's elastic allocator is not installed.
+    """
+    from plimsoll.tiers.engines import engine_of
+
+    try:
+        return engine_of(device).rebalance(None if at_most is None else parse_size(at_most))
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+_watched: set[int] = set()
+
+
+def _set_policy(engine: _core.LiveEngine, policy: SpillPolicyName) -> None:
+    engine.spills = policy == "spill"
+    if policy == "spill" and engine.handle not in _watched:
+        _watched.add(engine.handle)
+        engine.on_first_spill(lambda size: _warn(engine, size))
+
+
+def _warn(engine: _core.LiveEngine, size: int) -> None:
+    shared = engine.statistics()["shared_allocated_bytes.current"]
+    frame = _users_frame()
+    where = (
+        f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "the backward pass"
+    )
+    warnings.warn_explicit(
+        f"GPU memory is spent: a request of {format_size(size)} at {where} went on in shared "
+        f"memory, which holds {format_size(shared)} now and is some 50 times slower; "
+        "plimsoll.memory_summary() shows both",
+        SpillWarning,
+        frame.f_code.co_filename if frame is not None else "plimsoll",
+        frame.f_lineno if frame is not None else 1,
+    )
+
+
+def _users_frame() -> FrameType | None:
+    """The innermost frame of this thread that is neither PyTorch's nor plimsoll's."""
+    import torch
+
+    libraries = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(libraries):
+        frame = frame.f_back
+    return frame

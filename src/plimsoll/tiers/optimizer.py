@@ -1,0 +1,82 @@
+"""An optimizer's state in shared memory: read and written once a step, so the bus will do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from plimsoll.tiers.engines import engine_of
+from plimsoll.tiers.regions import region
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+_SMALLEST = 64 * 1024
+
+
+class OptimizerPlacement:
+    """An optimizer's state that moves to shared memory as it appears; `remove` ends it."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str) -> None:
+        self._optimizer = optimizer
+        self._name = name
+        self._moved = WeakIdKeyDictionary()
+        self._parameters = 0  # that had state when it was last looked at
+        self._move()
+        self._hooks: list[RemovableHandle] = [
+            optimizer.register_step_post_hook(lambda *_: self._move_new()),
+            optimizer.register_load_state_dict_post_hook(lambda *_: self._move()),
+        ]
+
+    def remove(self) -> None:
+        """End it; what was moved stays where it is."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _move_new(self) -> None:
+        if len(self._optimizer.state) != self._parameters:
+            self._move()
+
+    def _move(self) -> None:
+        self._parameters = len(self._optimizer.state)
+        for state in self._optimizer.state.values():
+            for key, value in state.items():
+                if self._is_meant(value):
+                    state[key] = self._copy(value)
+
+    def _is_meant(self, value: Any) -> bool:
+        return (
+            isinstance(value, torch.Tensor)
+            and value.is_cuda
+            and value.nbytes >= _SMALLEST
+            and value not in self._moved
+        )
+
+    def _copy(self, value: torch.Tensor) -> torch.Tensor:
+        with region(self._name, prefer="shared"):
+            moved = torch.empty_like(value)
+        moved.copy_(value)
+        self._moved[moved] = True
+        return moved
+
+
+def place_optimizer(
+    optimizer: torch.optim.Optimizer, name: str = "optimizer"
+) -> OptimizerPlacement:
+    """Keep an optimizer's state in shared memory, now and as it grows.
+
+    State that is there moves at once; what the first step makes, or `load_state_dict` brings, moves
+    when that is done. Tensors below 64 KiB stay. The optimizer's kernels then read and write the
+    state over the bus, in place. Any optimizer will do that keeps its state in `optimizer.state`.
+
+    Args:
+        optimizer: Of PyTorch's kind.
+        name: The region that the state is in, for `pause` and the summary.
+
+    Raises:
+        InputError: If plimsoll's elastic allocator is not installed.
+    """
+    engine_of()
+    return OptimizerPlacement(optimizer, name)
