@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -27,7 +28,7 @@ class Machine {
     fs::create_directories((root_ / name).parent_path());
     std::ofstream(root_ / name) << text;
   }
-  [[nodiscard]] MemoryInfo memory() const { return host_memory(root_); }
+  [[nodiscard]] MemoryInfo memory() const { return host_memory(root_.string()); }
 
  private:
   fs::path root_;
