@@ -135,6 +135,21 @@ Address LiveEngine::allocate(Bytes size, StreamId stream) {
   return address;
 }
 
+void LiveEngine::set_dedicated_limit(std::optional<Bytes> limit) {
+  const std::lock_guard lock(mutex_);
+  dedicated_limit_ = limit;
+  apply_limits();
+}
+
+// The lower of the two counts. PyTorch sets its own whenever it sees fit.
+void LiveEngine::apply_limits() {
+  if (limit_ && dedicated_limit_) {
+    allocator_->set_limit(std::min(*limit_, *dedicated_limit_));
+  } else {
+    allocator_->set_limit(limit_ ? limit_ : dedicated_limit_);
+  }
+}
+
 ElasticAllocator& LiveEngine::elastic() {
   if (elastic_ == nullptr) {
     throw std::invalid_argument("this needs the elastic allocator, and PyTorch's rules serve here");
@@ -164,7 +179,9 @@ void LiveEngine::release_pool(PoolId pool) {
 }
 
 void LiveEngine::set_limit(std::optional<Bytes> limit) {
-  allocator_->set_limit(limit);
+  const std::lock_guard lock(mutex_);
+  limit_ = limit;
+  apply_limits();
   if (shadow_) shadow_->apply([limit](NativeAllocator& shadow) { shadow.set_limit(limit); });
 }
 
@@ -408,6 +425,8 @@ void bind_live(nb::module_& module) {
             engine.elastic().set_spill_policy(spills ? SpillPolicy::spill : SpillPolicy::strict);
           },
           nb::for_getter(Released()), nb::for_setter(Released()))
+      .def("set_dedicated_limit", &LiveEngine::set_dedicated_limit, "limit"_a.none(), Released(),
+           "What the person allows, whatever fraction the program sets.")
       .def_prop_rw(
           "shared_limit", [](LiveEngine& engine) { return engine.elastic().shared_limit(); },
           [](LiveEngine& engine, std::optional<Bytes> limit) {

@@ -56,6 +56,8 @@ class LiveEngine final : private Observer {
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
   void set_limit(std::optional<Bytes> limit);
+  // Besides `set_limit`, which the program's memory fraction reaches.
+  void set_dedicated_limit(std::optional<Bytes> limit);
   void set_use_on_oom(PoolId pool, bool use);
   void set_no_split(PoolId pool);
   void reset_peak_statistics();
@@ -108,6 +110,7 @@ class LiveEngine final : private Observer {
   [[nodiscard]] std::unique_ptr<LiveAllocator> make_allocator();
   void sample_card();
   void choose_observer();
+  void apply_limits();
 
   Options options_;
   std::string driver_name_;
@@ -128,6 +131,8 @@ class LiveEngine final : private Observer {
   std::mutex mutex_;                                  // of what follows
   std::vector<std::unique_ptr<Listener>> listeners_;  // another thread may be calling an old one
   Account before_resets_;
+  std::optional<Bytes> limit_;
+  std::optional<Bytes> dedicated_limit_;
 };
 
 }  // namespace plimsoll::python

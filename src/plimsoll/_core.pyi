@@ -465,6 +465,9 @@ class LiveEngine:
     @spills.setter
     def spills(self, arg: bool, /) -> None: ...
 
+    def set_dedicated_limit(self, limit: int | None) -> None:
+        """What the person allows, whatever fraction the program sets."""
+
     @property
     def shared_limit(self) -> int | None: ...
 

@@ -86,7 +86,7 @@ class Tiers:
         except ValueError as error:
             raise InputError(str(error)) from None
         if self.dedicated_bytes is not None:
-            engine.limit = self.dedicated_bytes
+            engine.set_dedicated_limit(self.dedicated_bytes)
 
 
 def set_tiers(

@@ -1,0 +1,210 @@
+"""On a real GPU: both tiers, regions and pausing, each program in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU"),
+]
+
+START = """
+import warnings
+import torch
+import plimsoll
+from plimsoll import InputError
+MIB = 1 << 20
+def full(mib, value):
+    return torch.full((mib * MIB,), value, dtype=torch.uint8, device="cuda")
+def holds(tensor, value):
+    return bool((tensor == value).all())
+def shared():
+    return plimsoll.memory_stats()["shared_allocated_bytes.current"] // MIB
+"""
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", START + program], capture_output=True, text=True, check=False
+    )
+
+
+def check(program: str) -> None:
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_dedicated_memory_alone_serves_as_long_as_it_lasts() -> None:
+    check("""
+plimsoll.install(policy="spill", dedicated="1GiB", shared="2GiB")
+warnings.simplefilter("error")
+x = full(900, 1)
+assert holds(x[:MIB], 1) and shared() == 0
+""")
+
+
+def test_page_locked_memory_counts_as_shared() -> None:
+    check("""
+plimsoll.install()
+torch.cuda.init()
+x = torch.ones(64 * MIB, dtype=torch.uint8)
+pinned = plimsoll.pin({"a": [x, 3], "b": (x,)})
+assert pinned["a"][0].is_pinned() and pinned["a"][1] == 3
+y = pinned["b"][0].to("cuda", non_blocking=True)
+torch.cuda.synchronize()
+assert holds(y, 1)
+assert "128.00 MiB page-locked" in plimsoll.memory_summary()
+""")
+
+
+def test_what_dedicated_memory_cannot_hold_spills_into_shared_with_one_warning() -> None:
+    check("""
+plimsoll.install(policy="spill", dedicated="1GiB", shared="2GiB")
+x = full(900, 1)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    y = full(600, 2)
+    z = full(100, 3)
+assert [w.category for w in caught] == [plimsoll.SpillWarning], caught
+assert "shared memory" in str(caught[0].message) and "<string>:" in str(caught[0].message)
+assert holds(x, 1) and holds(y, 2) and holds(z, 3)
+assert 500 <= shared() <= 600 + 100
+text = plimsoll.memory_summary()
+assert "spilled: 2 requests" in text, text
+sizes = [s.get("shared_size", 0) for s in plimsoll.memory_snapshot()["segments"]]
+assert sum(sizes) >= shared() * MIB
+""")
+
+
+def test_more_than_the_total_is_refused_and_nothing_is_lost() -> None:
+    check("""
+plimsoll.install(policy="spill", dedicated="1GiB", shared="1GiB")
+warnings.simplefilter("ignore")
+x = full(900, 1)
+y = full(900, 2)
+try:
+    full(900, 3)
+except torch.OutOfMemoryError as error:
+    assert "hared memory" in str(error), error
+else:
+    raise SystemExit("it was not refused")
+assert holds(x, 1) and holds(y, 2)
+z = full(50, 4)
+assert holds(z, 4)
+""")
+
+
+def test_spilled_memory_comes_back_at_its_address() -> None:
+    check("""
+plimsoll.install(policy="spill", dedicated="1GiB", shared="2GiB")
+warnings.simplefilter("ignore")
+x = full(900, 1)
+y = full(600, 2)
+address = y.data_ptr()
+del x
+torch.cuda.empty_cache()
+assert plimsoll.rebalance() > 0
+assert y.data_ptr() == address and holds(y, 2) and shared() == 0
+""")
+
+
+def test_placed_memory_is_shared_and_usable() -> None:
+    check("""
+plimsoll.install()
+with plimsoll.region("tables", prefer="shared"):
+    x = full(100, 1)
+assert shared() == 100 and holds(x + 1, 2)
+use = plimsoll.region_uses("tables")[0]
+assert use.allocated_bytes == use.shared_reserved_bytes == 100 * MIB
+""")
+
+
+@pytest.mark.parametrize("backup", ["host", "disk"])
+def test_a_paused_region_comes_back_with_its_content_and_its_graph(backup: str) -> None:
+    check(f"""
+plimsoll.install()
+with plimsoll.region("r"):
+    tensors = [full(m, m) for m in (1, 3, 64, 200)]
+    x = torch.ones(1000, device="cuda")
+    y = torch.zeros(1000, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    torch.mul(x, 3, out=y)
+for _ in range(3):
+    addresses = [t.data_ptr() for t in tensors]
+    free = torch.cuda.mem_get_info()[0]
+    freed = plimsoll.pause("r", backup={backup!r})
+    assert freed >= 268 * MIB and torch.cuda.mem_get_info()[0] - free >= 260 * MIB
+    assert plimsoll.is_paused("r")
+    other = full(300, 9)
+    del other
+    plimsoll.resume("r")
+    assert [t.data_ptr() for t in tensors] == addresses
+    assert all(holds(t, m) for t, m in zip(tensors, (1, 3, 64, 200)))
+    y.zero_()
+    graph.replay()
+    assert bool((y == 3).all())
+""")
+
+
+def test_what_cannot_be_is_refused_with_one_line() -> None:
+    check("""
+plimsoll.install()
+with plimsoll.region("r"):
+    x = full(10, 1)
+plimsoll.pause("r")
+def requests_in_paused_region():
+    with plimsoll.region("r"):
+        full(1, 1)
+for wrong in (
+    lambda: plimsoll.pause("r"),
+    lambda: plimsoll.pause("unknown"),
+    lambda: plimsoll.resume("unknown"),
+    lambda: plimsoll.set_tiers(dedicated="-5GiB"),
+    lambda: plimsoll.set_tiers(dedicated="9000GiB"),
+    lambda: plimsoll.set_tiers(shared="9000GiB"),
+    lambda: plimsoll.set_tiers(policy="hope"),
+    lambda: plimsoll.region("r", prefer="disk"),
+    lambda: plimsoll.offload("9000GiB").__enter__(),
+):
+    try:
+        wrong()
+    except InputError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        raise SystemExit("something was not refused")
+try:
+    requests_in_paused_region()
+except RuntimeError as error:
+    assert "paused" in str(error)
+plimsoll.resume("r")
+try:
+    plimsoll.resume("r")
+except InputError:
+    pass
+assert holds(x, 1)
+""")
+
+
+def test_an_optimizers_state_is_in_shared_memory_and_trains_alike() -> None:
+    check("""
+plimsoll.install()
+def train(place):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    if place:
+        plimsoll.place_optimizer(optimizer)
+    for _ in range(5):
+        model(torch.ones(8, 1024, device="cuda")).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.weight.detach().clone(), shared()
+(a, none), (b, some) = train(False), train(True)
+assert torch.equal(a, b) and none == 0 and some == 8
+""")
