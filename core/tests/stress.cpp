@@ -197,7 +197,12 @@ class StressDriver final : public LockedDriver {
       mapped_[address] = handle;
       for (std::size_t i = 0; i < memory.granules.size(); ++i) {
         AddressGranule& place = address_granule(address + i * kGranule);
-        if (std::exchange(place.away, false)) {
+        const bool was_away = std::exchange(place.away, false);
+        if (was_away && !is_moving) {  // the block was freed meanwhile, so this is other memory
+          forget_work(granules_[place.memory.load()]);
+          free_granules_.push_back(place.memory.load());
+        }
+        if (was_away && is_moving) {
           const std::uint32_t fresh = std::exchange(memory.granules[i], place.memory.load());
           if (fresh != 0) free_granules_.push_back(fresh);
         } else {
@@ -291,6 +296,13 @@ class StressDriver final : public LockedDriver {
     const std::size_t place = (address - base_) / kGranule;
     require(place < kAddressGranules, "the allocator used up all addresses");
     return addresses_[place];
+  }
+
+  // What was off the card when its block was freed has no work any more.
+  static void forget_work(Granule& granule) {
+    for (AtomicTime& until : granule.used_until) until.store(0);
+    for (AtomicTime& until : granule.guest_until) until.store(0);
+    granule.guests_until.store(0);
   }
 
   // The memory that is mapped here next takes the place of this one.

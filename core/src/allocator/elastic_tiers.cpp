@@ -66,7 +66,10 @@ SharedMemoryReport ElasticAllocator::shared_memory() const {
 // What dedicated memory is left, and shared memory for the rest.
 Block* ElasticAllocator::spill(const Request& request) {
   Block* const block = try_to_grow(request.in(request.arena->spilled));
-  if (block != nullptr && block->shared > 0) ++statistics_.num_spills;
+  if (block != nullptr && block->shared > 0) {
+    ++statistics_.num_spills;
+    has_spilled_.store(true, std::memory_order_relaxed);
+  }
   return block;
 }
 
