@@ -21,9 +21,7 @@ import gc
 import inspect
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -31,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from report import RESULTS, heading, save
-from training import MIB, STEPS, Steps, card_in_use, largest_difference, load_main
+from training import MIB, STEPS, Steps, card_in_use, found_by, largest_difference, load_main
 
 from plimsoll.units import format_size, parse_size
 
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 CARDS = "8400MiB,7GiB,6GiB,5500MiB,5GiB,4836MiB"
-TIMEOUT_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -159,22 +156,10 @@ def place_optimizers() -> None:
 
 def run_apart(path: Path, setting: Setting, steps: int | None) -> Run:
     """Run a script in a process of its own, under a setting."""
-    drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
-    environment = {name: value for name, value in os.environ.items() if name not in drop}
     command = [sys.executable, __file__, str(path), "--here", json.dumps(asdict(setting))]
     if steps is not None:
         command += ["--steps", str(steps)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=TIMEOUT_SECONDS,
-    )
-    if done.returncode != 0:
-        sys.exit(f"{path.name}, {setting.title()}:\n{done.stderr[-2000:]}")
-    run = Run(**json.loads(done.stdout.splitlines()[-1]))
+    run = Run(**found_by(command, f"{path.name}, {setting.title()}"))
     if run.error is not None:
         print(f"  {run.error}", file=sys.stderr)
     return run

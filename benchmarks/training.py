@@ -223,17 +223,12 @@ def run_here(path: Path, allocator: str, steps: int | None, limit: int | None) -
 # --- in the process that compares -----------------------------------------------------------------
 
 
-def run_apart(path: Path, setting: Setting, steps: int | None, limit: int | None) -> Run:
-    """Run a script in a process of its own, under a setting."""
+def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
+    """Run a command under a configuration of PyTorch's allocator; the JSON it prints last."""
     drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
     environment = {name: value for name, value in os.environ.items() if name not in drop}
-    if setting.conf:
-        environment["PYTORCH_CUDA_ALLOC_CONF"] = setting.conf
-    command = [sys.executable, __file__, str(path), "--here", setting.allocator]
-    if steps is not None:
-        command += ["--steps", str(steps)]
-    if limit is not None:
-        command += ["--limit", str(limit)]
+    if conf:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
     done = subprocess.run(
         command,
         capture_output=True,
@@ -243,8 +238,19 @@ def run_apart(path: Path, setting: Setting, steps: int | None, limit: int | None
         timeout=TIMEOUT_SECONDS,
     )
     if done.returncode != 0:
-        sys.exit(f"{path.name} under {setting.title}:\n{done.stderr[-2000:]}")
-    return Run(**json.loads(done.stdout.splitlines()[-1]))
+        sys.exit(f"{title}:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def run_apart(path: Path, setting: Setting, steps: int | None, limit: int | None) -> Run:
+    """Run a script in a process of its own, under a setting."""
+    command = [sys.executable, __file__, str(path), "--here", setting.allocator]
+    if steps is not None:
+        command += ["--steps", str(steps)]
+    if limit is not None:
+        command += ["--limit", str(limit)]
+    return Run(**found_by(command, f"{path.name} under {setting.title}", setting.conf))
 
 
 def largest_difference(results: list[float], wanted: list[float]) -> float:
