@@ -480,6 +480,21 @@ TEST(elastic_stays_below_its_limit) {
   gpu.allocator.check_invariants();
 }
 
+TEST(elastic_leaves_almost_nothing_over_near_its_limit) {
+  ElasticGpu gpu(64_GiB);
+  gpu.allocator.set_limit(512_MiB);
+  std::vector<Block*> large;
+  std::vector<Block*> live;
+  for (int i = 0; i < 16; ++i) {  // each leaves a hole beside a block that stays
+    large.push_back(gpu.malloc(28_MiB));
+    live.push_back(gpu.malloc(2_MiB));
+  }
+  for (Block* const block : large) gpu.free({block});
+  CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) != nullptr);  // at most a granule at each side of each
+  CHECK(gpu.reserved() <= 512_MiB);
+  gpu.allocator.check_invariants();
+}
+
 TEST(elastic_takes_its_limit_from_the_configuration) {
   ElasticGpu gpu(1_GiB, "per_process_memory_fraction:0.25", {2, 10});
   CHECK_EQUAL(*gpu.allocator.limit(), Bytes{256_MiB});

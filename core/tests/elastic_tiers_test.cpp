@@ -437,7 +437,7 @@ TEST(rebalance_brings_back_what_spilled_at_its_address) {
 }
 
 TEST(rebalance_begins_with_what_lived_longest_and_moves_no_more_than_asked) {
-  TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
+  TieredGpu gpu(64_MiB, 8_GiB, SpillPolicy::spill);
   Block* const wall = gpu.malloc(64_MiB);
   std::vector<Block*> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(gpu.malloc(8_MiB));

@@ -368,12 +368,14 @@ std::optional<Place> ElasticAllocator::place_for(const Request& request) {
 }
 
 // How large the pieces are that make up so much new memory.
-Bytes ElasticAllocator::piece_size(const Request& request, Bytes missing) const {
+Bytes ElasticAllocator::piece_size(const Request& request, Bytes missing, Tier tier) const {
   if (request.space->no_split()) return missing;
   if (request.space->small()) return kGranule;
-  const Bytes own = std::min(kLargestOwnPiece, request.arena->reserved / kOwnPiecePart);
+  const Bytes room = tier == Tier::dedicated ? dedicated_room() : shared_room();
+  const Bytes largest = std::max(room / kRoomParts, kGranule);
+  const Bytes own = std::min({kLargestOwnPiece, request.arena->reserved / kOwnPiecePart, largest});
   if (missing <= own) return missing;
-  return std::clamp(std::bit_floor(reserved_ / kTiles), kGranule, kLargestTile);
+  return std::clamp(std::bit_floor(std::min(reserved_ / kTiles, largest)), kGranule, kLargestTile);
 }
 
 // Fills the gaps from the sources as far as they fit, and with new pieces for the rest. A source
@@ -415,7 +417,8 @@ std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const Request& req
         sources.erase(std::next(larger).base());
         left = 0;
       }
-      for (const Bytes most = piece_size(request, left); left > 0;) {
+      if (left == 0) continue;
+      for (const Bytes most = piece_size(request, left, tier); left > 0;) {
         Bytes size = std::min(left, most);
         if (tiers == Tiers::both && tier == Tier::dedicated) {
           if (is_whole ? size > room : room == 0) break;

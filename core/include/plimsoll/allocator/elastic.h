@@ -16,7 +16,9 @@
 //
 // How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
-// larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB.
+// larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB. The nearer the
+// limit, the finer: no new piece is more than 1/256 of what may still be reserved, for what a piece
+// leaves over may be just what the last request lacks.
 //
 // Where the program or its policy says so, a request is made of shared memory, or of both kinds:
 // a request spills when dedicated memory cannot serve it and nothing is to be gained by waiting. It
@@ -143,7 +145,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
   static constexpr Bytes kOwnPiecePart = 4;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
-  static constexpr Bytes kTiles = 160;  // to what is reserved
+  static constexpr Bytes kTiles = 160;      // to what is reserved
+  static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;
@@ -213,7 +216,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
                           Tiers tiers);
   [[nodiscard]] std::optional<Place> place_for(const Request& request);
-  [[nodiscard]] Bytes piece_size(const Request& request, Bytes missing) const;
+  [[nodiscard]] Bytes piece_size(const Request& request, Bytes missing, Tier tier) const;
   [[nodiscard]] std::vector<Filling> plan(const Request& request, const std::vector<Gap>& gaps,
                                           std::vector<Source>& sources) const;
   [[nodiscard]] Bytes dedicated_room() const;
