@@ -89,7 +89,7 @@ clean:
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt cmake ninja 'scikit-build-core>=0.11' 'nanobind>=2.4' \
-	  numpy pyarrow rich typer
+	  numpy nvidia-ml-py psutil pyarrow rich textual typer
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
@@ -101,5 +101,6 @@ $(VENV)/.torch: $(VENV)/.built
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.torch
-	$(PIP) install -q -c constraints.txt 'clang-format==19.1.7' hypothesis mypy pytest ruff transformers
+	$(PIP) install -q -c constraints.txt clang-format hypothesis mypy playwright prometheus-client pytest \
+	  ruff transformers
 	@touch $@
