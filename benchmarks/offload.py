@@ -16,9 +16,6 @@ benchmarks/results/offload.txt.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import gc
-import inspect
 import itertools
 import json
 import statistics
@@ -26,15 +23,12 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from report import RESULTS, heading, save
-from training import MIB, STEPS, Steps, card_in_use, found_by, largest_difference, load_main
+from training import MIB, STEPS, Run, found_by, largest_difference, run_watched
 
 from plimsoll.units import format_size, parse_size
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 CARDS = "8400MiB,7GiB,6GiB,5500MiB,5GiB,4836MiB"
 
@@ -63,33 +57,21 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one process found.
+class OffloadRun(Run):
+    """What one process found, and what moved.
 
     Attributes:
-        step_ms: Milliseconds of each step that counts.
-        results: The loss of each step.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from the driver, by the allocator's own account.
-        taken_bytes: Really taken from the card at the end, by the driver's account.
         out_bytes: What the last step moved to host memory.
         back_bytes: What it moved back.
         waited_ms: How long the GPU stood still for it.
-        error: Why `main` failed.
     """
 
-    step_ms: list[float]
-    results: list[float]
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    taken_bytes: int
-    out_bytes: int
-    back_bytes: int
-    waited_ms: float
-    error: str | None
+    out_bytes: int = 0
+    back_bytes: int = 0
+    waited_ms: float = 0
 
 
-def run_here(path: Path, setting: Setting, steps: int | None) -> Run:
+def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
     """Run a script in this process, which nothing else has used."""
     import torch
 
@@ -99,44 +81,21 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> Run:
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
     if setting.method in ("placed", "both"):
         place_optimizers()
-    torch.cuda.init()
-    if setting.card_bytes:
-        _, total = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(setting.card_bytes / total)
-    main = load_main(path)
-    watched = Steps(torch)
-    watched.watch_training()
-    arguments = {}
-    if steps is not None:
-        arguments[next(iter(inspect.signature(main).parameters))] = steps
-    offloads = setting.method in ("offload", "both")
-    offload = plimsoll.offload(setting.budget_bytes) if offloads else None
-    block: AbstractContextManager[Any] = offload or contextlib.nullcontext()
-    if setting.method == "save_on_cpu":
-        block = torch.autograd.graph.save_on_cpu(pin_memory=True)
-    error = None
-    try:
-        with block, contextlib.redirect_stdout(sys.stderr):
-            main(**arguments)
-    except torch.OutOfMemoryError as failure:
-        error = str(failure)
-    moved = None if offload is None else offload.statistics()
-    gc.collect()
-    torch.cuda.synchronize()
-    held = card_in_use(torch)
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
-    return Run(
-        step_ms=watched.milliseconds(),
-        results=watched.results(),
-        peak_allocated_bytes=torch.cuda.max_memory_allocated(),
-        peak_reserved_bytes=torch.cuda.max_memory_reserved(),
-        taken_bytes=held - card_in_use(torch) + torch.cuda.memory_reserved(),
-        out_bytes=0 if moved is None else moved.out_bytes,
-        back_bytes=0 if moved is None else moved.back_bytes,
-        waited_ms=0 if moved is None else moved.waited_seconds * 1000,
-        error=error,
-    )
+    limit = setting.card_bytes or None
+    if setting.method in ("offload", "both"):
+        torch.cuda.init()
+        offload = plimsoll.offload(setting.budget_bytes)
+        run = run_watched(path, steps, limit, offload)
+        moved = offload.statistics()
+        return OffloadRun(
+            **asdict(run),
+            out_bytes=moved.out_bytes,
+            back_bytes=moved.back_bytes,
+            waited_ms=moved.waited_seconds * 1000,
+        )
+    saves = setting.method == "save_on_cpu"
+    around = torch.autograd.graph.save_on_cpu(pin_memory=True) if saves else None
+    return OffloadRun(**asdict(run_watched(path, steps, limit, around)))
 
 
 def place_optimizers() -> None:
@@ -154,18 +113,18 @@ def place_optimizers() -> None:
     register_optimizer_step_pre_hook(place)
 
 
-def run_apart(path: Path, setting: Setting, steps: int | None) -> Run:
+def run_apart(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
     """Run a script in a process of its own, under a setting."""
     command = [sys.executable, __file__, str(path), "--here", json.dumps(asdict(setting))]
     if steps is not None:
         command += ["--steps", str(steps)]
-    run = Run(**found_by(command, f"{path.name}, {setting.title()}"))
+    run = OffloadRun(**found_by(command, f"{path.name}, {setting.title()}"))
     if run.error is not None:
         print(f"  {run.error}", file=sys.stderr)
     return run
 
 
-def describe(runs: list[Run], wanted: list[float]) -> str:
+def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
     """How a setting's runs ended."""
     failed = [run for run in runs if run.error is not None]
     if failed:
@@ -174,10 +133,10 @@ def describe(runs: list[Run], wanted: list[float]) -> str:
     return "the same" if worst == 0 else f"differ by {worst:.1e}"
 
 
-def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
+def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
     """One line of the table; the ratio is to the first setting."""
 
-    def step(of: list[Run]) -> float:
+    def step(of: list[OffloadRun]) -> float:
         return statistics.median(statistics.median(run.step_ms) for run in of)
 
     line = setting.title()
@@ -197,7 +156,7 @@ def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | 
     """Run a script under all settings by turns; the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
-    runs: dict[Setting, list[Run]] = {setting: [] for setting in settings}
+    runs: dict[Setting, list[OffloadRun]] = {setting: [] for setting in settings}
     for repetition, setting in itertools.product(range(repetitions), settings):
         began = time.perf_counter()
         runs[setting].append(run_apart(path, setting, steps))

@@ -38,6 +38,7 @@ from report import RESULTS, heading, save
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 H100_BYTES = 85_017_493_504
 """What CUDA calls the total memory of an H100 80GB."""
@@ -176,14 +177,15 @@ def card_in_use(torch: Any) -> int:
     return int(total - free)
 
 
-def run_here(path: Path, allocator: str, steps: int | None, limit: int | None) -> Run:
-    """Run a script in this process, which nothing else has used."""
+def run_watched(
+    path: Path,
+    steps: int | None,
+    limit: int | None,
+    around: AbstractContextManager[Any] | None = None,
+) -> Run:
+    """Run a script in this process, which nothing else has used, inside a `with` block."""
     import torch
 
-    if allocator:
-        import plimsoll
-
-        plimsoll.install(allocator)  # type: ignore[arg-type]
     torch.cuda.init()
     if limit is not None:
         _, total = torch.cuda.mem_get_info()
@@ -198,7 +200,7 @@ def run_here(path: Path, allocator: str, steps: int | None, limit: int | None) -
         arguments[next(iter(inspect.signature(main).parameters))] = steps
     error = None
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with around or contextlib.nullcontext(), contextlib.redirect_stdout(sys.stderr):
             main(**arguments)
     except torch.OutOfMemoryError as failure:
         error = str(failure)
@@ -218,6 +220,15 @@ def run_here(path: Path, allocator: str, steps: int | None, limit: int | None) -
         retries=statistics_at_end.get("num_alloc_retries", 0),
         error=error,
     )
+
+
+def run_here(path: Path, allocator: str, steps: int | None, limit: int | None) -> Run:
+    """Run a script in this process under one of plimsoll's allocators, or PyTorch's."""
+    if allocator:
+        import plimsoll
+
+        plimsoll.install(allocator)  # type: ignore[arg-type]
+    return run_watched(path, steps, limit)
 
 
 # --- in the process that compares -----------------------------------------------------------------

@@ -12,6 +12,7 @@
 
 #include "conversions.h"
 #include "engine.h"
+#include "events.h"
 #include "module.h"
 #include "plimsoll/allocator/config.h"
 
@@ -25,11 +26,6 @@ nb::tuple event_tuple(const TraceEvent& event) {
   return nb::make_tuple(std::string(to_string(event.action)), event.address, event.size,
                         event.stream, event.pool.first, event.pool.second, event.time_us,
                         event.context, event.shared);
-}
-
-ElasticAllocator& elastic_of(Engine& engine) {
-  if (engine.elastic == nullptr) throw nb::value_error("only the elastic allocator has tiers");
-  return *engine.elastic;
 }
 
 using Locked = nb::call_guard<EngineLock>;
@@ -74,7 +70,8 @@ void bind_allocator(nb::module_& module) {
       .def("round_request", &AllocatorConfig::round_request, "size"_a)
       .def("segment_size", &AllocatorConfig::segment_size, "rounded"_a);
 
-  nb::class_<Engine>(module, "Engine")
+  nb::class_<Engine> engine_class(module, "Engine");
+  engine_class
       .def_static("native", &Engine::make_native, "driver"_a, "conf"_a, "version"_a, "device"_a,
                   nb::keep_alive<0, 1>())
       .def_static("elastic", &Engine::make_elastic, "driver"_a, "conf"_a, "version"_a, "device"_a,
@@ -83,8 +80,16 @@ void bind_allocator(nb::module_& module) {
                   nb::keep_alive<0, 1>())
       .def(
           "malloc",
-          [](Engine& engine, Bytes size, StreamId stream) { return engine.malloc(size, stream); },
-          "size"_a, "stream"_a, Locked())
+          [](Engine& engine, Bytes size, StreamId stream) {
+            Address address = 0;
+            {
+              const EngineLock lock;
+              address = engine.malloc(size, stream);
+            }
+            engine.tell_of_spill(size);
+            return address;
+          },
+          "size"_a, "stream"_a)
       .def(
           "free", [](Engine& engine, Address address) { engine.free(address); }, "address"_a,
           Locked())
@@ -141,32 +146,9 @@ void bind_allocator(nb::module_& module) {
             engine.allocator->set_no_split({first, second});
           },
           "first"_a, "second"_a, Locked())
-      .def_prop_rw(
-          "limit", [](const Engine& engine) { return engine.allocator->limit(); },
-          [](Engine& engine, std::optional<Bytes> limit) { engine.allocator->set_limit(limit); },
-          nb::for_setter(nb::arg("limit").none()))
       .def_prop_ro("may_spill", &Engine::may_spill)
-      .def(
-          "spill", [](Engine& engine) { elastic_of(engine).set_spill_policy(SpillPolicy::spill); },
-          "Let requests go on in shared memory from now on.")
-      .def_prop_rw(
-          "shared_limit", [](Engine& engine) { return elastic_of(engine).shared_limit(); },
-          [](Engine& engine, std::optional<Bytes> limit) {
-            elastic_of(engine).set_shared_limit(limit);
-          },
-          nb::for_setter(nb::arg("limit").none()))
-      .def(
-          "rebalance",
-          [](Engine& engine, Bytes most) { return elastic_of(engine).rebalance(most); }, "most"_a,
-          Locked())
       .def_prop_ro("peak_dedicated",
                    [](const Engine& engine) { return engine.tiers.peak_dedicated(); })
-      .def(
-          "statistics",
-          [](Engine& engine) {
-            return statistics_dict(engine.tiers.statistics(), engine.version, engine.may_spill());
-          },
-          Locked(), nb::sig("def statistics(self) -> dict[str, int]"))
       .def(
           "reset_peak_statistics",
           [](Engine& engine) {
@@ -182,10 +164,16 @@ void bind_allocator(nb::module_& module) {
           },
           Locked())
       .def(
-          "segments", [](const Engine& engine) { return engine.tiers.segments(); }, Locked())
-      .def(
           "check_invariants", [](const Engine& engine) { engine.allocator->check_invariants(); },
           Locked())
+      .def(
+          "record",
+          [](Engine& engine, RecordingBuffer* buffer) {
+            engine.allocator->set_observer(
+                buffer == nullptr ? nullptr : &buffer->observer(engine.allocator->device()));
+            engine.recording = buffer == nullptr ? nullptr : &buffer->events();
+          },
+          "buffer"_a.none(), Locked(), "Add every event from now on to a buffer, or to none.")
       .def(
           "record_history",
           [](Engine& engine, std::size_t max_entries) {
@@ -244,6 +232,7 @@ void bind_allocator(nb::module_& module) {
           [](Engine& engine, std::uint32_t context) { engine.allocator->set_context(context); },
           "context"_a, Locked())
       .def("note_snapshot", [](Engine& engine) { engine.allocator->note_snapshot(); }, Locked());
+  bind_tiers<Engine, EngineLock>(engine_class);
 }
 
 }  // namespace plimsoll::python

@@ -35,10 +35,13 @@ void write_message(std::string_view text, char* message, std::size_t capacity) {
 int allocate(plimsoll_engine* handle, std::uint64_t size, std::uint64_t stream,
              std::uint32_t context, std::uint64_t* address, char* message, std::size_t capacity) {
   Engine& engine = engine_of(handle);
-  const EngineLock lock;
   try {
-    engine.allocator->set_context(context);
-    *address = engine.malloc(size, stream);
+    {
+      const EngineLock lock;
+      engine.allocator->set_context(context);
+      *address = engine.malloc(size, stream);
+    }
+    engine.tell_of_spill(size);
     return PLIMSOLL_SUCCESS;
   } catch (const OutOfMemory& error) {
     write_message(error.what(), message, capacity);
@@ -76,73 +79,68 @@ int record_stream(plimsoll_engine* handle, std::uint64_t address, std::uint64_t 
 
 void launch(plimsoll_engine* handle, std::uint64_t stream, double duration_ns) {
   const EngineLock lock;
-  engine_of(handle).driver.launch(stream, duration_ns);
+  engine_of(handle).driver().launch(stream, duration_ns);
 }
 
 void advance(plimsoll_engine* handle, double host_ns) {
   const EngineLock lock;
-  engine_of(handle).driver.host().advance(host_ns);
+  engine_of(handle).driver().host().advance(host_ns);
 }
 
 double done_at(plimsoll_engine* handle, std::uint64_t stream) {
   const EngineLock lock;
-  return engine_of(handle).driver.done_at_ns(stream);
+  return engine_of(handle).driver().done_at_ns(stream);
 }
 
 int record_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t* event) {
   const EngineLock lock;
   Event recorded{};
-  const Status status = engine_of(handle).driver.record(stream, recorded);
+  const Status status = engine_of(handle).driver().record(stream, recorded);
   *event = recorded;
   return status_of(status);
 }
 
 int query_event(plimsoll_engine* handle, std::uint64_t event) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.query(event));
+  return status_of(engine_of(handle).driver().query(event));
 }
 
 int synchronize_event(plimsoll_engine* handle, std::uint64_t event) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.synchronize(event));
+  return status_of(engine_of(handle).driver().synchronize(event));
 }
 
 int destroy_event(plimsoll_engine* handle, std::uint64_t event) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.destroy(event));
+  return status_of(engine_of(handle).driver().destroy(event));
 }
 
 int wait_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t event) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.wait(stream, event));
+  return status_of(engine_of(handle).driver().wait(stream, event));
 }
 
 int synchronize_stream(plimsoll_engine* handle, std::uint64_t stream) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.synchronize_stream(stream));
+  return status_of(engine_of(handle).driver().synchronize_stream(stream));
 }
 
 void synchronize_device(plimsoll_engine* handle) {
   const EngineLock lock;
-  engine_of(handle).driver.synchronize_device();
+  engine_of(handle).driver().synchronize_device();
 }
 
 int allocate_host(plimsoll_engine* handle, std::uint64_t size, std::uint64_t* address) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.allocate_host(size, *address));
+  return status_of(engine_of(handle).driver().allocate_host(size, *address));
 }
 
 int deallocate_host(plimsoll_engine* handle, std::uint64_t address) {
   const EngineLock lock;
-  return status_of(engine_of(handle).driver.deallocate_host(address));
+  return status_of(engine_of(handle).driver().deallocate_host(address));
 }
 
-std::uint32_t capture_stack() {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  const std::uint32_t number = StackTable::instance().capture();
-  PyGILState_Release(state);
-  return number;
-}
+std::uint32_t capture_stack() { return StackTable::instance().capture(); }
 
 constexpr plimsoll_c_api kApi{
     PLIMSOLL_C_API_VERSION,

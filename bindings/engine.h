@@ -5,16 +5,21 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/host_pool.h"
 #include "plimsoll/allocator/native.h"
 #include "plimsoll/allocator/uncached.h"
 #include "plimsoll/driver/simulated.h"
 #include "plimsoll/replay/tier_meter.h"
+#include "plimsoll/trace/event_buffer.h"
+#include "tiers.h"
 
 namespace plimsoll::python {
 
@@ -34,12 +39,14 @@ class Engine {
   // `as_elastic` is the allocator itself if it is one.
   Engine(std::unique_ptr<Allocator> made, ElasticAllocator* as_elastic, SimulatedDriver& on,
          TorchVersion of)
-      : allocator(std::move(made)),
-        elastic(as_elastic),
-        driver(on),
+      : pool(on),
+        allocator(std::move(made)),
         by_address(*allocator),
-        tiers(*allocator, driver),
-        version(of) {}
+        tiers(*allocator, on),
+        elastic_(as_elastic),
+        driver_(on),
+        version_(of),
+        limits_{allocator->limit(), std::nullopt} {}
 
   static std::unique_ptr<Engine> make_native(SimulatedDriver& driver, const std::string& conf,
                                              const std::string& version, int device) {
@@ -68,6 +75,7 @@ class Engine {
     const Bytes shared = tiers.lent(*by_address.block(address));
     History& history = allocator->history();
     if (shared > 0 && history.is_recording()) history.newest().shared = shared;
+    if (shared > 0 && recording != nullptr) recording->set_shared_of_newest(shared);
     return address;
   }
   // Throws UnknownAddress.
@@ -76,18 +84,51 @@ class Engine {
     by_address.free(address);
   }
 
+  // With no lock held: after a request that `malloc` served.
+  void tell_of_spill(Bytes size) { spill_watch_.look(elastic_, size); }
+
   // Whether a request may get shared memory: by the driver, or by policy.
   [[nodiscard]] bool may_spill() const {
-    return driver.model() == DriverModel::wddm ||
-           (elastic != nullptr && elastic->spill_policy() == SpillPolicy::spill);
+    return driver_.model() == DriverModel::wddm ||
+           (elastic_ != nullptr && elastic_->spill_policy() == SpillPolicy::spill);
   }
 
+  // What is asked of a live engine too.
+  [[nodiscard]] SimulatedDriver& driver() const { return driver_; }
+  [[nodiscard]] TorchVersion version() const { return version_; }
+  [[nodiscard]] ElasticAllocator& elastic() const { return require_elastic(elastic_); }
+  [[nodiscard]] SpillWatch& spill_watch() { return spill_watch_; }
+  [[nodiscard]] Statistics statistics() { return tiers.statistics(); }
+  [[nodiscard]] std::vector<SegmentInfo> segments() const { return tiers.segments(); }
+  [[nodiscard]] std::optional<Bytes> limit() const { return allocator->limit(); }
+  void set_limit(std::optional<Bytes> limit) {
+    limits_.of_program = limit;
+    allocator->set_limit(limits_.lower());
+  }
+  void set_dedicated_limit(std::optional<Bytes> limit) {
+    limits_.of_person = limit;
+    allocator->set_limit(limits_.lower());
+  }
+  [[nodiscard]] HostPool& host_pool() { return pool; }
+  [[nodiscard]] Bytes host_reserved_bytes() const {
+    return driver_.shared_used() - driver_.spilled();
+  }
+  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int) const {
+    return std::make_unique<NoContent>();
+  }
+
+  HostPool pool;  // outlives what the allocator pauses
   std::unique_ptr<Allocator> allocator;
-  ElasticAllocator* elastic;
-  SimulatedDriver& driver;
   ByAddress by_address;
   TierMeter tiers;
-  TorchVersion version;
+  EventBuffer* recording = nullptr;  // is also told by the allocator
+
+ private:
+  ElasticAllocator* elastic_;
+  SimulatedDriver& driver_;
+  TorchVersion version_;
+  DedicatedLimits limits_;
+  SpillWatch spill_watch_;
 };
 
 }  // namespace plimsoll::python

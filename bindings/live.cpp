@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -75,6 +73,7 @@ LiveEngine::LiveEngine(std::unique_ptr<Driver> driver, std::string driver_name,
     shadow_ = std::make_unique<Shadow>(driver_->memory_info().total, config_of(options),
                                        options.version, options.device);
   }
+  limits_.of_program = allocator_->limit();
   sample_card();
   choose_observer();
   engines[device] = this;
@@ -128,40 +127,14 @@ LiveEngine* LiveEngine::owner_of(Address address) {
 Address LiveEngine::allocate(Bytes size, StreamId stream) {
   const Address address = allocator_->allocate(size, stream);
   if (took_memory_.load(std::memory_order_relaxed)) sample_card();
-  if (awaits_spill_.load(std::memory_order_relaxed) && elastic_->has_spilled() &&
-      awaits_spill_.exchange(false)) {
-    told_of_spill_(size);
-  }
+  spill_watch_.look(elastic_, size);
   return address;
 }
 
 void LiveEngine::set_dedicated_limit(std::optional<Bytes> limit) {
   const std::lock_guard lock(mutex_);
-  dedicated_limit_ = limit;
-  apply_limits();
-}
-
-// The lower of the two counts. PyTorch sets its own whenever it sees fit.
-void LiveEngine::apply_limits() {
-  if (limit_ && dedicated_limit_) {
-    allocator_->set_limit(std::min(*limit_, *dedicated_limit_));
-  } else {
-    allocator_->set_limit(limit_ ? limit_ : dedicated_limit_);
-  }
-}
-
-ElasticAllocator& LiveEngine::elastic() {
-  if (elastic_ == nullptr) {
-    throw std::invalid_argument("this needs the elastic allocator, and PyTorch's rules serve here");
-  }
-  return *elastic_;
-}
-
-void LiveEngine::on_first_spill(std::function<void(Bytes)> told) {
-  static_cast<void>(elastic());
-  if (awaits_spill_.load()) throw std::invalid_argument("somebody is to be told of spills already");
-  told_of_spill_ = std::move(told);
-  awaits_spill_ = true;
+  limits_.of_person = limit;
+  allocator_->set_limit(limits_.lower());
 }
 
 void LiveEngine::empty_cache(PoolId pool) {
@@ -180,8 +153,8 @@ void LiveEngine::release_pool(PoolId pool) {
 
 void LiveEngine::set_limit(std::optional<Bytes> limit) {
   const std::lock_guard lock(mutex_);
-  limit_ = limit;
-  apply_limits();
+  limits_.of_program = limit;
+  allocator_->set_limit(limits_.lower());
   if (shadow_) shadow_->apply([limit](NativeAllocator& shadow) { shadow.set_limit(limit); });
 }
 
@@ -228,6 +201,16 @@ HostPool& LiveEngine::host_pool() {
 
 HostPool* LiveEngine::host_pool_if_open() { return host_pool_of_process; }
 
+Bytes LiveEngine::host_reserved_bytes() const {
+  const HostPool* const pool = host_pool_if_open();
+  return pool == nullptr ? 0 : static_cast<Bytes>(pool->statistics().reserved_bytes.current);
+}
+
+std::unique_ptr<BackupStore> LiveEngine::store_in(int file) const {
+  if (driver_name_ == "simulated") return std::make_unique<NoContent>();
+  return std::make_unique<BackupFile>(file);
+}
+
 // --- events ------------------------------------------------------------------------------------
 
 void LiveEngine::observe(Observe function, void* data) {
@@ -255,7 +238,8 @@ void LiveEngine::observe(const TraceEvent& event) {
                               {event.pool.first, event.pool.second},
                               event.time_us,
                               static_cast<std::uint32_t>(event.action),
-                              0};
+                              0,
+                              event.shared};
     listener->function(listener->data, &told);
   }
 }
@@ -314,32 +298,6 @@ LiveEngine* make_simulated(nb::handle driver, const std::string& allocator, cons
   return forever(std::move(engine));
 }
 
-std::pair<Bytes, Bytes> info_pair(MemoryInfo info) { return {info.free, info.total}; }
-
-void check_file(const std::ios& file, const char* what, const std::string& path) {
-  if (!file) throw std::runtime_error(std::string("cannot ") + what + " " + path);
-}
-
-// The content of a paused region to a file and back.
-void save_backup(LiveEngine& engine, RegionId region, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
-  check_file(file, "write", path);
-  engine.elastic().visit_backup(region, [&](Address address, Bytes size) {
-    file.write(reinterpret_cast<const char*>(address), static_cast<std::streamsize>(size));
-  });
-  file.close();
-  check_file(file, "write", path);
-}
-
-void load_backup(LiveEngine& engine, RegionId region, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  check_file(file, "read", path);
-  engine.elastic().visit_backup(region, [&](Address address, Bytes size) {
-    file.read(reinterpret_cast<char*>(address), static_cast<std::streamsize>(size));
-  });
-  check_file(file, "read", path);
-}
-
 nb::dict account_dict(LiveEngine& engine) {
   LiveEngine::Account account;
   {
@@ -383,8 +341,10 @@ nb::dict account_dict(LiveEngine& engine) {
 void bind_live(nb::module_& module) {
   using Released = nb::call_guard<nb::gil_scoped_release>;
   nb::exception<HostOutOfMemory>(module, "HostOutOfMemory", PyExc_RuntimeError);
-  nb::class_<LiveEngine>(module, "LiveEngine", "See plimsoll/live_api.h; none is ever destroyed.")
-      .def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
+  nb::exception<BackupError>(module, "BackupError", PyExc_RuntimeError);
+  nb::class_<LiveEngine> live(module, "LiveEngine",
+                              "See plimsoll/live_api.h; none is ever destroyed.");
+  live.def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
                   nb::rv_policy::reference)
       .def_static("simulated", &make_simulated, "driver"_a, "allocator"_a, "conf"_a, "version"_a,
                   "device"_a, "account"_a, nb::rv_policy::reference,
@@ -394,120 +354,12 @@ void bind_live(nb::module_& module) {
           "handle",
           [](LiveEngine& engine) { return reinterpret_cast<std::uintptr_t>(engine.handle()); })
       .def_prop_ro("fell_back", &LiveEngine::fell_back)
-      .def_prop_rw(
-          "limit", [](LiveEngine& engine) { return engine.allocator().limit(); },
-          &LiveEngine::set_limit, nb::for_getter(Released()), nb::for_setter(Released()),
-          nb::for_setter(nb::arg("limit").none()))
-      .def(
-          "statistics",
-          [](LiveEngine& engine) {
-            Statistics statistics;
-            {
-              const nb::gil_scoped_release released;
-              statistics = engine.allocator().statistics();
-            }
-            return statistics_dict(statistics, engine.version(), true);
-          },
-          nb::sig("def statistics(self) -> dict[str, int]"))
-      .def(
-          "memory_info",
-          [](LiveEngine& engine) { return info_pair(engine.driver().memory_info()); }, Released())
-      .def(
-          "shared_info",
-          [](LiveEngine& engine) { return info_pair(engine.driver().shared_info()); }, Released(),
-          "(free, total) of the host memory that GPUs may use.")
-      .def(
-          "segments", [](LiveEngine& engine) { return engine.allocator().segments(); }, Released())
-      .def_prop_rw(
-          "spills",
-          [](LiveEngine& engine) { return engine.elastic().spill_policy() == SpillPolicy::spill; },
-          [](LiveEngine& engine, bool spills) {
-            engine.elastic().set_spill_policy(spills ? SpillPolicy::spill : SpillPolicy::strict);
-          },
-          nb::for_getter(Released()), nb::for_setter(Released()))
-      .def("set_dedicated_limit", &LiveEngine::set_dedicated_limit, "limit"_a.none(), Released(),
-           "What the person allows, whatever fraction the program sets.")
-      .def_prop_rw(
-          "shared_limit", [](LiveEngine& engine) { return engine.elastic().shared_limit(); },
-          [](LiveEngine& engine, std::optional<Bytes> limit) {
-            engine.elastic().set_shared_limit(limit);
-          },
-          nb::for_getter(Released()), nb::for_setter(Released()),
-          nb::for_setter(nb::arg("limit").none()))
-      .def(
-          "on_first_spill",
-          [](LiveEngine& engine, nb::callable told) {
-            // Engines are never destroyed, and so is what they call.
-            engine.on_first_spill([held = told.release()](Bytes size) {
-              if (!nb::is_alive()) return;
-              const nb::gil_scoped_acquire acquired;
-              try {
-                held(size);
-              } catch (nb::python_error& error) {
-                error.discard_as_unraisable("plimsoll's warning of a spill");
-              }
-            });
-          },
-          "told"_a,
-          nb::sig("def on_first_spill(self, told: collections.abc.Callable[[int], None]) -> None"))
-      .def_prop_ro(
-          "shared_allocated_bytes",
-          [](LiveEngine& engine) {
-            return engine.allocator().statistics().shared_allocated_bytes.current;
-          },
-          nb::for_getter(Released()))
-      .def(
-          "rebalance",
-          [](LiveEngine& engine, std::optional<Bytes> most) {
-            return engine.elastic().rebalance(most.value_or(std::numeric_limits<Bytes>::max()));
-          },
-          "most"_a.none() = nb::none(), Released(), "Returns the bytes that moved.")
-      .def(
-          "pause",
-          [](LiveEngine& engine, RegionId region, bool keep) {
-            return engine.elastic().pause(region, keep ? &engine.host_pool() : nullptr);
-          },
-          "region"_a, "keep"_a, Released(), "Returns the bytes that the card got back.")
-      .def(
-          "resume",
-          [](LiveEngine& engine, RegionId region) { return engine.elastic().resume(region); },
-          "region"_a, Released(), "Returns the bytes that the card gave.")
-      .def("save_backup", &save_backup, "region"_a, "path"_a, Released())
-      .def("load_backup", &load_backup, "region"_a, "path"_a, Released())
-      .def(
-          "is_paused",
-          [](LiveEngine& engine, RegionId region) { return engine.elastic().is_paused(region); },
-          "region"_a, Released())
-      .def(
-          "region_use",
-          [](LiveEngine& engine, RegionId region) {
-            std::optional<RegionUse> use;
-            {
-              const nb::gil_scoped_release released;
-              use = engine.elastic().region_use(region);
-            }
-            nb::dict result;
-            if (use) {
-              result["reserved_bytes"] = use->reserved;
-              result["allocated_bytes"] = use->allocated;
-              result["shared_reserved_bytes"] = use->shared_reserved;
-              result["paused_bytes"] = use->paused;
-            }
-            return result;
-          },
-          "region"_a, nb::sig("def region_use(self, region: int) -> dict[str, int]"))
       .def(
           "empty_host_cache", [](LiveEngine& engine) { engine.host_pool().empty_cache(); },
           Released(), "Of page-locked memory, which all engines share.")
-      .def(
-          "host_reserved_bytes",
-          [](LiveEngine&) {
-            const HostPool* const pool = LiveEngine::host_pool_if_open();
-            return pool == nullptr ? 0 : pool->statistics().reserved_bytes.current;
-          },
-          Released(), "Page-locked memory that all engines hold.")
       .def("account", &account_dict, nb::sig("def account(self) -> dict[str, int | str | None]"),
            "What the run came to; `torch_` says what PyTorch's own allocator would have.");
+  bind_tiers<LiveEngine, nb::gil_scoped_release>(live);
   module.def(
       "set_placement",
       [](std::optional<RegionId> region, bool shared) {

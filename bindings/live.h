@@ -23,6 +23,7 @@
 #include "plimsoll/driver/driver.h"
 #include "plimsoll/live_api.h"
 #include "plimsoll/replay/shadow.h"
+#include "tiers.h"
 
 namespace plimsoll::python {
 
@@ -55,6 +56,7 @@ class LiveEngine final : private Observer {
   [[nodiscard]] Address allocate(Bytes size, StreamId stream);
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
+  [[nodiscard]] std::optional<Bytes> limit() const { return allocator_->limit(); }
   void set_limit(std::optional<Bytes> limit);
   // Besides `set_limit`, which the program's memory fraction reaches.
   void set_dedicated_limit(std::optional<Bytes> limit);
@@ -67,16 +69,20 @@ class LiveEngine final : private Observer {
 
   [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
   // Throws std::invalid_argument if PyTorch's rules serve.
-  [[nodiscard]] ElasticAllocator& elastic();
-  // `told` is called once, with no lock held, by the thread whose request of so many bytes got
-  // shared memory first because dedicated memory was spent.
-  void on_first_spill(std::function<void(Bytes)> told);
+  [[nodiscard]] ElasticAllocator& elastic() { return require_elastic(elastic_); }
+  [[nodiscard]] SpillWatch& spill_watch() { return spill_watch_; }
+  [[nodiscard]] Statistics statistics() const { return allocator_->statistics(); }
+  [[nodiscard]] std::vector<SegmentInfo> segments() const { return allocator_->segments(); }
   [[nodiscard]] Driver& driver() { return *driver_; }
   [[nodiscard]] ImportedMemory& imported() { return imported_; }
   // The process's page-locked memory, over the driver of the engine that is first asked.
   [[nodiscard]] HostPool& host_pool();
   // Null if no engine has been asked.
   [[nodiscard]] static HostPool* host_pool_if_open();
+  // Of all engines.
+  [[nodiscard]] Bytes host_reserved_bytes() const;
+  // The file keeps what paused memory holds, if this GPU's memory holds anything.
+  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const;
   [[nodiscard]] const EnablePeer& enable_peer() const { return enable_peer_; }
   [[nodiscard]] const std::string& driver_name() const { return driver_name_; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }
@@ -110,7 +116,6 @@ class LiveEngine final : private Observer {
   [[nodiscard]] std::unique_ptr<LiveAllocator> make_allocator();
   void sample_card();
   void choose_observer();
-  void apply_limits();
 
   Options options_;
   std::string driver_name_;
@@ -122,8 +127,7 @@ class LiveEngine final : private Observer {
   std::unique_ptr<LiveAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 
-  std::atomic<bool> awaits_spill_{false};
-  std::function<void(Bytes)> told_of_spill_;
+  SpillWatch spill_watch_;
   std::atomic<bool> took_memory_{false};
   std::atomic<Bytes> card_peak_{0};
   std::atomic<const Listener*> listener_{nullptr};
@@ -131,8 +135,7 @@ class LiveEngine final : private Observer {
   std::mutex mutex_;                                  // of what follows
   std::vector<std::unique_ptr<Listener>> listeners_;  // another thread may be calling an old one
   Account before_resets_;
-  std::optional<Bytes> limit_;
-  std::optional<Bytes> dedicated_limit_;
+  DedicatedLimits limits_;
 };
 
 }  // namespace plimsoll::python

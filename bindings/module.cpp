@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_allocator(module);
   plimsoll::python::bind_replay(module);
   plimsoll::python::bind_stacks(module);
+  plimsoll::python::bind_events(module);
   plimsoll::python::bind_c_api(module);
   plimsoll::python::bind_live(module);
   plimsoll::python::bind_live_api(module);

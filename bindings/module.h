@@ -10,6 +10,7 @@ void bind_trace(nanobind::module_& module);
 void bind_allocator(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);
 void bind_stacks(nanobind::module_& module);
+void bind_events(nanobind::module_& module);
 void bind_c_api(nanobind::module_& module);
 void bind_live(nanobind::module_& module);
 void bind_live_api(nanobind::module_& module);

@@ -2,18 +2,39 @@
 
 #include <nanobind/nanobind.h>
 
+#include <bit>
+
+#include "frames.h"
 #include "module.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace plimsoll::python {
+namespace {
 
-std::size_t StackTable::StackHash::operator()(const std::vector<std::uint32_t>& stack) const {
-  std::size_t hash = stack.size();
-  for (const std::uint32_t frame : stack) hash = (hash ^ frame) * 0x9E3779B97F4A7C15U;
+std::uint64_t hash_of(const Stack& stack) {
+  std::uint64_t hash = stack.size();
+  for (const Frame& frame : stack) {
+    const auto code = std::bit_cast<std::uintptr_t>(frame.code);
+    hash = (hash ^ code ^ (std::uint64_t{static_cast<std::uint32_t>(frame.instruction)} << 48)) *
+           0x9E3779B97F4A7C15U;
+    hash ^= hash >> 29;
+  }
   return hash;
 }
+
+// What a thread has seen before, by hash; of stacks with equal hashes the first one.
+struct Known {
+  const Stack* stack;
+  std::uint32_t number;
+};
+struct ThreadStacks {
+  Stack current;
+  std::unordered_map<std::uint64_t, Known> known;
+};
+
+}  // namespace
 
 StackTable& StackTable::instance() {
   static auto* const table = new StackTable;
@@ -21,29 +42,32 @@ StackTable& StackTable::instance() {
 }
 
 std::uint32_t StackTable::capture() {
-  current_.clear();
-  PyFrameObject* frame = PyEval_GetFrame();
-  Py_XINCREF(reinterpret_cast<PyObject*>(frame));
-  while (frame != nullptr) {
-    PyCodeObject* const code = PyFrame_GetCode(frame);
-    const int instruction = PyFrame_GetLasti(frame);
-    const auto [place, is_new] =
-        frame_numbers_.try_emplace({code, instruction}, static_cast<std::uint32_t>(frames_.size()));
-    if (is_new) {
-      frames_.push_back({code, instruction});
-    } else {
-      Py_DECREF(reinterpret_cast<PyObject*>(code));
-    }
-    current_.push_back(place->second);
-    PyFrameObject* const back = PyFrame_GetBack(frame);
-    Py_DECREF(reinterpret_cast<PyObject*>(frame));
-    frame = back;
+  thread_local ThreadStacks mine;
+  gather_frames(mine.current);
+  if (mine.current.empty()) return 0;
+  const std::uint64_t hash = hash_of(mine.current);
+  const auto found = mine.known.find(hash);
+  if (found != mine.known.end() && *found->second.stack == mine.current) {
+    return found->second.number;
   }
-  if (current_.empty()) return 0;
-  const auto [place, is_new] =
-      stack_numbers_.try_emplace(current_, static_cast<std::uint32_t>(stacks_.size()));
-  if (is_new) stacks_.push_back(current_);
-  return place->second;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const std::uint32_t number = keep(mine.current, hash);
+  const Stack* const kept = &stacks_[number];
+  PyGILState_Release(state);
+  mine.known.try_emplace(hash, Known{kept, number});
+  return number;
+}
+
+std::uint32_t StackTable::keep(const Stack& stack, std::uint64_t hash) {
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto entry = begin; entry != end; ++entry) {
+    if (stacks_[entry->second] == stack) return entry->second;
+  }
+  for (const Frame& frame : stack) Py_INCREF(reinterpret_cast<PyObject*>(frame.code));
+  const auto number = static_cast<std::uint32_t>(stacks_.size());
+  stacks_.push_back(stack);
+  by_hash_.emplace(hash, number);
+  return number;
 }
 
 void bind_stacks(nb::module_& module) {
@@ -56,8 +80,7 @@ void bind_stacks(nb::module_& module) {
         const StackTable& table = StackTable::instance();
         if (number >= table.size()) throw nb::index_error("no such stack");
         nb::list frames;
-        for (const std::uint32_t place : table.stack(number)) {
-          const Frame& frame = table.frame(place);
+        for (const Frame& frame : table.stack(number)) {
           frames.append(nb::make_tuple(nb::borrow(frame.code->co_filename),
                                        PyCode_Addr2Line(frame.code, frame.instruction),
                                        nb::borrow(frame.code->co_name)));

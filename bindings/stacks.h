@@ -1,31 +1,37 @@
 // Python call stacks as numbers: each distinct stack is kept once.
+//
+// A stack that its thread has seen before costs a walk over the thread's own frames and a look-up,
+// and neither takes the interpreter's lock: a thread's frames stand still while it is in C++, and
+// the code objects of every known stack are kept alive, so equal pointers mean equal code. Only a
+// stack at its first sight takes the lock, to be kept.
 #pragma once
 
 #include <Python.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace plimsoll::python {
 
 struct Frame {
-  PyCodeObject* code;  // kept alive by the table
-  int instruction;     // a byte offset, for PyCode_Addr2Line
+  PyCodeObject* code;
+  int instruction;  // a byte offset, for PyCode_Addr2Line
+  bool operator==(const Frame&) const = default;
 };
+using Stack = std::vector<Frame>;  // innermost first
 
-// All of it needs the interpreter's lock.
 class StackTable {
  public:
-  // The number of the calling thread's stack, innermost frame first; 0 where no Python runs.
+  // The number of the calling thread's stack; 0 where no Python runs. With or without the
+  // interpreter's lock; the caller must hold no other that somebody who has that lock may want.
   std::uint32_t capture();
+
+  // These need the interpreter's lock.
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
-  [[nodiscard]] const std::vector<std::uint32_t>& stack(std::size_t number) const {
-    return stacks_[number];
-  }
-  [[nodiscard]] const Frame& frame(std::size_t number) const { return frames_[number]; }
+  [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
 
   // The process has one table. It is never destroyed: threads may outlive the interpreter.
   static StackTable& instance();
@@ -33,20 +39,10 @@ class StackTable {
  private:
   StackTable() { stacks_.emplace_back(); }
 
-  struct FrameHash {
-    std::size_t operator()(const std::pair<PyCodeObject*, int>& key) const {
-      return std::hash<const void*>{}(key.first) * 31 + static_cast<std::size_t>(key.second);
-    }
-  };
-  struct StackHash {
-    std::size_t operator()(const std::vector<std::uint32_t>& stack) const;
-  };
+  std::uint32_t keep(const Stack& stack, std::uint64_t hash);
 
-  std::vector<Frame> frames_;
-  std::unordered_map<std::pair<PyCodeObject*, int>, std::uint32_t, FrameHash> frame_numbers_;
-  std::vector<std::vector<std::uint32_t>> stacks_;
-  std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, StackHash> stack_numbers_;
-  std::vector<std::uint32_t> current_;
+  std::deque<Stack> stacks_;  // their places in memory stay
+  std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
 };
 
 }  // namespace plimsoll::python

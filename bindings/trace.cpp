@@ -180,6 +180,7 @@ void bind_trace(nb::module_& module) {
             if (name == "stack") return nb::object(view(events.stack, self));
             if (name == "pool_first") return nb::object(view(events.pool_first, self));
             if (name == "pool_second") return nb::object(view(events.pool_second, self));
+            if (name == "shared") return nb::object(view(events.shared, self));
             throw nb::key_error(name.c_str());
           },
           "device"_a, "name"_a,

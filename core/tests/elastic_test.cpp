@@ -735,4 +735,36 @@ TEST(elastic_history_tells_of_moves_as_of_mappings) {
               static_cast<std::int64_t>(gpu.driver.calls(Call::create)));
 }
 
+// --- fragments ---------------------------------------------------------------------------------
+
+TEST(elastic_fragments_are_free_parts_of_pieces_that_are_in_use) {
+  ElasticGpu gpu(1_GiB);
+  const auto fragments = [&] { return *gpu.allocator.fragments(); };
+  const auto free_bytes = [&] {
+    const Statistics now = gpu.allocator.statistics();
+    return static_cast<Bytes>(now.reserved_bytes.all.current - now.active_bytes.all.current);
+  };
+  CHECK_EQUAL(fragments(), Bytes{0});
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 9; ++i) blocks.push_back(gpu.malloc(700_KiB));
+  CHECK_EQUAL(fragments(), free_bytes());  // what the last piece has left
+  for (std::size_t i = 1; i < 8; ++i) gpu.free({blocks[i]});
+  const Bytes before = fragments();
+  CHECK(0 < before && before < free_bytes());
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(free_bytes(), before);  // the driver has all that was not bound
+  CHECK_EQUAL(fragments(), before);
+  gpu.free({blocks[0], blocks[8]});
+  CHECK_EQUAL(fragments(), Bytes{0});
+}
+
+TEST(elastic_fragments_are_unknown_where_counting_them_would_take_long) {
+  ElasticGpu gpu(1_GiB);
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 10'000; ++i) blocks.push_back(gpu.malloc(512));
+  CHECK(gpu.allocator.fragments());
+  for (std::size_t i = 0; i < blocks.size(); i += 2) gpu.free({blocks[i]});
+  CHECK(!gpu.allocator.fragments());
+}
+
 }  // namespace plimsoll

@@ -2,8 +2,13 @@
 
 #include "plimsoll/allocator/paused_memory.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -58,13 +63,63 @@ Bytes paused_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.allocator.statistics().paused_bytes.current);
 }
 
+// Page-locked memory that somebody holds.
+Bytes locked_bytes(const TieredGpu& gpu) {
+  return static_cast<Bytes>(gpu.pool.statistics().active_bytes.current);
+}
+
+// A disk: memory that only it reaches. Its calls are the driver's, so the driver's faults are its.
+class Disk final : public BackupStore {
+ public:
+  // Of its reads and writes the one with that number fails.
+  explicit Disk(SimulatedDriver& driver, std::optional<int> failing = {})
+      : driver_(driver), left_(failing) {}
+  ~Disk() override {  // whatever the driver is told to refuse
+    while (size_ > 0 && driver_.deallocate_host(address_) != Status::success) {
+      static_cast<void>(driver_.synchronize());
+    }
+  }
+
+  void reserve(Bytes size) override {
+    require(driver_.allocate_host(size, address_));
+    size_ = size;
+  }
+  void write(Bytes offset, Address from, Bytes size) override {
+    count();
+    require(driver_.copy(address_ + offset, from, size, 9));
+    require(driver_.synchronize_stream(9));
+  }
+  void read(Bytes offset, Address to, Bytes size) override {
+    count();
+    require(driver_.copy(to, address_ + offset, size, 9));
+    require(driver_.synchronize_stream(9));
+  }
+
+ private:
+  static void require(Status status) {
+    if (status != Status::success) throw BackupError("the disk failed");
+  }
+  void count() {
+    if (left_ && (*left_)-- == 0) throw BackupError("the disk failed");
+  }
+
+  SimulatedDriver& driver_;
+  std::optional<int> left_;
+  Address address_ = 0;
+  Bytes size_ = 0;
+};
+
+Backup disk_of(TieredGpu& gpu, std::optional<int> failing = {}) {
+  return {&gpu.pool, std::make_unique<Disk>(gpu.driver, failing)};
+}
+
 }  // namespace
 
 TEST(pause_gives_the_card_back_and_resume_brings_all_back) {
   Region region;
   TieredGpu& gpu = region.gpu;
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{222_MiB});
-  CHECK_EQUAL(gpu.allocator.pause(kRegion, &gpu.pool), Bytes{192_MiB});
+  CHECK_EQUAL(gpu.allocator.pause(kRegion, {&gpu.pool}), Bytes{192_MiB});
   CHECK(gpu.allocator.is_paused(kRegion));
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
   CHECK_EQUAL(gpu.reserved(), Bytes{0});
@@ -74,25 +129,22 @@ TEST(pause_gives_the_card_back_and_resume_brings_all_back) {
   CHECK_EQUAL(gpu.allocator.region_use(kRegion)->allocated, Bytes{190_MiB + 1_KiB});
   gpu.allocator.check_invariants();
   for (const SegmentInfo& segment : gpu.allocator.segments()) CHECK(segment.paused);
-  Bytes backed_up = 0;
-  gpu.allocator.visit_backup(kRegion, [&](Address, Bytes size) { backed_up += size; });
-  CHECK_EQUAL(backed_up, Bytes{192_MiB});
+  CHECK_EQUAL(locked_bytes(gpu), Bytes{192_MiB});
 
   CHECK_EQUAL(gpu.allocator.resume(kRegion), Bytes{192_MiB});
   CHECK_EQUAL(paused_bytes(gpu), Bytes{0});
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{192_MiB});
   region.check_whole();
   CHECK_EQUAL(gpu.malloc_in(kRegion, 2_MiB)->size, Bytes{2_MiB});
-  gpu.allocator.pause(kRegion, &gpu.pool);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
   gpu.allocator.resume(kRegion);
   region.check_whole();
 }
 
 TEST(pause_without_a_backup_drops_the_content) {
   Region region;
-  region.gpu.allocator.pause(kRegion, nullptr);
+  region.gpu.allocator.pause(kRegion, {});
   CHECK_EQUAL(region.gpu.driver.shared_used(), Bytes{0});
-  region.gpu.allocator.visit_backup(kRegion, [](Address, Bytes) { CHECK(false); });
   region.gpu.allocator.resume(kRegion);
   for (const Block* const block : region.blocks) CHECK(region.gpu.holds(block, 0));
   region.gpu.allocator.check_invariants();
@@ -102,13 +154,13 @@ TEST(pause_without_a_backup_drops_the_content) {
 TEST(pause_copies_faster_than_nothing_else_runs) {
   Region region;
   const double before = region.gpu.host.now_ns();
-  region.gpu.allocator.pause(kRegion, nullptr);
+  region.gpu.allocator.pause(kRegion, {});
   region.gpu.allocator.resume(kRegion);
   const double calls = region.gpu.host.now_ns() - before;
-  region.gpu.allocator.pause(kRegion, &region.gpu.pool);
+  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});
   region.gpu.allocator.resume(kRegion);
   const double start = region.gpu.host.now_ns();
-  region.gpu.allocator.pause(kRegion, &region.gpu.pool);  // the backup is locked already
+  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});  // the backup is locked already
   region.gpu.allocator.resume(kRegion);
   const double copies =
       2 * static_cast<double>(192_MiB) / region.gpu.driver.costs().copy_bytes_per_ns;
@@ -120,19 +172,18 @@ TEST(pause_copies_faster_than_nothing_else_runs) {
 TEST(pause_and_resume_that_make_no_sense_change_nothing) {
   Region region;
   TieredGpu& gpu = region.gpu;
-  CHECK_THROWS(gpu.allocator.pause(7, &gpu.pool), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.pause(7, {&gpu.pool}), std::invalid_argument);
   CHECK_THROWS(gpu.allocator.resume(7), std::invalid_argument);
   CHECK_THROWS(gpu.allocator.resume(kRegion), std::invalid_argument);
-  CHECK_THROWS(gpu.allocator.visit_backup(kRegion, [](Address, Bytes) {}), std::invalid_argument);
-  CHECK_THROWS(gpu.allocator.pause(kNoRegion, &gpu.pool), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.pause(kNoRegion, {&gpu.pool}), std::invalid_argument);
   CHECK(!gpu.allocator.is_paused(7));
   gpu.allocator.begin_allocate_to_pool({0, 1}, Allocator::only_on(5));
-  CHECK_THROWS(gpu.allocator.pause(kRegion, &gpu.pool), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.pause(kRegion, {&gpu.pool}), std::invalid_argument);
   gpu.allocator.end_allocate_to_pool({0, 1});
   region.check_whole();
-  gpu.allocator.pause(kRegion, &gpu.pool);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
   const std::string state = describe(gpu.allocator.segments());
-  CHECK_THROWS(gpu.allocator.pause(kRegion, &gpu.pool), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.pause(kRegion, {&gpu.pool}), std::invalid_argument);
   gpu.allocator.begin_allocate_to_pool({0, 1}, Allocator::only_on(5));
   CHECK_THROWS(gpu.allocator.resume(kRegion), std::invalid_argument);
   gpu.allocator.end_allocate_to_pool({0, 1});
@@ -146,7 +197,7 @@ TEST(pause_and_resume_that_make_no_sense_change_nothing) {
 TEST(pause_refuses_requests_in_the_region) {
   Region region;
   TieredGpu& gpu = region.gpu;
-  gpu.allocator.pause(kRegion, &gpu.pool);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
   CHECK_THROWS(gpu.malloc_in(kRegion, 1_KiB), std::invalid_argument);
   CHECK_THROWS(gpu.malloc_in(kRegion, 4_MiB, 9), std::invalid_argument);
   {
@@ -174,7 +225,7 @@ TEST(pause_leaves_all_else_working) {
   Block* const other = gpu.malloc_in(2, 10_MiB);
   gpu.fill(outside, 50);
   gpu.fill(other, 51);
-  gpu.allocator.pause(kRegion, &gpu.pool);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
   CHECK(gpu.holds(outside, 50) && gpu.holds(other, 51));
   // The whole card is there for others; frees and uses of paused blocks go on.
   Block* const large = gpu.malloc(480_MiB);
@@ -202,7 +253,7 @@ TEST(pause_leaves_all_else_working) {
 
 TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   Region region;
-  region.gpu.allocator.pause(kRegion, &region.gpu.pool);
+  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});
   for (Block* const block : region.blocks) region.gpu.free({block});
   region.gpu.allocator.check_invariants();
   region.gpu.malloc(510_MiB);
@@ -217,7 +268,7 @@ TEST(pause_leaves_shared_pieces_where_they_are) {
   Block* const spilled = gpu.malloc_in(kRegion, 100_MiB);
   gpu.fill(spilled, 9);
   CHECK_EQUAL(spilled->shared, Bytes{36_MiB});
-  CHECK_EQUAL(gpu.allocator.pause(kRegion, &gpu.pool), Bytes{64_MiB});
+  CHECK_EQUAL(gpu.allocator.pause(kRegion, {&gpu.pool}), Bytes{64_MiB});
   CHECK_EQUAL(spilled->shared, Bytes{36_MiB});
   CHECK_EQUAL(gpu.allocator.region_use(kRegion)->shared_reserved, Bytes{36_MiB});
   gpu.allocator.check_invariants();
@@ -232,14 +283,14 @@ TEST(pause_waits_for_the_work_on_the_region) {
   Region region;
   region.gpu.driver.launch(1, 5e8);
   const double before = region.gpu.host.now_ns();
-  region.gpu.allocator.pause(kRegion, nullptr);
+  region.gpu.allocator.pause(kRegion, {});
   CHECK(region.gpu.host.now_ns() >= before + 5e8);
 }
 
 TEST(resume_without_room_leaves_the_region_paused) {
   Region region;
   TieredGpu& gpu = region.gpu;
-  gpu.allocator.pause(kRegion, &gpu.pool);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
   Block* const others = gpu.malloc(400_MiB);
   CHECK_THROWS(gpu.allocator.resume(kRegion), OutOfMemory);
   CHECK(gpu.allocator.is_paused(kRegion));
@@ -253,26 +304,127 @@ TEST(resume_without_room_leaves_the_region_paused) {
   region.end();
 }
 
-TEST(resume_takes_the_content_that_the_backup_has_now) {
-  Region region;
-  TieredGpu& gpu = region.gpu;
-  gpu.allocator.pause(kRegion, &gpu.pool);
-  gpu.allocator.visit_backup(
-      kRegion, [&](Address address, Bytes size) { gpu.driver.write_tag(address, size, 77); });
-  gpu.allocator.resume(kRegion);
-  for (const Block* const block : region.blocks) CHECK(gpu.holds(block, 77));
-}
-
 TEST(pause_without_room_for_the_backup_changes_nothing) {
   Region region(512_MiB, 140_MiB);  // of two batches one has room
   const std::size_t handles = region.gpu.driver.handles();
-  CHECK_THROWS(region.gpu.allocator.pause(kRegion, &region.gpu.pool), HostOutOfMemory);
+  CHECK_THROWS(region.gpu.allocator.pause(kRegion, {&region.gpu.pool}), HostOutOfMemory);
   region.check_whole();
   CHECK(region.gpu.driver.handles() <= handles);
   CHECK_EQUAL(region.gpu.pool.statistics().active_bytes.current, std::int64_t{0});
-  region.gpu.allocator.pause(kRegion, nullptr);
+  region.gpu.allocator.pause(kRegion, {});
   region.gpu.allocator.resume(kRegion);
   region.end();
+}
+
+// --- through page-locked memory to a disk --------------------------------------------------------
+
+TEST(pause_to_a_store_brings_the_content_back_and_holds_no_memory_meanwhile) {
+  Region region;
+  TieredGpu& gpu = region.gpu;
+  CHECK_EQUAL(gpu.allocator.pause(kRegion, disk_of(gpu)), Bytes{192_MiB});
+  CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
+  CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
+  CHECK(gpu.pool.statistics().active_bytes.peak <= std::int64_t{64_MiB});
+  gpu.allocator.resume(kRegion);
+  CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
+  CHECK(gpu.pool.statistics().reserved_bytes.peak <= std::int64_t{64_MiB});
+  region.check_whole();
+  region.end();
+}
+
+TEST(pause_to_a_store_goes_on_with_as_little_page_locked_memory_as_there_is) {
+  Region region(512_MiB, 192_MiB + 20_MiB);  // the disk's and one buffer
+  TieredGpu& gpu = region.gpu;
+  gpu.allocator.pause(kRegion, disk_of(gpu));
+  CHECK(gpu.pool.statistics().active_bytes.peak < std::int64_t{20_MiB});
+  gpu.allocator.resume(kRegion);
+  region.check_whole();
+  region.end();
+  Region without(512_MiB, 192_MiB + 2_MiB);
+  CHECK_THROWS(without.gpu.allocator.pause(kRegion, disk_of(without.gpu)), HostOutOfMemory);
+  without.check_whole();
+  without.end();
+}
+
+TEST(resume_from_a_store_forgets_what_was_freed_meanwhile) {
+  Region region;
+  TieredGpu& gpu = region.gpu;
+  gpu.allocator.pause(kRegion, disk_of(gpu));
+  gpu.free({region.blocks[0]});
+  CHECK(gpu.allocator.resume(kRegion) <= 48_MiB);
+  CHECK(gpu.holds(region.blocks[1], 2) && gpu.holds(region.blocks[2], 3));
+  gpu.allocator.check_invariants();
+  gpu.free({region.blocks[1], region.blocks[2]});
+  gpu.check_nothing_is_left();
+}
+
+TEST(pause_to_a_store_that_fails_changes_nothing) {
+  for (int failing = 0;; ++failing) {
+    Region region;
+    TieredGpu& gpu = region.gpu;
+    bool has_failed = false;
+    try {
+      gpu.allocator.pause(kRegion, disk_of(gpu, failing));
+    } catch (const BackupError&) {
+      has_failed = true;
+      region.check_whole();
+    }
+    CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
+    gpu.allocator.check_invariants();
+    if (!has_failed) {
+      CHECK(failing > 8);                                        // slices
+      CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);  // reads the first one
+      gpu.allocator.resume(kRegion);
+    }
+    region.end();
+    if (!has_failed) return;
+  }
+}
+
+TEST(resume_from_a_store_that_fails_stays_paused) {
+  Region clean;
+  clean.gpu.allocator.pause(kRegion, disk_of(clean.gpu));
+  const std::uint64_t slices = clean.gpu.driver.calls(Call::copy) / 2;
+  for (std::uint64_t failing = slices; failing < 2 * slices; ++failing) {
+    Region region;
+    TieredGpu& gpu = region.gpu;
+    gpu.allocator.pause(kRegion, disk_of(gpu, static_cast<int>(failing)));
+    CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);
+    CHECK(gpu.allocator.is_paused(kRegion));
+    CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
+    CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
+    gpu.allocator.check_invariants();
+    gpu.allocator.resume(kRegion);
+    region.check_whole();
+    region.end();
+  }
+}
+
+TEST(a_backup_file_holds_what_was_written_and_says_why_it_cannot) {
+  char path[] = "/tmp/plimsoll-backup-XXXXXX";
+  const int descriptor = ::mkstemp(path);
+  ::unlink(path);
+  const std::string content(100'000, 'x');
+  std::string read(content.size(), ' ');
+  BackupFile file(descriptor);
+  ::close(descriptor);
+  file.reserve(200'000);
+  file.write(50'000, reinterpret_cast<Address>(content.data()), content.size());
+  file.read(50'000, reinterpret_cast<Address>(read.data()), read.size());
+  CHECK(read == content);
+  const std::string beyond = message_of<BackupError>([&] {
+    file.read(190'000, reinterpret_cast<Address>(read.data()), read.size());
+    return 0;
+  });
+  CHECK_EQUAL(beyond, std::string("cannot read the backup: Input/output error"));
+  const int full = ::open("/dev/full", O_RDWR);
+  BackupFile no_room(full);
+  ::close(full);
+  const std::string refused = message_of<BackupError>([&] {
+    no_room.write(0, reinterpret_cast<Address>(content.data()), content.size());
+    return 0;
+  });
+  CHECK_EQUAL(refused, std::string("cannot write the backup: No space left on device"));
 }
 
 // --- a driver that fails -------------------------------------------------------------------------
@@ -298,6 +450,8 @@ int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_b
         ++failures;
       } catch (const HostOutOfMemory&) {
         ++failures;
+      } catch (const BackupError&) {
+        ++failures;
       }
       const bool was_called = gpu.driver.calls(call) > calls + position;
       gpu.driver.clear_faults();
@@ -310,7 +464,7 @@ int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_b
         region.check_whole();
       }
       // All goes on as if nothing had happened.
-      gpu.allocator.pause(kRegion, &gpu.pool);
+      gpu.allocator.pause(kRegion, {&gpu.pool});
       gpu.allocator.empty_cache();
       CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
       gpu.allocator.resume(kRegion);
@@ -331,7 +485,7 @@ TEST(pause_survives_every_driver_call_that_fails) {
           status, [](Region&) {},
           [&](Region& region) {
             TieredGpu& gpu = region.gpu;
-            gpu.allocator.pause(kRegion, with_backup ? &gpu.pool : nullptr);
+            gpu.allocator.pause(kRegion, with_backup ? Backup{&gpu.pool} : Backup{});
           },
           with_backup);
       CHECK(failures >= 4);
@@ -341,15 +495,26 @@ TEST(pause_survives_every_driver_call_that_fails) {
 
 TEST(resume_survives_every_driver_call_that_fails) {
   for (const Status status : {Status::failed, Status::out_of_memory}) {
+    for (const bool to_disk : {false, true}) {
+      const int failures = fail_every_call(
+          status,
+          [&](Region& region) {
+            TieredGpu& gpu = region.gpu;
+            gpu.allocator.pause(kRegion, to_disk ? disk_of(gpu) : Backup{&gpu.pool});
+            gpu.free({gpu.malloc(400_MiB)});  // to be released first
+          },
+          [](Region& region) { region.gpu.allocator.resume(kRegion); }, true);
+      CHECK(failures >= 8);
+    }
+  }
+}
+
+TEST(pause_to_a_store_survives_every_driver_call_that_fails) {
+  for (const Status status : {Status::failed, Status::out_of_memory}) {
     const int failures = fail_every_call(
-        status,
-        [](Region& region) {
-          TieredGpu& gpu = region.gpu;
-          gpu.allocator.pause(kRegion, &gpu.pool);
-          gpu.free({gpu.malloc(400_MiB)});  // to be released first
-        },
-        [](Region& region) { region.gpu.allocator.resume(kRegion); }, true);
-    CHECK(failures >= 8);
+        status, [](Region&) {},
+        [](Region& region) { region.gpu.allocator.pause(kRegion, disk_of(region.gpu)); }, true);
+    CHECK(failures >= 30);
   }
 }
 
@@ -357,14 +522,14 @@ TEST(resume_survives_every_driver_call_that_fails) {
 TEST(pause_that_cannot_be_undone_is_a_pause) {
   Region clean;
   const std::uint64_t before = clean.gpu.driver.calls(Call::unmap);
-  clean.gpu.allocator.pause(kRegion, &clean.gpu.pool);
+  clean.gpu.allocator.pause(kRegion, {&clean.gpu.pool});
   const std::uint64_t last = clean.gpu.driver.calls(Call::unmap) - before - 1;
   for (const Call call : {Call::map, Call::set_access}) {
     Region region;
     TieredGpu& gpu = region.gpu;
     gpu.driver.inject({Call::unmap, last, 1, Status::failed});
     gpu.driver.inject({call, 0, 1, Status::failed});
-    CHECK_THROWS(gpu.allocator.pause(kRegion, &gpu.pool), DriverError);
+    CHECK_THROWS(gpu.allocator.pause(kRegion, {&gpu.pool}), DriverError);
     gpu.driver.clear_faults();
     gpu.allocator.check_invariants();
     CHECK(gpu.allocator.is_paused(kRegion));
@@ -377,7 +542,7 @@ TEST(pause_that_cannot_be_undone_is_a_pause) {
 TEST(resume_that_cannot_be_undone_stays_paused) {
   Region region;
   TieredGpu& gpu = region.gpu;
-  gpu.allocator.pause(kRegion, &gpu.pool);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
   gpu.driver.inject({Call::copy, 1, 1, Status::failed});
   gpu.driver.inject({Call::unmap, 0, 2, Status::failed});
   CHECK_THROWS(gpu.allocator.resume(kRegion), DriverError);
@@ -417,6 +582,8 @@ class Sequence {
         step();
       } catch (const OutOfMemory&) {
       } catch (const HostOutOfMemory&) {
+      } catch (const BackupError&) {  // or the disk is full
+        ++counts_.errors;
       } catch (const DriverError& error) {
         if (!fails) check::fail(__FILE__, __LINE__, error.what());
         ++counts_.errors;
@@ -499,9 +666,9 @@ class Sequence {
 
   void pause(RegionId region) {
     if (gpu_.allocator.is_paused(region)) {
-      CHECK_THROWS(gpu_.allocator.pause(region, &gpu_.pool), std::invalid_argument);
+      CHECK_THROWS(gpu_.allocator.pause(region, {&gpu_.pool}), std::invalid_argument);
     } else {
-      gpu_.allocator.pause(region, &gpu_.pool);
+      gpu_.allocator.pause(region, random_.one_in(2) ? disk_of(gpu_) : Backup{&gpu_.pool});
       ++counts_.pauses;
     }
   }
@@ -535,6 +702,9 @@ class Sequence {
         for (std::size_t i = live_.size(); i-- > 0;) {
           if (live_[i].region != region) free(i);
         }
+        gpu_.allocator.resume(region);
+      } catch (const HostOutOfMemory&) {  // nor has the host a buffer to read a disk with
+        while (!live_.empty()) free(0);
         gpu_.allocator.resume(region);
       }
       check();

@@ -807,7 +807,7 @@ class Worker {
 
   void pause() {
     move_blocks([&] {
-      machine_.elastic.pause(random_region(), &machine_.pool);
+      machine_.elastic.pause(random_region(), {&machine_.pool});
       ++counts_.pauses;
     });
   }

@@ -296,37 +296,19 @@ class Engine:
     def set_no_split(self, first: int, second: int) -> None: ...
 
     @property
-    def limit(self) -> int | None: ...
-
-    @limit.setter
-    def limit(self, limit: int | None) -> None: ...
-
-    @property
     def may_spill(self) -> bool: ...
-
-    def spill(self) -> None:
-        """Let requests go on in shared memory from now on."""
-
-    @property
-    def shared_limit(self) -> int | None: ...
-
-    @shared_limit.setter
-    def shared_limit(self, limit: int | None) -> None: ...
-
-    def rebalance(self, most: int) -> int: ...
 
     @property
     def peak_dedicated(self) -> int: ...
-
-    def statistics(self) -> dict[str, int]: ...
 
     def reset_peak_statistics(self) -> None: ...
 
     def reset_accumulated_statistics(self) -> None: ...
 
-    def segments(self) -> list[SegmentInfo]: ...
-
     def check_invariants(self) -> None: ...
+
+    def record(self, buffer: EventBuffer | None) -> None:
+        """Add every event from now on to a buffer, or to none."""
 
     def record_history(self, max_entries: int) -> None: ...
 
@@ -346,6 +328,66 @@ class Engine:
     def set_context(self, context: int) -> None: ...
 
     def note_snapshot(self) -> None: ...
+
+    @property
+    def limit(self) -> int | None: ...
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None: ...
+
+    def set_dedicated_limit(self, limit: int | None) -> None:
+        """What the person allows, whatever fraction the program sets."""
+
+    def statistics(self, tiers: bool = True) -> dict[str, int]:
+        """PyTorch's counters, and those of shared and paused memory."""
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) of the card's own memory."""
+
+    def shared_info(self) -> tuple[int, int]:
+        """(free, total) of the host memory that GPUs may use."""
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+    def fragments_bytes(self) -> int | None:
+        """
+        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
+        """
+
+    @property
+    def spills(self) -> bool: ...
+
+    @spills.setter
+    def spills(self, arg: bool, /) -> None: ...
+
+    @property
+    def shared_limit(self) -> int | None: ...
+
+    @shared_limit.setter
+    def shared_limit(self, limit: int | None) -> None: ...
+
+    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
+
+    @property
+    def shared_allocated_bytes(self) -> int: ...
+
+    def rebalance(self, most: int | None = None) -> int:
+        """Returns the bytes that moved."""
+
+    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
+        """
+        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
+        """
+
+    def resume(self, region: int) -> int:
+        """Returns the bytes that the card gave."""
+
+    def is_paused(self, region: int) -> bool: ...
+
+    def region_use(self, region: int) -> dict[str, int]: ...
+
+    def host_reserved_bytes(self) -> int:
+        """Page-locked memory that is held for copies."""
 
 class ReplayError(ValueError):
     pass
@@ -423,10 +465,40 @@ def capture_stack() -> int:
 def stack_frames(number: int) -> list[tuple[str, int, str]]:
     """The frames of a stack, innermost first: file, line, function."""
 
+EVENT_MARK: int = 255
+
+class EventBuffer:
+    @staticmethod
+    def make(capacity: int) -> EventBuffer:
+        """A buffer for so many events; it stays until the process ends."""
+
+    @property
+    def handle(self) -> int: ...
+
+    def mark(self, number: int, time_us: int) -> None:
+        """Add a row between the events, with EVENT_MARK as its action."""
+
+    def drain(self) -> tuple[numpy.ndarray, ...]:
+        """
+        Take all events that wait, as columns: device, and those of an event batch.
+        """
+
+    def close(self) -> None:
+        """Give the memory back; events from now on are dropped."""
+
+    @property
+    def dropped(self) -> int: ...
+
+def recorder_api() -> int:
+    """The address of the table of C functions in plimsoll/recorder_api.h."""
+
 def c_api() -> int:
     """The address of the table of C functions in plimsoll/c_api.h."""
 
 class HostOutOfMemory(RuntimeError):
+    pass
+
+class BackupError(RuntimeError):
     pass
 
 class LiveEngine:
@@ -444,29 +516,44 @@ class LiveEngine:
     @property
     def fell_back(self) -> str | None: ...
 
+    def empty_host_cache(self) -> None:
+        """Of page-locked memory, which all engines share."""
+
+    def account(self) -> dict[str, int | str | None]:
+        """
+        What the run came to; `torch_` says what PyTorch's own allocator would have.
+        """
+
     @property
     def limit(self) -> int | None: ...
 
     @limit.setter
     def limit(self, limit: int | None) -> None: ...
 
-    def statistics(self) -> dict[str, int]: ...
+    def set_dedicated_limit(self, limit: int | None) -> None:
+        """What the person allows, whatever fraction the program sets."""
 
-    def memory_info(self) -> tuple[int, int]: ...
+    def statistics(self, tiers: bool = True) -> dict[str, int]:
+        """PyTorch's counters, and those of shared and paused memory."""
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) of the card's own memory."""
 
     def shared_info(self) -> tuple[int, int]:
         """(free, total) of the host memory that GPUs may use."""
 
     def segments(self) -> list[SegmentInfo]: ...
 
+    def fragments_bytes(self) -> int | None:
+        """
+        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
+        """
+
     @property
     def spills(self) -> bool: ...
 
     @spills.setter
     def spills(self, arg: bool, /) -> None: ...
-
-    def set_dedicated_limit(self, limit: int | None) -> None:
-        """What the person allows, whatever fraction the program sets."""
 
     @property
     def shared_limit(self) -> int | None: ...
@@ -482,30 +569,20 @@ class LiveEngine:
     def rebalance(self, most: int | None = None) -> int:
         """Returns the bytes that moved."""
 
-    def pause(self, region: int, keep: bool) -> int:
-        """Returns the bytes that the card got back."""
+    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
+        """
+        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
+        """
 
     def resume(self, region: int) -> int:
         """Returns the bytes that the card gave."""
-
-    def save_backup(self, region: int, path: str) -> None: ...
-
-    def load_backup(self, region: int, path: str) -> None: ...
 
     def is_paused(self, region: int) -> bool: ...
 
     def region_use(self, region: int) -> dict[str, int]: ...
 
-    def empty_host_cache(self) -> None:
-        """Of page-locked memory, which all engines share."""
-
     def host_reserved_bytes(self) -> int:
-        """Page-locked memory that all engines hold."""
-
-    def account(self) -> dict[str, int | str | None]:
-        """
-        What the run came to; `torch_` says what PyTorch's own allocator would have.
-        """
+        """Page-locked memory that is held for copies."""
 
 def set_placement(region: int | None, shared: bool = False) -> None:
     """

@@ -153,6 +153,65 @@ for _ in range(3):
 """)
 
 
+def test_a_region_on_disk_holds_no_memory_and_its_file_has_no_name() -> None:
+    check("""
+import os, tempfile
+from plimsoll.tiers.engines import engine_of
+plimsoll.install()
+with plimsoll.region("r"):
+    x = full(300, 7)
+with tempfile.TemporaryDirectory() as folder:
+    plimsoll.pause("r", backup="disk", directory=folder)
+    assert os.listdir(folder) == []
+    assert engine_of().host_reserved_bytes() <= 64 * MIB
+plimsoll.resume("r")
+assert holds(x, 7)
+""")
+
+
+def test_a_full_disk_leaves_a_region_as_it_was() -> None:
+    check("""
+import os, resource, tempfile
+plimsoll.install()
+with plimsoll.region("r"):
+    x = full(300, 7)
+free = torch.cuda.mem_get_info()[0]
+resource.setrlimit(resource.RLIMIT_FSIZE, (100 * MIB, resource.RLIM_INFINITY))
+with tempfile.TemporaryDirectory() as folder:
+    try:
+        plimsoll.pause("r", backup="disk", directory=folder)
+    except InputError as error:
+        assert "cannot write the backup" in str(error), error
+    else:
+        raise SystemExit("it was not refused")
+    assert os.listdir(folder) == []
+assert not plimsoll.is_paused("r") and torch.cuda.mem_get_info()[0] == free and holds(x, 7)
+assert plimsoll.pause("r") > 0
+plimsoll.resume("r")
+assert holds(x, 7)
+""")
+
+
+def test_spilled_memory_comes_back_by_itself_after_a_step() -> None:
+    check("""
+plimsoll.install(policy="spill", dedicated="1GiB", shared="2GiB")
+warnings.simplefilter("ignore")
+weight = torch.nn.Parameter(torch.ones(1000, device="cuda"))
+optimizer = torch.optim.SGD([weight], lr=1.0)
+def step():
+    weight.sum().backward()
+    optimizer.step()
+x = full(900, 1)
+y = full(600, 2)
+step()
+assert shared() > 0
+del x
+torch.cuda.empty_cache()
+step()
+assert shared() == 0 and holds(y, 2) and weight[0].item() == -2
+""")
+
+
 def test_what_cannot_be_is_refused_with_one_line() -> None:
     check("""
 plimsoll.install()

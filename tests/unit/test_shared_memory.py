@@ -130,8 +130,11 @@ def test_the_summary_ends_with_the_tiers(allocator: Allocator) -> None:
     allocator.malloc("10GiB")
     end = allocator.memory_summary().splitlines()[-3:]
     assert end[0].startswith("dedicated: 8.00 GiB reserved, 8.00 GiB of it allocated; 0 bytes of ")
-    assert end[1].startswith("shared: 2.00 GiB reserved, 2.00 GiB of it allocated; 14.00 GiB of ")
-    assert end[2].startswith("requests that found too little dedicated memory: 1;")
+    assert end[1] == (
+        "shared: 2.00 GiB reserved, 2.00 GiB of it allocated, 0 bytes page-locked for copies; "
+        "14.00 GiB of the host's 16.00 GiB free"
+    )
+    assert end[2].startswith("spilled: 1 request found too little dedicated memory;")
     alone = Allocator(SimulatedGpu("8GiB"))
     assert "shared" not in alone.memory_summary()
     assert "num_spills" not in alone.memory_stats()

@@ -945,6 +945,23 @@ BlockState state_of(const Block* block) {
 
 }  // namespace
 
+std::optional<Bytes> ElasticAllocator::fragments() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  Bytes free = 0;
+  Bytes movable = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+      count += space->free().count();
+      if (count > kMostFreeBlocks) return std::nullopt;
+      space->free().for_each([&](const Block* block) { free += block->size; });
+      for (const FreePiece& whole : space->free_pieces(kAnyAge)) movable += whole.piece.size;
+    }
+  }
+  return free - movable;
+}
+
 std::vector<SegmentInfo> ElasticAllocator::segments() const {
   const std::lock_guard lock(mutex_);
   std::vector<SegmentInfo> result;

@@ -94,82 +94,112 @@ bool ElasticAllocator::may_gain_by_waiting(const Request& request, Tiers tiers) 
 Bytes ElasticAllocator::rebalance(Bytes most) {
   const std::lock_guard lock(mutex_);
   if (private_pools_.is_capturing()) return 0;
-  struct Candidate {
-    std::uint64_t lent = 0;  // the lower, the longer the block lives
-    Arena* arena = nullptr;
-    Address address = 0;
-  };
-  std::vector<Candidate> candidates;
+  std::vector<Move> moves = moves_within(std::min(most, dedicated_room()));
+  if (moves.empty()) return 0;
+  wait_for_device();
+  // The books' pieces change under `mutex_` alone, so frees need not wait for copies.
+  const Status status = move_to_card(moves);
+  Bytes moved = 0;
+  for (const Move& move : moves) {
+    MappedSpace& space = move.arena->spilled;
+    const Piece before = space.pieces().at(move.address);
+    if (move.piece.handle == before.handle) continue;  // it stayed
+    const Guard guard(move.arena->lock);
+    note_piece(Action::segment_unmap, *move.arena, move.address, before);
+    note_piece(Action::segment_map, *move.arena, move.address, move.piece);
+    space.replace_piece(move.address, move.piece);
+    shared_reserved_ -= before.size;
+    statistics_.shared_reserved_bytes.decrease(before.size);
+    moved += before.size;
+    space.for_each_lent_block(move.address, before.size, [&](Block* block) {
+      count_shared(*block, space.shared_bytes(block->address, block->size));
+    });
+  }
+  if (status != Status::success && status != Status::out_of_memory) {
+    throw DriverError("bring memory back to the card", status, driver_.last_error());
+  }
+  return moved;
+}
+
+// The pieces of shared memory to move, and no more than `room` in sum: those of the blocks that
+// lived longest first.
+std::vector<ElasticAllocator::Move> ElasticAllocator::moves_within(Bytes room) {
+  std::vector<Move> moves;
+  if (room < kGranule) return moves;
   for (const auto& [key, arena] : arena_index_) {
     if (arena->pool->is_paused) continue;
     const Guard guard(arena->lock);
     arena->spilled.for_each_block([&, arena = arena](const Block* block) {
       if (!block->allocated || block->shared == 0) return;
       const auto add = [&](Address address, const Piece& piece) {
-        if (piece.tier == Tier::shared) candidates.push_back({block->lent, arena, address});
+        if (piece.tier == Tier::shared) moves.push_back({block->lent, arena, address, piece});
       };
       arena->spilled.for_each_piece(block->address, block->size, add);
     });
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+  std::sort(moves.begin(), moves.end(), [](const Move& a, const Move& b) {
     return std::tie(a.lent, a.address) < std::tie(b.lent, b.address);
   });
-  if (candidates.empty() || std::min(most, dedicated_room()) < kGranule) return 0;
-  wait_for_device();
-  Bytes moved = 0;
-  // The books' pieces change under `mutex_` alone, so frees need not wait for copies.
-  for (const auto& [lent, arena, address] : candidates) {
-    MappedSpace& space = arena->spilled;
-    Piece piece = space.pieces().at(address);
-    if (piece.tier == Tier::dedicated) continue;  // two blocks have parts of it
-    if (piece.size > most - moved || piece.size > dedicated_room()) continue;
-    const Status status = move_to_card(address, piece);
-    if (status == Status::out_of_memory) break;
-    if (status != Status::success) {
-      throw DriverError("bring memory back to the card", status, driver_.last_error());
-    }
-    const Guard guard(arena->lock);
-    note_piece(Action::segment_unmap, *arena, address, space.pieces().at(address));
-    note_piece(Action::segment_map, *arena, address, piece);
-    space.replace_piece(address, piece);
-    shared_reserved_ -= piece.size;
-    statistics_.shared_reserved_bytes.decrease(piece.size);
-    moved += piece.size;
-    space.for_each_lent_block(address, piece.size, [&](Block* block) {
-      count_shared(*block, space.shared_bytes(block->address, block->size));
-    });
-  }
-  return moved;
+  std::set<Address> taken;  // two blocks may have parts of a piece
+  std::erase_if(moves, [&](const Move& move) {
+    if (move.piece.size > room || !taken.insert(move.address).second) return true;
+    room -= move.piece.size;
+    return false;
+  });
+  return moves;
 }
 
-// Puts new dedicated memory with the same content in the place of a piece that no queued work uses.
-// If that fails the piece is as it was.
-Status ElasticAllocator::move_to_card(Address address, Piece& piece) {
+// Puts new dedicated memory with the same content in the place of pieces that no queued work uses,
+// and writes it to `moves`. Each is copied to addresses of nobody's, then all take their places. If
+// that fails, each piece is either as it was or moved.
+Status ElasticAllocator::move_to_card(std::vector<Move>& moves) {
   Status status = clear_scratch();
   if (status != Status::success) return status;
-  Handle handle = 0;
-  status = driver_.create(piece.size, Tier::dedicated, handle);
-  if (status != Status::success) return status;
-  status = driver_.map(scratch_.address, piece.size, handle);
-  if (status == Status::success) {
-    is_scratch_mapped_ = true;
-    status = driver_.set_access(scratch_.address, piece.size);
-    if (status == Status::success) status = driver_.copy(scratch_.address, address, piece.size, 0);
-    if (status == Status::success) status = driver_.synchronize();
-    const Status cleared = clear_scratch();
-    if (status == Status::success) status = cleared;
-  }
-  if (status == Status::success) status = driver_.unmap(address, piece.size);
-  if (status == Status::success) {
-    const Piece moved{piece.size, handle, Tier::dedicated};
-    status = map_with_access(driver_, address, moved);
-    if (status == Status::success) {
-      handle = std::exchange(piece, moved).handle;
-    } else {
-      static_cast<void>(map_with_access(driver_, address, piece));
+  std::vector<Piece> filled;
+  Bytes size = 0;
+  for (const Move& move : moves) {
+    Piece piece{move.piece.size, 0, Tier::dedicated};
+    status = driver_.create(piece.size, piece.tier, piece.handle);
+    if (status != Status::success) break;
+    status = driver_.map(scratch_.address + size, piece.size, piece.handle);
+    if (status != Status::success) {
+      release(piece.handle);
+      break;
     }
+    is_scratch_mapped_ = true;
+    filled.push_back(piece);
+    size += piece.size;
   }
-  release(handle);
+  const Status created = status;  // what there is no memory for stays
+  if (filled.empty()) return created;
+  status = driver_.set_access(scratch_.address, size);
+  Address to = scratch_.address;
+  for (std::size_t i = 0; i < filled.size() && status == Status::success; ++i) {
+    status = driver_.copy(to, moves[i].address, filled[i].size, 0);
+    to += filled[i].size;
+  }
+  const Status copied = driver_.synchronize();
+  if (status == Status::success) status = copied;
+  const Status cleared = clear_scratch();
+  if (status == Status::success) status = cleared;
+  for (std::size_t i = 0; i < filled.size(); ++i) {
+    if (status == Status::success) status = replace(moves[i].address, moves[i].piece, filled[i]);
+    release(filled[i].handle);
+  }
+  return status == Status::success ? created : status;
+}
+
+// Maps `by` where `piece` is, and changes them for each other; if that fails, both are as they
+// were.
+Status ElasticAllocator::replace(Address address, Piece& piece, Piece& by) {
+  Status status = driver_.unmap(address, piece.size);
+  if (status != Status::success) return status;
+  status = map_with_access(driver_, address, by);
+  if (status == Status::success) {
+    std::swap(piece, by);
+  } else {
+    static_cast<void>(map_with_access(driver_, address, piece));
+  }
   return status;
 }
 
@@ -265,7 +295,7 @@ void ElasticAllocator::wait_for_device() {
   waiting_frees_.process_events();
 }
 
-Bytes ElasticAllocator::pause(RegionId region, HostPool* backup) {
+Bytes ElasticAllocator::pause(RegionId region, Backup backup) {
   const std::lock_guard lock(mutex_);
   ElasticPool& pool = region_at(region);
   pool.require_not_paused();
@@ -273,7 +303,7 @@ Bytes ElasticAllocator::pause(RegionId region, HostPool* backup) {
   wait_for_device();
   settle();
   release_free_memory(pool);
-  PausedMemory memory(driver_, backup, pieces_to_pause(pool));
+  PausedMemory memory(driver_, std::move(backup), pieces_to_pause(pool));
   const Status status = memory.take_off();
   const std::string reason = driver_.last_error();
   adopt(memory);
@@ -303,7 +333,13 @@ Bytes ElasticAllocator::resume(RegionId region) {
     release_cached_memory({});
     if (size > dedicated_room()) refuse();
   }
-  const Status status = memory.put_back();
+  Status status = Status::success;
+  try {
+    status = memory.put_back();
+  } catch (...) {
+    adopt(memory);
+    throw;
+  }
   const std::string reason = driver_.last_error();
   adopt(memory);
   if (status == Status::out_of_memory) refuse();
@@ -316,14 +352,6 @@ Bytes ElasticAllocator::resume(RegionId region) {
 bool ElasticAllocator::is_paused(RegionId region) const {
   const std::lock_guard lock(mutex_);
   return paused_.contains(region);
-}
-
-void ElasticAllocator::visit_backup(RegionId region,
-                                    const std::function<void(Address, Bytes)>& visit) const {
-  const std::lock_guard lock(mutex_);
-  const auto entry = paused_.find(region);
-  if (entry == paused_.end()) throw std::invalid_argument("the region is not paused");
-  entry->second.visit_backup(visit);
 }
 
 std::optional<RegionUse> ElasticAllocator::region_use(RegionId region) const {

@@ -1,5 +1,8 @@
 #include "plimsoll/allocator/paused_memory.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 namespace plimsoll {
@@ -9,6 +12,75 @@ constexpr StreamId kStream = 0;  // the device is idle, so any serves
 
 }  // namespace
 
+// A few buffers that are used by turns: while one is copied from or to the card, another is written
+// or read.
+class SliceRing {
+ public:
+  struct Buffer {
+    Address address = 0;
+    std::optional<Event> copied = {};
+    // What it holds for the store, if it does.
+    Bytes offset = 0;
+    Bytes size = 0;
+  };
+
+  // Buffers for slices of `total` bytes. Throws what the pool throws if there is not even one.
+  SliceRing(Driver& driver, HostPool& pool, Bytes total)
+      : driver_(driver), pool_(pool), slice_(std::min(total, kMostSlice)) {
+    try {
+      for (Bytes size = 0; size < total && buffers_.size() < kMostBuffers; size += slice_) {
+        buffers_.push_back({pool_.allocate(slice_)});
+      }
+    } catch (const HostOutOfMemory&) {
+      if (buffers_.empty()) throw;
+    }
+  }
+  SliceRing(const SliceRing&) = delete;
+  SliceRing& operator=(const SliceRing&) = delete;
+  ~SliceRing() {
+    for (Buffer& buffer : buffers_) {
+      if (wait(buffer) != Status::success) pool_.record(buffer.address, kStream);
+      pool_.free(buffer.address);
+    }
+  }
+
+  [[nodiscard]] Bytes slice() const { return slice_; }
+  // The one that was used longest ago.
+  [[nodiscard]] Buffer& next() { return buffers_[turn_++ % buffers_.size()]; }
+  [[nodiscard]] std::size_t count() const { return buffers_.size(); }
+
+  Status copy(Buffer& buffer, Address to, Address from, Bytes size) {
+    const Status status = driver_.copy(to, from, size, kStream);
+    if (status != Status::success) return status;
+    Event event = 0;
+    const Status recorded = driver_.record(kStream, event);
+    if (recorded != Status::success) {
+      static_cast<void>(driver_.synchronize());
+      return recorded;
+    }
+    buffer.copied = event;
+    return recorded;
+  }
+  // Waits for its copy.
+  Status wait(Buffer& buffer) {
+    if (!buffer.copied) return Status::success;
+    const Event event = *std::exchange(buffer.copied, std::nullopt);
+    const Status status = driver_.synchronize(event);
+    driver_.destroy(event);
+    return status;
+  }
+
+ private:
+  static constexpr Bytes kMostSlice = 16 * kMiB;
+  static constexpr std::size_t kMostBuffers = 4;
+
+  Driver& driver_;
+  HostPool& pool_;
+  Bytes slice_;
+  std::vector<Buffer> buffers_;
+  std::size_t turn_ = 0;
+};
+
 Status map_with_access(Driver& driver, Address address, const Piece& piece) {
   Status status = driver.map(address, piece.size, piece.handle);
   if (status != Status::success) return status;
@@ -17,14 +89,22 @@ Status map_with_access(Driver& driver, Address address, const Piece& piece) {
   return status;
 }
 
-PausedMemory::PausedMemory(Driver& driver, HostPool* backup, std::vector<PausedPiece> pieces)
-    : driver_(driver), backup_(backup), pieces_(std::move(pieces)) {
-  if (backup_ == nullptr) return;
+PausedMemory::PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces)
+    : driver_(driver), backup_(std::move(backup)), pieces_(std::move(pieces)) {
+  if (backup_.store != nullptr) {
+    Bytes offset = 0;
+    for (PausedPiece& piece : pieces_) {
+      piece.backup = offset;
+      offset += piece.piece.size;
+    }
+    return;
+  }
+  if (backup_.pool == nullptr) return;
   try {
     for (const Batch batch : batches()) {
       Bytes size = 0;
       for (const PausedPiece& piece : batch) size += piece.piece.size;
-      Address place = backup_->allocate(size);
+      Address place = backup_.pool->allocate(size);
       chunks_.emplace_back(place, size);
       for (PausedPiece& piece : batch) {
         piece.backup = place;
@@ -32,13 +112,19 @@ PausedMemory::PausedMemory(Driver& driver, HostPool* backup, std::vector<PausedP
       }
     }
   } catch (...) {
-    for (const auto& [address, size] : chunks_) backup_->free(address);
+    for (const auto& [address, size] : chunks_) backup_.pool->free(address);
     throw;
   }
 }
 
 PausedMemory::~PausedMemory() {
-  for (const auto& [address, size] : chunks_) backup_->free(address);
+  for (const auto& [address, size] : chunks_) backup_.pool->free(address);
+}
+
+Bytes PausedMemory::size() const {
+  Bytes size = 0;
+  for (const PausedPiece& piece : pieces_) size += piece.piece.size;
+  return size;
 }
 
 Bytes PausedMemory::size_off() const {
@@ -47,10 +133,6 @@ Bytes PausedMemory::size_off() const {
     if (piece.piece.handle == 0) size += piece.piece.size;
   }
   return size;
-}
-
-void PausedMemory::visit_backup(const std::function<void(Address, Bytes)>& visit) const {
-  for (const auto& [address, size] : chunks_) visit(address, size);
 }
 
 std::vector<Handle> PausedMemory::take_unreleased() { return std::exchange(unreleased_, {}); }
@@ -93,11 +175,64 @@ Status PausedMemory::for_each_run(Batch batch, Function function) {
   return Status::success;
 }
 
-Status PausedMemory::copy(Batch batch, Direction direction) const {
-  if (backup_ == nullptr) return Status::success;
+// Calls function(address, backup, size) for each stretch of neighbours, in parts of `most` bytes.
+template <typename Function>
+Status PausedMemory::for_each_slice(Batch batch, Bytes most, Function function) {
   return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
-    return direction == Direction::to_backup ? driver_.copy(backup, address, size, kStream)
-                                             : driver_.copy(address, backup, size, kStream);
+    Status status = Status::success;
+    for (Bytes done = 0; done < size && status == Status::success; done += most) {
+      status = function(address + done, backup + done, std::min(most, size - done));
+    }
+    return status;
+  });
+}
+
+Status PausedMemory::copy_to_backup(Batch batch) const {
+  if (chunks_.empty()) return Status::success;
+  return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
+    return driver_.copy(backup, address, size, kStream);
+  });
+}
+
+// All content to the store, before anything is taken off the card.
+Status PausedMemory::save() {
+  if (pieces_.empty()) return Status::success;
+  backup_.store->reserve(size());
+  SliceRing ring(driver_, *backup_.pool, size());
+  const auto write = [&](SliceRing::Buffer& buffer) {
+    const Status status = ring.wait(buffer);
+    const Bytes size = std::exchange(buffer.size, 0);
+    if (status == Status::success && size > 0) {
+      backup_.store->write(buffer.offset, buffer.address, size);
+    }
+    return status;
+  };
+  Status status =
+      for_each_slice(pieces_, ring.slice(), [&](Address from, Bytes offset, Bytes size) {
+        SliceRing::Buffer& buffer = ring.next();
+        if (const Status written = write(buffer); written != Status::success) return written;
+        buffer.offset = offset;
+        buffer.size = size;
+        return ring.copy(buffer, buffer.address, from, size);
+      });
+  for (std::size_t i = 0; i < ring.count() && status == Status::success; ++i) {
+    status = write(ring.next());
+  }
+  return status;
+}
+
+Status PausedMemory::load(Batch batch, SliceRing* ring) const {
+  if (ring == nullptr) {
+    if (chunks_.empty()) return Status::success;
+    return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
+      return driver_.copy(address, backup, size, kStream);
+    });
+  }
+  return for_each_slice(batch, ring->slice(), [&](Address to, Bytes offset, Bytes size) {
+    SliceRing::Buffer& buffer = ring->next();
+    if (const Status free = ring->wait(buffer); free != Status::success) return free;
+    backup_.store->read(offset, buffer.address, size);
+    return ring->copy(buffer, to, buffer.address, size);
   });
 }
 
@@ -108,12 +243,15 @@ void PausedMemory::drop_handle(PausedPiece& piece) {
 }
 
 Status PausedMemory::take_off() {
+  if (backup_.store != nullptr) {
+    if (const Status status = save(); status != Status::success) return status;
+  }
   // All copies are queued before anything is unmapped: a driver that refuses one has done no harm.
   std::vector<std::pair<Batch, Event>> copies;
   Status status = Status::success;
   for (const Batch batch : batches()) {
     Event event = 0;
-    status = copy(batch, Direction::to_backup);
+    status = copy_to_backup(batch);
     if (status == Status::success) status = driver_.record(kStream, event);
     if (status != Status::success) break;
     copies.emplace_back(batch, event);
@@ -141,22 +279,34 @@ Status PausedMemory::take_off() {
 }
 
 Status PausedMemory::put_back() {
+  std::optional<SliceRing> ring;
+  if (backup_.store != nullptr && !pieces_.empty()) ring.emplace(driver_, *backup_.pool, size());
   std::vector<PausedPiece*> put;
+  const auto take_off_again = [&] {
+    for (PausedPiece* const piece : put) {
+      const Status unmapped = driver_.unmap(piece->address, piece->piece.size);
+      if (unmapped == Status::success) drop_handle(*piece);
+    }
+  };
   Status status = Status::success;
-  for (const Batch batch : batches()) {
-    if (status == Status::success) status = put_back(batch, put);
+  try {
+    for (const Batch batch : batches()) {
+      if (status == Status::success) status = put_on(batch, put);
+      if (status == Status::success) status = load(batch, ring ? &*ring : nullptr);
+    }
+  } catch (...) {  // the store
+    static_cast<void>(driver_.synchronize());
+    take_off_again();
+    throw;
   }
   const Status done = driver_.synchronize();
   if (status == Status::success) status = done;
-  if (status == Status::success) return status;
-  for (PausedPiece* const piece : put) {
-    const Status unmapped = driver_.unmap(piece->address, piece->piece.size);
-    if (unmapped == Status::success) drop_handle(*piece);
-  }
+  if (status != Status::success) take_off_again();
   return status;
 }
 
-Status PausedMemory::put_back(Batch batch, std::vector<PausedPiece*>& put) {
+// Makes memory for the pieces that have none.
+Status PausedMemory::put_on(Batch batch, std::vector<PausedPiece*>& put) {
   for (PausedPiece& piece : batch) {
     if (piece.piece.handle != 0) continue;
     Handle handle = 0;
@@ -170,10 +320,9 @@ Status PausedMemory::put_back(Batch batch, std::vector<PausedPiece*>& put) {
     }
     put.push_back(&piece);
   }
-  const Status status = for_each_run(batch, [this](Address address, Address, Bytes size) {
+  return for_each_run(batch, [this](Address address, Address, Bytes size) {
     return driver_.set_access(address, size);
   });
-  return status == Status::success ? copy(batch, Direction::from_backup) : status;
 }
 
 }  // namespace plimsoll

@@ -123,11 +123,12 @@ enum class Field : std::uint8_t {
   time_us,
   frames,
   pool,
+  shared,
   other,
 };
 
 Field field_of(std::string_view key) {
-  static constexpr std::array<std::pair<std::string_view, Field>, 8> kFields{{
+  static constexpr std::array<std::pair<std::string_view, Field>, 9> kFields{{
       {"action", Field::action},
       {"addr", Field::address},
       {"device_free", Field::device_free},
@@ -136,6 +137,7 @@ Field field_of(std::string_view key) {
       {"time_us", Field::time_us},
       {"frames", Field::frames},
       {"pool_id", Field::pool},
+      {"shared_size", Field::shared},
   }};
   for (const auto& [name, field] : kFields) {
     if (name == key) return field;
@@ -157,6 +159,7 @@ class EventReader {
     std::uint64_t stream = 0;
     std::int64_t time_us = 0;
     std::uint32_t stack = 0;
+    Bytes shared = 0;
     PoolId pool;
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
       const PickleValue value = items[i + 1];
@@ -174,6 +177,7 @@ class EventReader {
           pool = pool_of(value, place);
           names_pools_ = true;
           break;
+        case Field::shared: shared = unsigned_of(value, "shared_size", place); break;
         case Field::other: break;
       }
     }
@@ -190,6 +194,7 @@ class EventReader {
     columns.stack.push_back(stack);
     columns.pool_first.push_back(pool.first);
     columns.pool_second.push_back(pool.second);
+    columns.shared.push_back(std::min(shared, *size));
   }
 
   // Whether any event said to which pool it belongs.
@@ -267,6 +272,7 @@ class SegmentReader {
     segment.address = required(value, "address", place);
     segment.total_size = required(value, "total_size", place);
     segment.stream = optional(value, "stream", place);
+    segment.shared = std::min(optional(value, "shared_size", place), segment.total_size);
     segment.small = text(value, "segment_type") == "small";
     if (const auto expandable = document_.find(value, "is_expandable")) {
       segment.expandable = expandable->kind() == Kind::boolean && expandable->as_bool();
@@ -286,6 +292,7 @@ class SegmentReader {
       block.address = address;
       block.size = required(item, "size", place);
       block.requested = optional(item, "requested_size", place);
+      block.shared = std::min(optional(item, "shared_size", place), block.size);
       const std::string_view state = text(item, "state");
       block.state = state == "active_allocated" ? BlockState::active_allocated
                     : state == "inactive"       ? BlockState::inactive

@@ -137,7 +137,7 @@ class Allocator:
                 raise InputError(
                     f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
                 )
-            self._engine.spill()
+            self._engine.spills = True
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Allocator:
         """
         if self.name != "elastic":
             raise InputError(f"the {self.name} allocator cannot move live blocks")
-        return self._engine.rebalance(self.gpu.total_bytes if most is None else parse_size(most))
+        return self._engine.rebalance(None if most is None else parse_size(most))
 
     def make_pool(self, *, use_on_oom: bool = False, no_split: bool = False) -> MemoryPool:
         """Make a private pool.
@@ -315,7 +315,7 @@ class Allocator:
         Where requests may spill there are also `shared_allocated_bytes`, `shared_reserved_bytes`,
         `paused_bytes` and `num_spills`; PyTorch's own count both tiers.
         """
-        return dict(sorted(self._engine.statistics().items()))
+        return dict(sorted(self._engine.statistics(tiers=self._engine.may_spill).items()))
 
     def memory_allocated(self) -> int:
         """Bytes in live blocks."""
@@ -347,20 +347,19 @@ class Allocator:
 
     def memory_summary(self, *, abbreviated: bool = False) -> str:
         """The table of torch.cuda.memory_summary(); below it the tiers, if there are two."""
-        stats = self.memory_stats()
-        table = summary_text(stats, self.device, abbreviated=abbreviated)
-        if self.policy == "strict":
-            return table
-        machine = self.gpu.machine
-        free = self.gpu.free_bytes, machine.shared_free_bytes
-        return table + tiers_text(stats, free, (self.gpu.total_bytes, machine.shared_total_bytes))
+        table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
+        return table + tiers_text(self._engine) if self._engine.may_spill else table
 
     def shared_use(self) -> SharedUse | None:
-        """What spilled so far, and the least that it costs; None where requests cannot spill."""
-        if self.policy == "strict":
+        """What lay in shared memory so far, and the least that it costs.
+
+        None where requests cannot spill, and none was placed there.
+        """
+        stats = self._engine.statistics()
+        if self.policy == "strict" and not stats["shared_reserved_bytes.peak"]:
             return None
         return SharedUse.measure(
-            self.memory_stats(),
+            stats,
             total_bytes=self.gpu.machine.shared_total_bytes,
             peak_dedicated_bytes=self._engine.peak_dedicated,
             by_driver=self.gpu.machine.driver == "wddm",

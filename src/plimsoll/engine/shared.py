@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedUse:
-    """What spilled into shared memory because dedicated memory was spent.
+    """What lay in shared memory: it spilled, as dedicated memory was spent, or was placed there.
 
     Attributes:
         total_bytes: The shared memory that there is.
         peak_dedicated_bytes: The most reserved in dedicated memory.
         peak_bytes: The most reserved in shared memory.
         peak_allocated_bytes: The most that live blocks had there.
-        num_spills: Requests that got shared memory.
-        spilled_bytes: What blocks had in shared memory, summed over all blocks.
+        num_spills: Requests that got shared memory because dedicated memory was spent.
+        spilled_bytes: What blocks had in shared memory, summed over all blocks, placed ones too.
         transfer_seconds: A lower bound of the time that this costs: each of these bytes is written
             once and read once, over a bus that nothing else uses and at the rate measured for
             copies of an H100 (PCIe Gen5). What is used more often, or in small pieces, costs more.
@@ -71,12 +71,13 @@ class SharedUse:
 
     def lines(self) -> list[str]:
         """For people."""
-        if self.num_spills == 0:
+        if self.peak_allocated_bytes == 0:
             return ["Nothing spilled into shared memory."]
         requests = "1 request" if self.num_spills == 1 else f"{self.num_spills:,} requests"
+        what = f"{requests} spilled into shared memory" if self.num_spills else "Nothing spilled"
         lines = [
-            f"{requests} spilled into shared memory, with {format_size(self.spilled_bytes)} in "
-            f"all; at most {format_size(self.peak_allocated_bytes)} lay there at a time.",
+            f"{what}; blocks there had {format_size(self.spilled_bytes)} in all, and at most "
+            f"{format_size(self.peak_allocated_bytes)} at a time.",
             f"That costs at least {_time(self.transfer_seconds)}: each byte written and read once, "
             f"at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
         ]

@@ -1,7 +1,8 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
 The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.13. What of a segment, a
-block or an entry is in shared memory stands beside it as "shared_size", where it is anything.
+block or an entry is in shared memory stands beside it as "shared_size", where it is anything, and
+segments whose content is off the card say "is_paused".
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from plimsoll import _core
 
 
@@ -26,10 +29,12 @@ def snapshot_dict(
     stacks: Stacks,
 ) -> dict[str, Any]:
     """The segments, the history and the settings of one allocator."""
+    # Both first, and then what takes long: other threads may be allocating.
+    segments, history = engine.segments(), engine.history()
     return {
-        "segments": [_segment(segment, device, stacks) for segment in engine.segments()],
-        "device_traces": [*([] for _ in range(device)), _trace(engine, stacks)],
-        "allocator_settings": _settings(conf, config),
+        "segments": [_segment(segment, device, stacks) for segment in segments],
+        "device_traces": [*([] for _ in range(device)), _trace(history, stacks)],
+        "allocator_settings": settings_dict(conf, config),
         "external_annotations": [],
     }
 
@@ -44,7 +49,7 @@ def _frames(context: int, stacks: Stacks) -> list[dict[str, Any]]:
 def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[str, Any]:
     allocated = [block for block in segment.blocks if block.state == "active_allocated"]
     active = [block for block in segment.blocks if block.state != "inactive"]
-    return {
+    entry: dict[str, Any] = {
         "device": device,
         "address": segment.address,
         "total_size": segment.total_size,
@@ -63,21 +68,32 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[st
                 "requested_size": block.requested,
                 "state": block.state,
                 "frames": _frames(block.context, stacks),
-                **_shared(block.shared),
             }
             for block in segment.blocks
         ],
-        **_shared(segment.shared),
     }
+    add_tiers(entry, segment)
+    return entry
 
 
-def _shared(size: int) -> dict[str, int]:
-    return {"shared_size": size} if size else {}
+def add_tiers(entry: dict[str, Any], segment: _core.SegmentInfo) -> None:
+    """Say in a snapshot's entry of a segment where its memory is."""
+    if segment.paused:
+        entry["is_paused"] = True
+    if not segment.shared:
+        return
+    entry["shared_size"] = segment.shared
+    shared = {block.address: block.shared for block in segment.blocks if block.shared}
+    for block in entry["blocks"]:
+        if block["address"] in shared:
+            block["shared_size"] = shared[block["address"]]
 
 
-def _trace(engine: _core.Engine, stacks: Stacks) -> list[dict[str, Any]]:
+def _trace(
+    history: Sequence[tuple[str, int, int, int, int, int, int, int, int]], stacks: Stacks
+) -> list[dict[str, Any]]:
     entries = []
-    for event in engine.history():
+    for event in history:
         action, address, size, stream, first, second, time_us, context, shared = event
         entry: dict[str, Any] = {"action": action}
         if action == "oom":
@@ -92,13 +108,15 @@ def _trace(engine: _core.Engine, stacks: Stacks) -> list[dict[str, Any]]:
             "compile_context": "N/A",
             "user_metadata": "",
             "frames": _frames(context, stacks),
-            **_shared(shared),
         }
+        if shared:
+            entry["shared_size"] = shared
         entries.append(entry)
     return entries
 
 
-def _settings(conf: str, config: _core.AllocatorConfig) -> dict[str, Any]:
+def settings_dict(conf: str, config: _core.AllocatorConfig) -> dict[str, Any]:
+    """What PyTorch calls `allocator_settings`."""
     divisions = config.roundup_power2_divisions
     return {
         "PYTORCH_CUDA_ALLOC_CONF": conf,

@@ -1,4 +1,4 @@
-"""The table of torch.cuda.memory_summary(), character for character.
+"""The table of torch.cuda.memory_summary(), character for character, and both tiers below it.
 
 Each group of rows is scaled by its first row, so that columns can be compared; a unit is kept until
 the value passes three quarters of a thousand of the next one.
@@ -7,8 +7,12 @@ the value passes three quarters of a thousand of the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from plimsoll.tiers.engines import Engine
 
 _WIDTH = 75
 _COLUMNS = ("current", "peak", "allocated", "freed")
@@ -84,36 +88,44 @@ def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = F
     return "|" + "|\n|".join(lines) + "|\n"
 
 
-def tiers_text(stats: Mapping[str, int], free: tuple[int, int], total: tuple[int, int]) -> str:
-    """Say what is in dedicated and in shared memory, in lines for below the table.
-
-    Args:
-        stats: With the counters of the tiers.
-        free: Free bytes of dedicated and of shared memory.
-        total: Likewise, of all that there is.
-    """
+def tiers_text(engine: Engine) -> str:
+    """Say what is in dedicated and in shared memory, in lines for below the table."""
+    stats = engine.statistics()
     shared = stats["shared_reserved_bytes.current"]
     shared_allocated = stats["shared_allocated_bytes.current"]
-    rows = (
-        (
-            "dedicated",
-            stats["reserved_bytes.all.current"] - shared,
-            stats["allocated_bytes.all.current"] - shared_allocated,
-        ),
-        ("shared", shared, shared_allocated),
-    )
+    dedicated = stats["reserved_bytes.all.current"] - shared
+    paused = stats["paused_bytes.current"]
+    dedicated_allocated = stats["allocated_bytes.all.current"] - shared_allocated - paused
+    (free, total), (host_free, host_total) = engine.memory_info(), engine.shared_info()
     lines = [
-        f"{name}: {format_size(reserved)} reserved, {format_size(allocated)} of it allocated; "
-        f"{format_size(free[i])} of {format_size(total[i])} free"
-        for i, (name, reserved, allocated) in enumerate(rows)
+        f"dedicated: {_reserved(dedicated, max(dedicated_allocated, 0), engine.limit)}; "
+        f"{format_size(free)} of the card's {format_size(total)} free",
+        f"shared: {_reserved(shared, shared_allocated, _shared_limit(engine))}, "
+        f"{format_size(engine.host_reserved_bytes())} page-locked for copies; "
+        f"{format_size(host_free)} of the host's {format_size(host_total)} free",
     ]
-    if stats["num_spills"]:
+    if count := stats["num_spills"]:
+        requests = "1 request" if count == 1 else f"{count:,} requests"
         peak = format_size(stats["shared_allocated_bytes.peak"])
         lines.append(
-            f"requests that found too little dedicated memory: {stats['num_spills']}; "
+            f"spilled: {requests} found too little dedicated memory; "
             f"at most {peak} lay in shared memory"
         )
+    if paused:
+        lines.append(f"paused: {format_size(paused)} are off the card")
     return "\n".join(lines) + "\n"
+
+
+def _reserved(reserved: int, allocated: int, limit: int | None) -> str:
+    text = f"{format_size(reserved)} reserved, {format_size(allocated)} of it allocated"
+    return text if limit is None else f"{text}, at most {format_size(limit)}"
+
+
+def _shared_limit(engine: Engine) -> int | None:
+    try:
+        return engine.shared_limit
+    except ValueError:  # PyTorch's rules have no such limit
+        return None
 
 
 def _row(label: str, cells: list[str]) -> str:

@@ -344,10 +344,17 @@ def _first_oom(trace: DeviceTrace, run: _core.Replay) -> FirstOom | None:
     return FirstOom(run.first_oom, *run.first_oom_report, _program_line(trace, run.first_oom))
 
 
+def _stack(trace: DeviceTrace, event: int) -> int:
+    for batch in trace.batches():
+        if event < len(batch):
+            return int(batch.stack[event])
+        event -= len(batch)
+    return 0
+
+
 def _program_line(trace: DeviceTrace, event: int) -> str | None:
     """The innermost line on an event's stack that is not inside a library."""
-    frames = trace.stack(event)
-    for filename, line, _ in frames:
+    for filename, line, _ in trace.frames(_stack(trace, event)):
         if "site-packages" not in filename and "dist-packages" not in filename and line > 0:
             return f"{filename}:{line}"
     return None

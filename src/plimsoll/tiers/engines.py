@@ -1,12 +1,14 @@
-"""Where the tiers' functions find the engines of this process."""
+"""The engines that serve this process's GPUs, real ones or simulated ones alike."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from plimsoll import _core
 
 _NOT_INSTALLED = (
@@ -15,59 +17,150 @@ _NOT_INSTALLED = (
 )
 
 
+class Engine(Protocol):
+    """An allocator on one GPU, as far as its two tiers go.
+
+    The extension's `LiveEngine` is one, and its `Engine`, on a simulated GPU. What only the elastic
+    allocator can do raises ValueError under another one.
+    """
+
+    @property
+    def handle(self) -> int:
+        """What tells engines apart."""
+
+    @property
+    def limit(self) -> int | None:
+        """The most dedicated memory that may be reserved, or None."""
+
+    def set_dedicated_limit(self, limit: int | None) -> None:
+        """Likewise, as a person wants it."""
+
+    shared_limit: int | None
+    """The most shared memory that may be reserved, or None."""
+
+    spills: bool
+    """Whether requests go on in shared memory when dedicated memory is spent."""
+
+    def on_first_spill(self, told: Callable[[int], None]) -> None:
+        """Call `told` with the size of the first request that does."""
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes of dedicated memory."""
+
+    def shared_info(self) -> tuple[int, int]:
+        """Free and total bytes of the host memory that GPUs may use."""
+
+    def statistics(self) -> dict[str, int]:
+        """PyTorch's counters, and those of shared and paused memory."""
+
+    @property
+    def shared_allocated_bytes(self) -> int:
+        """What of live blocks is in shared memory."""
+
+    def host_reserved_bytes(self) -> int:
+        """Page-locked memory that is held for copies."""
+
+    def segments(self) -> list[_core.SegmentInfo]:
+        """All memory, block by block."""
+
+    def rebalance(self, most: int | None = None) -> int:
+        """Bring spilled memory back to the card; returns the bytes moved."""
+
+    def region_use(self, region: int) -> dict[str, int]:
+        """The fields of a `RegionUse`; nothing if the region never had memory here."""
+
+    def is_paused(self, region: int) -> bool:
+        """Whether the region is off the card."""
+
+    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
+        """Take a region off the card; returns the bytes that are free now."""
+
+    def resume(self, region: int) -> int:
+        """Bring it back; returns the bytes that it takes."""
+
+
+class Engines(Protocol):
+    """All engines of a process."""
+
+    @property
+    def allocator(self) -> str:
+        """Which allocator they are of."""
+
+    def open(self, device: int) -> Engine:
+        """The engine of a GPU that there is."""
+
+    def opened(self) -> Mapping[int, Engine]:
+        """Those of all GPUs that were used so far."""
+
+
+_engines: Engines | None = None
+
+
+def set_engines(engines: Engines) -> None:
+    """Say which engines serve this process from now on."""
+    global _engines
+    _engines = engines
+
+
+def current_engines() -> Engines | None:
+    """Those that serve this process, if plimsoll's allocator does."""
+    return _engines
+
+
+def _installed() -> Engines:
+    if _engines is None:
+        raise InputError(_NOT_INSTALLED)
+    return _engines
+
+
 def check_elastic() -> None:
     """Whether requests can be placed in this process.
 
     Raises:
         InputError: If another allocator than plimsoll's elastic one serves it.
     """
-    from plimsoll.torch.install import installed_engines
+    name = _installed().allocator
+    if name != "elastic":
+        raise InputError(
+            f"regions and shared memory need the elastic allocator, and {name} is in place: choose "
+            "--allocator elastic, or plimsoll.install()"
+        )
 
-    engines = installed_engines()
-    if engines is None:
-        raise InputError(_NOT_INSTALLED)
-    if engines.allocator != "elastic":
-        raise InputError("regions and shared memory need the elastic allocator; native is in place")
 
-
-def engine_of(device: int | None = None) -> _core.LiveEngine:
+def engine_of(device: int | None = None) -> Engine:
     """The engine of a GPU, by default of the current one.
 
     Raises:
         InputError: If plimsoll's allocator is not installed, or there is no such GPU.
     """
-    from plimsoll.torch.install import installed_engines
+    return _installed().open(device_number(device))
 
-    engines = installed_engines()
-    if engines is None:
-        raise InputError(_NOT_INSTALLED)
+
+def device_number(device: int | None = None) -> int:
+    """The number of a GPU, by default of the current one.
+
+    Raises:
+        InputError: If there is no such GPU.
+    """
     import torch
 
     count = torch.cuda.device_count()
     index = torch.cuda.current_device() if device is None else device
     if not 0 <= index < count:
         raise InputError(f"there is no GPU {index}; there are {count}")
-    return engines.open(index)
+    return index
 
 
 def shared_allocated_bytes(device: int) -> int:
     """What of a GPU's live blocks is in shared memory."""
-    from plimsoll.torch.install import installed_engines
-
-    engines = installed_engines()
-    engine = None if engines is None else engines.opened().get(device)
+    engine = None if _engines is None else _engines.opened().get(device)
     return 0 if engine is None else engine.shared_allocated_bytes
 
 
-def engines_in_use() -> dict[int, _core.LiveEngine]:
+def engines_in_use() -> Mapping[int, Engine]:
     """The engines of all GPUs that were used so far.
 
     Raises:
         InputError: If plimsoll's allocator is not installed.
     """
-    from plimsoll.torch.install import installed_engines
-
-    engines = installed_engines()
-    if engines is None:
-        raise InputError(_NOT_INSTALLED)
-    return engines.opened()
+    return _installed().opened()

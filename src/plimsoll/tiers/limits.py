@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from plimsoll.errors import InputError
+from plimsoll.tiers.engines import engine_of
+from plimsoll.tiers.steps import RebalanceTime, set_rebalance, watch_steps
 from plimsoll.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from plimsoll import _core
+    from plimsoll.tiers.engines import Engine
 
 SpillPolicyName = Literal["strict", "spill"]
 
@@ -32,11 +34,14 @@ class Tiers:
             there is, and shared memory for the rest.
         dedicated_bytes: The most of the card's own memory that may be reserved.
         shared_bytes: The most of the host's memory; half of it if nothing is said.
+        rebalance: "step": what was spilled comes back after the step of an optimizer when there is
+            room. "manual": only `rebalance` brings it back.
     """
 
     policy: SpillPolicyName | None = None
     dedicated_bytes: int | None = None
     shared_bytes: int | None = None
+    rebalance: RebalanceTime | None = None
 
     @classmethod
     def parse(
@@ -44,21 +49,25 @@ class Tiers:
         policy: str | None = None,
         dedicated: int | str | None = None,
         shared: int | str | None = None,
+        rebalance: str | None = None,
     ) -> Tiers:
         """Take what a person wrote.
 
         Raises:
-            InputError: If the policy is unknown or a size is none.
+            InputError: If a name is unknown or a size is none.
         """
+        if rebalance is not None and rebalance not in get_args(RebalanceTime):
+            raise InputError(f"unknown time to rebalance {rebalance!r}; there are step and manual")
         if policy is not None and policy not in get_args(SpillPolicyName):
             raise InputError(f"unknown policy {policy!r}; there are strict and spill")
         return cls(
             policy,  # type: ignore[arg-type]
             None if dedicated is None else parse_size(dedicated),
             None if shared is None else parse_size(shared),
+            rebalance,  # type: ignore[arg-type]
         )
 
-    def apply(self, engine: _core.LiveEngine) -> None:
+    def apply(self, engine: Engine) -> None:
         """Make them hold for an engine.
 
         Raises:
@@ -87,6 +96,8 @@ class Tiers:
             raise InputError(str(error)) from None
         if self.dedicated_bytes is not None:
             engine.set_dedicated_limit(self.dedicated_bytes)
+        if self.rebalance is not None:
+            set_rebalance(engine, self.rebalance)
 
 
 def set_tiers(
@@ -94,6 +105,7 @@ def set_tiers(
     policy: SpillPolicyName | None = None,
     dedicated: int | str | None = None,
     shared: int | str | None = None,
+    rebalance: RebalanceTime | None = None,
     device: int | None = None,
 ) -> None:
     """Say how much of each tier this program may take on a GPU, and what happens at the end of it.
@@ -107,15 +119,15 @@ def set_tiers(
             spent. Matrix products on spilled operands run at a tenth of their speed or less.
         dedicated: The most of the card's own memory, as bytes or "6GiB".
         shared: The most of the host's memory; by default half of it.
+        rebalance: "step", the default: what was spilled comes back to the card after an optimizer's
+            step, as far as there is room. "manual": only when `plimsoll.rebalance` is called.
         device: The GPU, by default the current one.
 
     Raises:
         InputError: If a size is none, or more than there is, or plimsoll's elastic allocator is not
             installed.
     """
-    from plimsoll.tiers.engines import engine_of
-
-    Tiers.parse(policy, dedicated, shared).apply(engine_of(device))
+    Tiers.parse(policy, dedicated, shared, rebalance).apply(engine_of(device))
 
 
 def rebalance(*, at_most: int | str | None = None, device: int | None = None) -> int:
@@ -123,7 +135,7 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
 
     What lived longest comes first, since the next step will use it again. What was placed in
     shared memory on purpose stays. Addresses stay the same. Call it between steps: it waits for
-    the GPU.
+    the GPU. After the steps of optimizers it happens by itself, see `set_tiers`.
 
     Args:
         at_most: Bytes to move at most.
@@ -135,8 +147,6 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
     Raises:
         InputError: If plimsoll's elastic allocator is not installed.
     """
-    from plimsoll.tiers.engines import engine_of
-
     try:
         return engine_of(device).rebalance(None if at_most is None else parse_size(at_most))
     except ValueError as error:
@@ -146,22 +156,23 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
 _watched: set[int] = set()
 
 
-def _set_policy(engine: _core.LiveEngine, policy: SpillPolicyName) -> None:
+def _set_policy(engine: Engine, policy: SpillPolicyName) -> None:
     engine.spills = policy == "spill"
     if policy == "spill" and engine.handle not in _watched:
         _watched.add(engine.handle)
         engine.on_first_spill(lambda size: _warn(engine, size))
+        watch_steps(engine)
 
 
-def _warn(engine: _core.LiveEngine, size: int) -> None:
-    shared = engine.statistics()["shared_allocated_bytes.current"]
+def _warn(engine: Engine, size: int) -> None:
+    shared = format_size(engine.shared_allocated_bytes)
     frame = _users_frame()
     where = (
         f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "the backward pass"
     )
     warnings.warn_explicit(
         f"GPU memory is spent: a request of {format_size(size)} at {where} went on in shared "
-        f"memory, which holds {format_size(shared)} now and is some 50 times slower; "
+        f"memory, which holds {shared} now and is some 50 times slower; "
         "plimsoll.memory_summary() shows both",
         SpillWarning,
         frame.f_code.co_filename if frame is not None else "plimsoll",

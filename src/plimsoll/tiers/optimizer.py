@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from plimsoll.tiers.engines import engine_of
+from plimsoll.tiers.engines import check_elastic
 from plimsoll.tiers.regions import region
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ def place_optimizer(
     Raises:
         InputError: If plimsoll's elastic allocator is not installed.
     """
-    engine_of()
+    check_elastic()
     return OptimizerPlacement(optimizer, name)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import threading
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plimsoll import _core
 from plimsoll.errors import InputError, OutOfMemoryError
@@ -16,8 +14,11 @@ from plimsoll.tiers.engines import check_elastic, engines_in_use
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from os import PathLike
     from types import TracebackType
+
+    from plimsoll.tiers.engines import Engine
 
 TierName = Literal["dedicated", "shared"]
 Backup = Literal["host", "disk", "drop"]
@@ -42,13 +43,7 @@ class RegionUse:
     paused_bytes: int
 
 
-@dataclass
-class _Region:
-    number: int
-    files: dict[int, Path] = field(default_factory=dict)  # by GPU, of what is paused to disk
-
-
-_regions: dict[str, _Region] = {}
+_regions: dict[str, int] = {}  # their numbers
 _lock = threading.RLock()
 _entered = threading.local()
 
@@ -80,13 +75,13 @@ class region:  # noqa: N801
     def __init__(self, name: str, *, prefer: TierName = "dedicated") -> None:
         if prefer not in get_args(TierName):
             raise InputError(f"unknown tier {prefer!r}; there are dedicated and shared")
-        self._number = _number_of(name)
+        self._name = name
         self._prefers_shared = prefer == "shared"
 
     def __enter__(self) -> None:
         check_elastic()
         stack = _placements()
-        stack.append((self._number, self._prefers_shared))
+        stack.append((_number_of(self._name), self._prefers_shared))
         _core.set_placement(*stack[-1])
 
     def __exit__(
@@ -111,14 +106,19 @@ def _number_of(name: str) -> int:
     if not name:
         return _NO_REGION
     with _lock:
-        return _regions.setdefault(name, _Region(len(_regions) + 1)).number
+        return _regions.setdefault(name, len(_regions) + 1)
 
 
-def _known(name: str) -> _Region:
+def _known(name: str) -> int:
     if name in _regions:
         return _regions[name]
     known = ", ".join(sorted(_regions)) or "none"
     raise InputError(f"there is no region {name!r}; known: {known}")
+
+
+def _engines_that(have: Callable[[Engine], object]) -> list[Engine]:
+    check_elastic()
+    return [engine for engine in engines_in_use().values() if have(engine)]
 
 
 def region_uses(name: str) -> dict[int, RegionUse]:
@@ -127,7 +127,7 @@ def region_uses(name: str) -> dict[int, RegionUse]:
     Raises:
         InputError: If there is no such region, or plimsoll's allocator is not installed.
     """
-    number = _known(name).number
+    number = _known(name)
     check_elastic()
     uses = {index: engine.region_use(number) for index, engine in engines_in_use().items()}
     return {index: RegionUse(**use) for index, use in uses.items() if use}
@@ -138,7 +138,9 @@ def region_names() -> list[str]:
     return sorted(_regions)
 
 
-def pause(name: str, *, backup: Backup = "host", directory: str | Path | None = None) -> int:
+def pause(
+    name: str, *, backup: Backup = "host", directory: str | PathLike[str] | None = None
+) -> int:
     """Give the card's memory of a region back until `resume`.
 
     The region's tensors stay, and keep their addresses, as do CUDA graphs that use them; nobody
@@ -148,7 +150,8 @@ def pause(name: str, *, backup: Backup = "host", directory: str | Path | None = 
     Args:
         name: The region.
         backup: Where the content goes: "host", to page-locked memory, which is kept for the next
-            time; "disk", through it to a file; "drop", nowhere: after `resume` it is undefined.
+            time; "disk", to a file without a name, which ends with the process, through a few
+            page-locked buffers; "drop", nowhere: after `resume` it is undefined.
         directory: For the files; by default the system's directory for temporary files.
 
     Returns:
@@ -156,36 +159,26 @@ def pause(name: str, *, backup: Backup = "host", directory: str | Path | None = 
 
     Raises:
         InputError: If there is no such region, it is paused already or has no memory, or a file
-            cannot be written.
-        OutOfMemoryError: If the host has no memory for the content. The region is as it was.
-        DriverError: If the driver fails. The region is as it was, or is paused, with its content
-            safe, where the driver refuses even that.
+            cannot be written. The region is as it was.
+        OutOfMemoryError: If the host has no memory for the content; likewise.
+        DriverError: If the driver fails; likewise, or the region is paused, with its content safe,
+            where the driver refuses even that.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
-    found = _known(name)
-    check_elastic()
+    number = _known(name)
     with _lock:
-        engines = {
-            index: engine
-            for index, engine in engines_in_use().items()
-            if engine.region_use(found.number)
-        }
+        engines = _engines_that(lambda engine: engine.region_use(number))
         if not engines:
             raise InputError(f"the region {name!r} has no memory on any GPU")
-        if any(engine.is_paused(found.number) for engine in engines.values()):
+        if any(engine.is_paused(number) for engine in engines):
             raise InputError(f"the region {name!r} is paused already")
         freed = 0
         with contextlib.ExitStack() as undo:
-            for index, engine in engines.items():
-                freed += _pause_one(engine, found.number, keep=backup != "drop")
-                undo.callback(engine.resume, found.number)
-                if backup == "disk":
-                    path = _new_file(directory)
-                    undo.callback(path.unlink, missing_ok=True)
-                    undo.callback(found.files.pop, index, None)
-                    found.files[index] = path
-                    _save(engine, found.number, path)
+            for engine in engines:
+                with _as_ours(engine, f"pause the region {name!r}"):
+                    freed += _pause_one(engine, number, backup, directory)
+                undo.callback(_resume_one, engine, name)
             undo.pop_all()
         return freed
 
@@ -197,31 +190,16 @@ def resume(name: str) -> int:
         The bytes of dedicated memory that it takes.
 
     Raises:
-        InputError: If there is no such region, or it is not paused.
+        InputError: If there is no such region, it is not paused, or a file cannot be read.
         OutOfMemoryError: If a card has no room. The region is still paused, and loses nothing.
         DriverError: If the driver fails; likewise.
     """
-    found = _known(name)
-    check_elastic()
+    number = _known(name)
     with _lock:
-        paused = {
-            index: engine
-            for index, engine in engines_in_use().items()
-            if engine.is_paused(found.number)
-        }
+        paused = _engines_that(lambda engine: engine.is_paused(number))
         if not paused:
             raise InputError(f"the region {name!r} is not paused")
-        taken = 0
-        for index, engine in paused.items():
-            path = found.files.get(index)
-            with _as_ours(engine, f"resume the region {name!r}"):
-                if path is not None:
-                    _load(engine, found.number, path)
-                taken += engine.resume(found.number)
-            if path is not None:
-                del found.files[index]
-                path.unlink()
-        return taken
+        return sum(_resume_one(engine, name) for engine in paused)
 
 
 def is_paused(name: str) -> bool:
@@ -230,21 +208,29 @@ def is_paused(name: str) -> bool:
     Raises:
         InputError: If there is no such region.
     """
-    number = _known(name).number
-    check_elastic()
-    return any(engine.is_paused(number) for engine in engines_in_use().values())
+    number = _known(name)
+    return bool(_engines_that(lambda engine: engine.is_paused(number)))
 
 
-def _pause_one(engine: _core.LiveEngine, number: int, *, keep: bool) -> int:
-    with _as_ours(engine, "pause a region"):
-        return engine.pause(number, keep)
+def _pause_one(
+    engine: Engine, number: int, backup: Backup, directory: str | PathLike[str] | None
+) -> int:
+    if backup != "disk":
+        return engine.pause(number, keep=backup == "host")
+    with _new_file(directory) as file:  # the engine keeps it open
+        return engine.pause(number, keep=True, file=file.fileno())
+
+
+def _resume_one(engine: Engine, name: str) -> int:
+    with _as_ours(engine, f"resume the region {name!r}"):
+        return engine.resume(_known(name))
 
 
 @contextlib.contextmanager
-def _as_ours(engine: _core.LiveEngine, what: str) -> Iterator[None]:
+def _as_ours(engine: Engine, what: str) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
+    except (ValueError, _core.BackupError) as error:
         raise InputError(str(error)) from None
     except (_core.OutOfMemory, _core.HostOutOfMemory) as error:
         free, total = engine.memory_info()
@@ -261,24 +247,9 @@ def _as_ours(engine: _core.LiveEngine, what: str) -> Iterator[None]:
         ) from None
 
 
-def _new_file(directory: str | Path | None) -> Path:
+def _new_file(directory: str | PathLike[str] | None) -> Any:
     try:
-        descriptor, path = tempfile.mkstemp(".region", "plimsoll-", directory)
+        return tempfile.TemporaryFile(dir=directory)
     except OSError as error:
-        raise InputError(f"cannot write into {directory}: {error.strerror}") from None
-    os.close(descriptor)
-    return Path(path)
-
-
-def _save(engine: _core.LiveEngine, number: int, path: Path) -> None:
-    try:
-        engine.save_backup(number, str(path))
-    except RuntimeError as error:
-        raise InputError(f"{error}: is the disk full?") from None
-
-
-def _load(engine: _core.LiveEngine, number: int, path: Path) -> None:
-    try:
-        engine.load_backup(number, str(path))
-    except RuntimeError as error:
-        raise InputError(str(error)) from None
+        where = directory or tempfile.gettempdir()
+        raise InputError(f"cannot write into {where}: {error.strerror}") from None

@@ -10,8 +10,8 @@ import sys
 
 
 def autoload() -> None:
-    """Do what PLIMSOLL_ALLOCATOR and PLIMSOLL_REPORT say; on simulated GPUs, nothing."""
-    wanted = os.environ.get("PLIMSOLL_ALLOCATOR") or os.environ.get("PLIMSOLL_REPORT")
+    """Do what PLIMSOLL_ALLOCATOR and its like say; on simulated GPUs, nothing."""
+    wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
     if wanted and "plimsoll.torch.simulation" not in sys.modules:
         from plimsoll.torch.install import install_from_environment
 

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.process.publisher import publish
+from plimsoll.process.sources import EngineSource, Source, TorchSource
+from plimsoll.tiers.engines import current_engines, set_engines
 from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.account import Account, make_account, report_at_exit, torch_accounts
 from plimsoll.torch.library import BRIDGE, build, engine_version, is_cuda_build
@@ -27,10 +30,13 @@ from plimsoll.torch.library import BRIDGE, build, engine_version, is_cuda_build
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plimsoll.tiers.engines import Engines
+    from plimsoll.tiers.steps import RebalanceTime
+
 AllocatorName = Literal["elastic", "native"]
 
 _NAMES = get_args(AllocatorName)
-_TIERS = ("POLICY", "DEDICATED", "SHARED")
+_TIERS = ("POLICY", "DEDICATED", "SHARED", "REBALANCE")
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch
 _OPEN_ENGINE = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
@@ -109,11 +115,6 @@ class _Installed:
 _installed: _Installed | None = None
 
 
-def installed_engines() -> _Engines | None:
-    """The engines of this process, if `install` was called."""
-    return None if _installed is None else _installed.engines
-
-
 def install(
     allocator: AllocatorName = "elastic",
     *,
@@ -121,11 +122,13 @@ def install(
     policy: SpillPolicyName | None = None,
     dedicated: int | str | None = None,
     shared: int | str | None = None,
+    rebalance: RebalanceTime | None = None,
 ) -> None:
     """Put plimsoll's allocator under PyTorch, for this process.
 
     Call it before the first tensor on a GPU. All of torch.cuda's memory functions go on to work.
-    Calling it again with the same choice does nothing.
+    Calling it again with the same choice does nothing. On simulated GPUs it sets the tiers; their
+    allocator was chosen where they were simulated, and must be the same one.
 
     Args:
         allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
@@ -134,6 +137,7 @@ def install(
         policy: What happens when dedicated memory is spent, see `plimsoll.set_tiers`.
         dedicated: The most of each card's own memory, as bytes or "6GiB".
         shared: The most of the host's memory that each GPU may use; by default half of it.
+        rebalance: When spilled memory comes back to the card, see `plimsoll.set_tiers`.
 
     Raises:
         InputError: If PyTorch has no CUDA, there is no GPU, PyTorch has allocated GPU memory
@@ -141,19 +145,35 @@ def install(
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
+    tiers = Tiers.parse(policy, dedicated, shared, rebalance)
+    there = current_engines()
+    if there is not None and _installed is None:
+        _use_simulated(there, allocator, tiers)
+        return
     if not is_cuda_build():
         raise InputError("the installed PyTorch has no CUDA; install a build for NVIDIA GPUs")
     import torch
 
     if torch.cuda.device_count() == 0:
         raise InputError("there is no NVIDIA GPU here; `plimsoll run --simulate` needs none")
-    _install(allocator, conf, Tiers.parse(policy, dedicated, shared))
+    _install(allocator, conf, tiers)
+
+
+def _use_simulated(engines: Engines, allocator: AllocatorName, tiers: Tiers) -> None:
+    """Simulated GPUs have their allocator from the start."""
+    if engines.allocator != allocator:
+        raise InputError(
+            f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
+            f"{allocator} where they are simulated"
+        )
+    for engine in engines.opened().values():
+        tiers.apply(engine)
 
 
 def install_from_environment() -> None:
     """Do what PLIMSOLL_ALLOCATOR and its like say; ends the process if that is impossible.
 
-    PLIMSOLL_POLICY, PLIMSOLL_DEDICATED and PLIMSOLL_SHARED are as `install` takes them. Where
+    PLIMSOLL_POLICY, _DEDICATED, _SHARED and _REBALANCE are as `install` takes them. Where
     PyTorch has no CUDA, or there is no GPU, it does nothing: such a process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
@@ -168,10 +188,16 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
+        if os.environ.get("PLIMSOLL_RECORD"):
+            from plimsoll.record.environment import record_from_environment
+
+            torch.cuda._lazy_call(record_from_environment)  # the allocator is in place by then
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             _install(name, None, tiers)  # type: ignore[arg-type]
-        elif to := _report():
+            return
+        _publish_once_cuda_runs(torch, TorchSource())
+        if to := _report():
             report_at_exit(torch_accounts, to)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
@@ -222,6 +248,12 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
     if to:
         report_at_exit(engines.accounts, to)
     _installed = _Installed(choice, engines, keep)
+    set_engines(engines)
+    _publish_once_cuda_runs(torch, EngineSource(engines))
+
+
+def _publish_once_cuda_runs(torch: Any, source: Source) -> None:
+    torch.cuda._lazy_call(lambda: publish(source))
 
 
 def _use_bridge(library: os.PathLike[str], engines: _Engines) -> Any:

@@ -16,6 +16,10 @@ from plimsoll import _core
 from plimsoll.engine import Allocator, SimulatedMachine
 from plimsoll.engine.snapshot import snapshot_dict
 from plimsoll.errors import InputError
+from plimsoll.process.publisher import publish
+from plimsoll.process.sources import SimulatedSource
+from plimsoll.tiers.engines import set_engines
+from plimsoll.tiers.limits import Tiers
 from plimsoll.torch import library
 from plimsoll.torch.cuda_functions import add_cuda_functions
 from plimsoll.torch.operations import CUDA_KERNELS
@@ -63,6 +67,8 @@ class Simulation:
         self.is_over = False
         self.capturing: set[int] = set()
         self.is_observed = False
+        self._events: _core.EventBuffer | None = None
+        self._after_import: list[Callable[[], None]] = []
         self._process = os.getpid()
         self.library = library.Library(library.build())
         self.library.start(
@@ -98,7 +104,32 @@ class Simulation:
             self.library.replace_engine(index, allocator._engine.handle)
             if self.is_observed:
                 allocator._engine.record_history(_ALL_EVENTS)
+            allocator._engine.record(self._events)
         return True
+
+    @property
+    def allocator(self) -> AllocatorName:
+        """Which one serves the GPUs."""
+        return self._allocator
+
+    def open(self, device: int) -> _core.Engine:
+        """The engine of a GPU, as the tiers' functions ask for it."""
+        return self.allocators[device]._engine
+
+    def opened(self) -> dict[int, _core.Engine]:
+        """The engines of all GPUs."""
+        return {index: self.open(index) for index in range(len(self.allocators))}
+
+    def watch_tiers(self) -> None:
+        """Treat what spills by the allocator's doing as on a real GPU."""
+        if self._allocator == "elastic" and self.machine.driver == "linux":
+            for engine in self.opened().values():
+                Tiers(self._policy).apply(engine)
+
+    def torch_is_imported(self) -> None:
+        """PyTorch has its simulated GPUs."""
+        for action in self._after_import:
+            action()
 
     def end(self) -> None:
         """The interpreter ends: tensors that die from now on tell nobody."""
@@ -112,6 +143,21 @@ class Simulation:
         for allocator in self.allocators:
             allocator._engine.record_history(_ALL_EVENTS)
 
+    def after_import(self, action: Callable[[], None]) -> None:
+        """Call `action` once PyTorch is imported."""
+        if "torch" in sys.modules:
+            action()
+        else:
+            self._after_import.append(action)
+
+    def record_events(self, buffer: _core.EventBuffer | None, *, stacks: bool) -> None:
+        """Put every event from now on into `buffer`, or into none."""
+        self._events = buffer
+        for allocator in self.allocators:
+            allocator._engine.record(buffer)
+        if not self.is_observed and not self.keeps_history:
+            self.library.lib.plimsoll_record(int(stacks), int(stacks))
+
     def is_forked(self) -> bool:
         """Whether this is a child of the process that has the GPUs."""
         return os.getpid() != self._process and self.has_contexts
@@ -123,13 +169,15 @@ class Simulation:
         self.has_contexts = True
         for gpu, profile in zip(self.machine.gpus, self.profiles, strict=True):
             gpu.take(profile.context_bytes)
+        publish(SimulatedSource(self))
 
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
         """As torch.cuda.memory._record_memory_history."""
         self.keeps_history = enabled is not None
         if self.is_observed:
             return  # the report's own recording goes on, and serves
-        self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
+        if self._events is None:
+            self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
         for allocator in self.allocators:
             allocator._engine.record_history(
                 min(max_entries, _ALL_EVENTS) if enabled == "all" else 0
@@ -213,6 +261,14 @@ class _AroundImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+_running: Simulation | None = None
+
+
+def running() -> Simulation | None:
+    """The simulated GPUs of this process, if it has any."""
+    return _running
+
+
 def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | None = None) -> None:
     """Make the next `import torch` see the simulated GPUs.
 
@@ -237,6 +293,8 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
         execute()
         simulation.library.install(CUDA_KERNELS)
         patch(module, simulation)
+        simulation.watch_tiers()
+        simulation.torch_is_imported()
         if after_import is not None:
             after_import(module)
 
@@ -251,4 +309,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
             }
         ),
     )
+    global _running
+    _running = simulation
+    set_engines(simulation)
     atexit.register(simulation.end)

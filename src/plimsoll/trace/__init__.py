@@ -1,20 +1,24 @@
 """Memory histories that PyTorch recorded: read them, keep them as columns, go through them.
 
-A file is a snapshot as `torch.cuda.memory._dump_snapshot` writes it (`.pickle`, `.pickle.gz`) or
-a columnar trace (`.parquet`), which streams.
+A file is a snapshot as `torch.cuda.memory._dump_snapshot` writes it (`.pickle`, `.pickle.gz`), a
+streaming trace that plimsoll records (`.plim`), or a columnar trace (`.parquet`).
 """
 
 from plimsoll.trace.events import ACTIONS, Action, EventBatch
 from plimsoll.trace.files import read_recording
 from plimsoll.trace.parquet import TraceWriter, write_parquet
-from plimsoll.trace.recording import DeviceTrace, Recording
+from plimsoll.trace.recording import DeviceTrace, Frame, Mark, Recording
+from plimsoll.trace.stream import StreamWriter
 
 __all__ = [
     "ACTIONS",
     "Action",
     "DeviceTrace",
     "EventBatch",
+    "Frame",
+    "Mark",
     "Recording",
+    "StreamWriter",
     "TraceWriter",
     "read_recording",
     "write_parquet",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from plimsoll import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ACTIONS = tuple(_core.action_names())
 """The names of the actions in PyTorch's snapshots, by code."""
@@ -40,8 +40,12 @@ COLUMNS: dict[str, type[np.generic]] = {
     "time_us": np.int64,
     "pool_first": np.uint64,
     "pool_second": np.uint64,
+    "stack": np.uint32,
+    "shared": np.uint64,
 }
 """The columns of a batch and their types."""
+
+_OFTEN_MISSING = ("stack", "shared")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class EventBatch:
         time_us: Microseconds since the epoch. int64.
         pool_first: First half of the private pool's id; both halves are 0 for the default pool.
         pool_second: Second half.
+        stack: Numbers of call stacks, which `DeviceTrace.frames` spells out; 0 is none. uint32.
+        shared: Bytes in shared memory, of `size`; PyTorch itself knows of none. uint64.
     """
 
     action: NDArray[np.uint8]
@@ -65,13 +71,37 @@ class EventBatch:
     time_us: NDArray[np.int64]
     pool_first: NDArray[np.uint64]
     pool_second: NDArray[np.uint64]
+    stack: NDArray[np.uint32]
+    shared: NDArray[np.uint64]
 
     @classmethod
     def of(cls, columns: Mapping[str, NDArray[Any]]) -> EventBatch:
-        """Make a batch of columns by name, converted to their types where need be."""
+        """Make a batch of columns by name, converted to their types where need be.
+
+        Where there is no `stack` or no `shared`, it is 0.
+        """
+        missing = {
+            name: np.zeros(len(columns["action"]), dtype=COLUMNS[name])
+            for name in _OFTEN_MISSING
+            if name not in columns
+        }
         return cls(
             **{
-                name: np.ascontiguousarray(columns[name], dtype=dtype)
+                name: np.ascontiguousarray(missing.get(name, columns.get(name)), dtype=dtype)
+                for name, dtype in COLUMNS.items()
+            }
+        )
+
+    @classmethod
+    def join(cls, batches: Iterable[EventBatch]) -> EventBatch:
+        """One batch of several that follow each other."""
+        parts = [{name: getattr(batch, name) for name in COLUMNS} for batch in batches]
+        if len(parts) == 1:
+            return cls(**parts[0])
+        # Parts go as their column is joined, so that not all is in memory twice.
+        return cls(
+            **{
+                name: np.concatenate([np.empty(0, dtype), *(part.pop(name) for part in parts)])
                 for name, dtype in COLUMNS.items()
             }
         )

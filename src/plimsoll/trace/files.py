@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
+_ARROW_STREAM = b"\xff\xff\xff\xff"
 
 
 def read_recording(path: str | PathLike[str]) -> Recording:
-    """Read a snapshot (`.pickle`, `.pickle.gz`) or a columnar trace (`.parquet`).
+    """Read a snapshot (`.pickle`, `.pickle.gz`) or a trace (`.plim`, `.parquet`).
 
     The kind of file is told by its first bytes, not by its name.
 
@@ -39,6 +40,10 @@ def read_recording(path: str | PathLike[str]) -> Recording:
                 from plimsoll.trace.parquet import read_parquet
 
                 return read_parquet(path)
+            if magic == _ARROW_STREAM:
+                from plimsoll.trace.stream import read_stream
+
+                return read_stream(path)
             if magic[:2] == _GZIP:
                 with gzip.open(file) as packed:
                     content = packed.read()

@@ -1,14 +1,15 @@
 """Columnar traces: a history as Parquet, which streams in both directions.
 
 The columns are those of `EventBatch`, with `device` before them; devices follow each other. What is
-not an event, the settings and the segments at both ends, is JSON in the file's metadata under the
-key `plimsoll`.
+not an event, the settings, the marks and the segments at both ends, is JSON in the file's metadata
+under the key `plimsoll`; call stacks are spelled out under `plimsoll.stacks`.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,16 +20,18 @@ from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.trace.events import ACTIONS, COLUMNS, EventBatch
-from plimsoll.trace.recording import DeviceTrace, Recording
+from plimsoll.trace.recording import DeviceTrace, Frame, Mark, Recording
+from plimsoll.trace.segments import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
-_FORMAT = 1
+_FORMAT = 2
 _KEY = b"plimsoll"
+_STACKS_KEY = b"plimsoll.stacks"
 _BATCH = 1 << 17
 _SCHEMA = pa.schema(
     [
@@ -36,6 +39,16 @@ _SCHEMA = pa.schema(
         *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items()),
     ]
 )
+_NEW_IN_FORMAT_2 = ("stack", "shared")
+_SCHEMAS = {
+    1: pa.schema([field for field in _SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
+    2: _SCHEMA,
+}
+_NOT_OURS = (
+    pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError,
+    ValueError, RecursionError,
+)  # fmt: skip
+"""What metadata of somebody else's making can raise."""
 
 
 def write_parquet(recording: Recording, path: str | os.PathLike[str]) -> None:
@@ -44,12 +57,20 @@ def write_parquet(recording: Recording, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: If `path` exists already, or the start of the history cannot be reconstructed.
     """
-    with TraceWriter(path, settings=recording.settings) as writer:
+    with TraceWriter(
+        path,
+        settings=recording.settings,
+        marks=recording.marks,
+        dropped=recording.dropped,
+        is_whole=recording.is_whole,
+    ) as writer:
         for trace in recording.devices:
             start = trace.start(recording.conf, _core.NEWEST_VERSION)
             for batch in trace.batches():
                 writer.write(trace.device, batch)
-            writer.end_device(trace.device, segments=trace.segments, start=start)
+            writer.end_device(
+                trace.device, segments=trace.segments, start=start, frames=trace.frames
+            )
 
 
 class TraceWriter:
@@ -59,11 +80,21 @@ class TraceWriter:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, settings: dict[str, Any] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        settings: dict[str, Any] | None = None,
+        marks: Iterable[Mark] = (),
+        dropped: int = 0,
+        is_whole: bool = True,
     ) -> None:
         self._target = NewFile(path)
         self._settings = settings or {}
+        self._marks = list(marks)
+        self._losses = {"dropped": dropped, "is_whole": is_whole}
         self._devices: dict[int, dict[str, Any]] = {}
+        self._used: dict[int, set[int]] = {}
+        self._stacks = _StackTable()
 
     def __enter__(self) -> TraceWriter:
         self._stack = ExitStack()
@@ -82,13 +113,25 @@ class TraceWriter:
         with self._stack:
             if error is not None:
                 raise error
-            metadata = {"format": _FORMAT, "settings": self._settings, "devices": self._devices}
-            self._writer.add_key_value_metadata({_KEY.decode(): json.dumps(metadata)})
+            metadata = {
+                "format": _FORMAT,
+                "settings": self._settings,
+                "marks": [[m.event, m.time_us, m.name, m.device] for m in self._marks],
+                "devices": self._devices,
+                **self._losses,
+            }
+            self._writer.add_key_value_metadata(
+                {
+                    _KEY.decode(): json.dumps(metadata),
+                    _STACKS_KEY.decode(): json.dumps(self._stacks.to_json()),
+                }
+            )
 
     def write(self, device: int, batch: EventBatch) -> None:
         """Append events of `device`."""
         entry = self._devices.setdefault(device, {"events": 0, "segments": [], "start": []})
         entry["events"] += len(batch)
+        self._used.setdefault(device, set()).update(np.unique(batch.stack).tolist())
         columns = [pa.array(getattr(batch, name)) for name in COLUMNS]
         devices = pa.array(np.full(len(batch), device, dtype=np.int32))
         self._writer.write_batch(
@@ -101,11 +144,23 @@ class TraceWriter:
         *,
         segments: list[_core.SegmentInfo],
         start: list[_core.SegmentInfo],
+        frames: Callable[[int], list[Frame]] | None = None,
     ) -> None:
-        """State the segments of `device` before its first and after its last event."""
+        """State the segments of `device` before its first and after its last event.
+
+        Args:
+            device: Its number.
+            segments: After the last event.
+            start: Before the first one.
+            frames: Spells out the call stacks; without it they have no frames.
+        """
         entry = self._devices.setdefault(device, {"events": 0})
-        entry["segments"] = [_segment_to_json(segment) for segment in segments]
-        entry["start"] = [_segment_to_json(segment) for segment in start]
+        if frames is not None:
+            used = self._used.get(device, set())
+            used |= {number for part in (segments, start) for number in _stacks_of(part)}
+            self._stacks.add(device, {number: frames(number) for number in used - {0}})
+        entry["segments"] = [segment_to_json(segment) for segment in segments]
+        entry["start"] = [segment_to_json(segment) for segment in start]
 
 
 def read_parquet(path: Path) -> Recording:
@@ -118,38 +173,61 @@ def read_parquet(path: Path) -> Recording:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             metadata = json.loads((file.metadata.metadata or {})[_KEY])
-        is_known = metadata["format"] == _FORMAT and schema.equals(_SCHEMA)
+        number = metadata["format"]
+        is_known = number in _SCHEMAS and schema.equals(_SCHEMAS[number])
+        columns = [name for name in COLUMNS if name in schema.names]
         several = len(metadata["devices"]) > 1
         devices: list[DeviceTrace] = [
-            ParquetTrace(path, int(device), entry, several=several)
+            ParquetTrace(path, int(device), entry, columns, several=several)
             for device, entry in metadata["devices"].items()
             if entry["events"] > 0 and int(device) >= 0
         ]
         settings = dict(metadata["settings"])
-    except (pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError,
-            ValueError, RecursionError):  # fmt: skip
+        marks = [
+            Mark(int(event), int(time_us), str(name), device if device is None else int(device))
+            for event, time_us, name, device in metadata.get("marks", [])
+        ]
+        dropped = int(metadata.get("dropped", 0))
+        is_whole = bool(metadata.get("is_whole", True))
+    except _NOT_OURS:
         raise InputError(f"{path}: not a columnar trace of plimsoll") from None
     if not is_known:
         raise InputError(f"{path}: a columnar trace of another version of plimsoll")
     if not devices:
         raise InputError(f"{path}: the history is empty")
-    return Recording(name=str(path), devices=devices, settings=settings)
+    return Recording(
+        name=str(path),
+        devices=devices,
+        settings=settings,
+        marks=marks,
+        dropped=dropped,
+        is_whole=is_whole,
+    )
 
 
 class ParquetTrace(DeviceTrace):
     """The history of one device in a columnar trace."""
 
-    def __init__(self, path: Path, device: int, entry: dict[str, Any], *, several: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: int,
+        entry: dict[str, Any],
+        columns: list[str],
+        *,
+        several: bool,
+    ) -> None:
         self._path = path
+        self._columns = columns
         self._several = several
         self.device = device
         self.event_count = int(entry["events"])
-        self.segments = [_segment_from_json(segment) for segment in entry["segments"]]
-        self._start = [_segment_from_json(segment) for segment in entry["start"]]
+        self.segments = [segment_from_json(segment) for segment in entry["segments"]]
+        self._start = [segment_from_json(segment) for segment in entry["start"]]
 
     def batches(self) -> Iterator[EventBatch]:
         """See `DeviceTrace.batches`."""
-        columns = [*(["device"] if self._several else []), *COLUMNS]
+        columns = [*(["device"] if self._several else []), *self._columns]
         try:
             with pq.ParquetFile(self._path, pre_buffer=False) as file:
                 for rows in file.iter_batches(
@@ -158,7 +236,10 @@ class ParquetTrace(DeviceTrace):
                     if any(column.null_count for column in rows.columns):
                         raise InputError(f"{self._path}: a value is missing")
                     batch = EventBatch.of(
-                        {name: rows.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
+                        {
+                            name: rows.column(name).to_numpy(zero_copy_only=False)
+                            for name in self._columns
+                        }
                     )
                     if self._several:
                         mine = rows.column("device").to_numpy() == self.device
@@ -174,27 +255,45 @@ class ParquetTrace(DeviceTrace):
         """See `DeviceTrace.start`."""
         return self._start
 
+    def frames(self, stack: int) -> list[Frame]:
+        """See `DeviceTrace.frames`."""
+        return self._stacks.get(stack, [])
 
-def _segment_to_json(segment: _core.SegmentInfo) -> dict[str, Any]:
-    return {
-        "address": segment.address,
-        "total_size": segment.total_size,
-        "stream": segment.stream,
-        "pool": [segment.pool.first, segment.pool.second],
-        "small": segment.small,
-        "expandable": segment.expandable,
-        "blocks": [[b.address, b.size, b.requested, b.state] for b in segment.blocks],
-    }
+    @cached_property
+    def _stacks(self) -> dict[int, list[Frame]]:
+        try:
+            metadata = pq.read_metadata(self._path).metadata or {}
+            return _StackTable.frames_by_number(
+                json.loads(metadata.get(_STACKS_KEY, b"{}")), self.device
+            )
+        except _NOT_OURS:
+            raise InputError(f"{self._path}: its call stacks cannot be read") from None
 
 
-def _segment_from_json(value: dict[str, Any]) -> _core.SegmentInfo:
-    return _core.SegmentInfo(
-        value["address"],
-        value["total_size"],
-        value["stream"],
-        _core.PoolId(*value["pool"]),
-        value["small"],
-        value["expandable"],
-        0,
-        [_core.BlockInfo(*block) for block in value["blocks"]],
-    )
+class _StackTable:
+    """Call stacks by device and number, with each frame written once."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._devices: dict[int, dict[int, list[int]]] = {}
+
+    def add(self, device: int, stacks: dict[int, list[Frame]]) -> None:
+        self._devices[device] = {
+            number: [self._frames.setdefault(frame, len(self._frames)) for frame in frames]
+            for number, frames in stacks.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {"frames": list(self._frames), "devices": self._devices}
+
+    @staticmethod
+    def frames_by_number(value: dict[str, Any], device: int) -> dict[int, list[Frame]]:
+        frames = [(str(file), int(line), str(name)) for file, line, name in value.get("frames", [])]
+        stacks = value.get("devices", {}).get(str(device), {})
+        return {int(number): [frames[i] for i in stack] for number, stack in stacks.items()}
+
+
+def _stacks_of(segments: list[_core.SegmentInfo]) -> Iterator[int]:
+    for segment in segments:
+        yield segment.context
+        yield from (block.context for block in segment.blocks)

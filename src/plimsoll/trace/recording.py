@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.trace.events import EventBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from plimsoll.trace.events import EventBatch
 
 Frame = tuple[str, int, str]
 """File name, line and function of one level of a call stack, innermost first."""
@@ -35,8 +34,12 @@ class DeviceTrace(ABC):
     def batches(self) -> Iterator[EventBatch]:
         """Go through the events, in order, some 100,000 at a time."""
 
-    def stack(self, event: int) -> list[Frame]:  # noqa: ARG002
-        """The call stack of an event, innermost frame first; empty where none was recorded."""
+    def load(self) -> EventBatch:
+        """All events as one batch."""
+        return EventBatch.join(self.batches())
+
+    def frames(self, stack: int) -> list[Frame]:  # noqa: ARG002
+        """The call stack of a number, innermost frame first; empty for 0, or if it is not known."""
         return []
 
     @abstractmethod
@@ -74,11 +77,16 @@ class LoadedTrace(DeviceTrace):
         for begin in range(0, self.event_count, self.BATCH):
             yield self.events[begin : begin + self.BATCH]
 
-    def stack(self, event: int) -> list[Frame]:
-        """See `DeviceTrace.stack`."""
-        if self._file is None:
+    def load(self) -> EventBatch:
+        """See `DeviceTrace.load`."""
+        return self.events
+
+    def frames(self, stack: int) -> list[Frame]:
+        """See `DeviceTrace.frames`."""
+        try:
+            return self._file.stack(stack) if self._file is not None else []
+        except IndexError:
             return []
-        return self._file.stack(int(self._file.column(self.device, "stack")[event]))
 
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
         """See `DeviceTrace.start`."""
@@ -92,6 +100,23 @@ class LoadedTrace(DeviceTrace):
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A moment that somebody named, such as the end of a training step.
+
+    Attributes:
+        event: How many events of `device` came before it.
+        time_us: Microseconds since the epoch.
+        name: "step" for the end of a step, or what the program said.
+        device: Whose events are counted; None where the recording has one device only.
+    """
+
+    event: int
+    time_us: int
+    name: str
+    device: int | None = None
+
+
+@dataclass(frozen=True)
 class Recording:
     """All that one file holds.
 
@@ -99,11 +124,18 @@ class Recording:
         name: The file, or what stands for it in messages.
         devices: The history of each device that has events, by device number.
         settings: `allocator_settings` of the snapshot, empty where there were none.
+        marks: Named moments, in order; PyTorch's snapshots have none.
+        dropped: How many events were lost because the writer could not follow.
+        is_whole: Whether the recording ended in good order; False for a streaming trace that was
+            cut, is damaged, or whose program died.
     """
 
     name: str
     devices: list[DeviceTrace]
     settings: dict[str, Any] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    dropped: int = 0
+    is_whole: bool = True
 
     @property
     def conf(self) -> str:

@@ -31,7 +31,6 @@
 #include <array>
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -117,22 +116,24 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
   // driver; the blocks keep their addresses, which nobody may touch until `resume`. The content
-  // goes to `backup`, or, if that is null, is lost. Waits for the device.
+  // goes to `backup`, or, if that is nowhere, is lost. Waits for the device.
   // Throws std::invalid_argument if there is no such region, it is paused, or a graph is captured;
-  // HostOutOfMemory; DriverError. Then the region goes on as it was, or, if a failing driver lets
-  // it not, is paused with its content safe. Returns the bytes that the card got back.
-  Bytes pause(RegionId region, HostPool* backup);
+  // HostOutOfMemory; BackupError; DriverError. Then the region goes on as it was, or, if a failing
+  // driver lets it not, is paused with its content safe. Returns the bytes that the card got back.
+  Bytes pause(RegionId region, Backup backup);
   // Brings it back, with the same content at the same addresses, but for what was freed meanwhile.
   // Throws std::invalid_argument if it is not paused, or a graph is captured; OutOfMemory if the
-  // card or the limit has no room; DriverError. It is then still paused. Returns the bytes that it
-  // took.
+  // card or the limit has no room; HostOutOfMemory and BackupError if a store cannot be read;
+  // DriverError. It is then still paused. Returns the bytes that it took.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
-  // The copies that a paused region's content is in, for who wants to keep it elsewhere meanwhile:
-  // `visit` may read and write them.
-  void visit_backup(RegionId region, const std::function<void(Address, Bytes)>& visit) const;
   // What the region has reserved and allocated; nothing if it never had any memory.
   [[nodiscard]] std::optional<RegionUse> region_use(RegionId region) const;
+
+  // Free memory that only requests can use that fit where it lies, for it shares a piece with a
+  // live block; the rest of what is free can move, or go back to the driver. Nothing if there are
+  // more free blocks than can be looked at while a program waits.
+  [[nodiscard]] std::optional<Bytes> fragments() const;
 
   // Pieces that were mapped at another address so far.
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
@@ -150,6 +151,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;
+  static constexpr std::size_t kMostFreeBlocks = 4096;  // that `fragments` looks at
   static constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
   // A request that no free block serves.
@@ -170,6 +172,13 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
     Address address = 0;
     Piece piece;
     std::optional<Source> source;
+  };
+  // A piece of shared memory that is to come back to the card.
+  struct Move {
+    std::uint64_t lent = 0;  // of the block that needs it; the lower, the longer it lives
+    Arena* arena = nullptr;
+    Address address = 0;
+    Piece piece;  // the one that is there now
   };
   struct Reservation {
     AddressRange range;
@@ -248,7 +257,9 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void note_piece(Action action, const Arena& arena, Address address, const Piece& piece);
   void count_shared(Block& block, Bytes shared);
   [[nodiscard]] SharedMemoryReport shared_memory() const;
-  [[nodiscard]] Status move_to_card(Address address, Piece& piece);
+  [[nodiscard]] std::vector<Move> moves_within(Bytes room);
+  [[nodiscard]] Status move_to_card(std::vector<Move>& moves);
+  [[nodiscard]] Status replace(Address address, Piece& piece, Piece& by);
   [[nodiscard]] Status clear_scratch();
   [[nodiscard]] ElasticPool& region_at(RegionId region);
   void require_no_capture() const;

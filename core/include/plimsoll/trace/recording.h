@@ -37,6 +37,7 @@ struct EventColumns {
   std::vector<std::uint32_t> stack;       // 0: none
   std::vector<std::uint64_t> pool_first;  // of the pool's id; 0, 0 where it was not recorded
   std::vector<std::uint64_t> pool_second;
+  std::vector<Bytes> shared;  // of `size`, in shared memory
 
   [[nodiscard]] std::size_t count() const { return action.size(); }
 };

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define PLIMSOLL_LIVE_API_VERSION 2
+#define PLIMSOLL_LIVE_API_VERSION 3
 
 typedef struct plimsoll_live plimsoll_live;
 
@@ -97,6 +97,7 @@ typedef struct plimsoll_event {
   int64_t time_us; /* since the epoch */
   uint32_t action;
   uint32_t reserved;
+  uint64_t shared; /* of `size`, in shared memory */
 } plimsoll_event;
 
 /* Where an address lies. */

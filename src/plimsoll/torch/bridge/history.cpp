@@ -10,6 +10,7 @@ namespace plimsoll::live {
 namespace {
 
 thread_local Context call_context;
+thread_local uint64_t shared_bytes = 0;
 thread_local std::stack<std::string> compile_contexts;
 thread_local std::string thread_metadata;
 
@@ -45,6 +46,8 @@ void History::gather() const {
 }
 
 void History::drop() { call_context.reset(); }
+
+uint64_t History::shared_of_event() { return shared_bytes; }
 
 void History::record(const HistoryRequest& request) {
   TORCH_CHECK(request.when == RecordContext::NEVER || request.recorder != nullptr,
@@ -147,7 +150,9 @@ void History::add(Log& log, const plimsoll_event& event) {
     const std::scoped_lock lock(mutex_);
     trackers = trackers_;
   }
+  shared_bytes = event.shared;
   for (const auto& tracker : *trackers) tracker(entry);
+  shared_bytes = 0;
   if (is_enabled() && (skipped_.load() & bit(action)) == 0) {
     const std::scoped_lock lock(log.mutex);
     log.ring.add(std::move(entry));

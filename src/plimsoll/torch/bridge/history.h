@@ -83,6 +83,10 @@ class History {
   // Events are needed, for the history or for trackers.
   [[nodiscard]] bool is_watched() const;
 
+  // While a tracker is called, what of the event's bytes is in shared memory; PyTorch's entries
+  // have no place for it.
+  [[nodiscard]] static uint64_t shared_of_event();
+
   // What an engine calls, with the log of its device.
   static void observe(void* log, const plimsoll_event* event);
   [[nodiscard]] void* log(DeviceIndex device);

@@ -1,0 +1,272 @@
+"""What recording costs a program.
+
+    python benchmarks/record.py [FOLDER [--workload gpt2_adamw] [--steps 1200] [--repetitions 3]]
+        [--settings torch,torch-without-stacks,elastic]
+
+First the parts, on the processor: the number of a call stack, and emptying the buffer into the
+file, which a thread does for all events together.
+
+With FOLDER, which holds scripts NAME.py with a function `main(steps)`, a GPU's step time. It is
+measured twice. In one process, by turns: blocks of steps that are recorded and that are not, in the
+order on, off, off, on, so that slow changes cancel; the first two steps of a block do not count.
+And in processes of their own, which take turns too, one of which records from its first step to its
+last, and one of which never did: for PyTorch goes on to tell whoever once followed its events. A
+step is from one `backward` to the next, by events on the GPU. Results go to
+benchmarks/results/record.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from report import RESULTS, heading, save
+from training import Steps, found_by, load_main
+
+import plimsoll
+from plimsoll import Allocator, SimulatedGpu, _core
+from plimsoll.record import Recorder
+
+BLOCK_STEPS = 40
+NOT_COUNTED = 2
+ORDER = (True, False, False, True)
+EVENTS = 4200
+"""What a step of 29 ms with 2,500 events puts into the buffer between two looks at it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An allocator, and what is recorded of it."""
+
+    title: str
+    allocator: str = ""  # plimsoll's
+    stacks: bool = True
+
+
+SETTINGS = {
+    "torch": Setting("PyTorch"),
+    "torch-without-stacks": Setting("PyTorch, no stacks", stacks=False),
+    "elastic": Setting("plimsoll elastic", allocator="elastic"),
+}
+
+
+# --- the parts ------------------------------------------------------------------------------------
+
+
+def capture_nanoseconds(depth: int) -> tuple[int, float]:
+    """The levels of this call stack, and the least time to number it again."""
+    if depth > 0:
+        return capture_nanoseconds(depth - 1)
+    number = _core.capture_stack()
+
+    def least(call: Any) -> float:
+        best = float("inf")
+        for _ in range(50):
+            began = time.perf_counter_ns()
+            for _ in range(2000):
+                call()
+            best = min(best, (time.perf_counter_ns() - began) / 2000)
+        return best
+
+    return len(_core.stack_frames(number)), least(_core.capture_stack) - least(_core.recorder_api)
+
+
+def writing(folder: Path) -> tuple[float, float]:
+    """Processor microseconds to write the events of one look, and bytes of the file an event."""
+    allocator = Allocator(SimulatedGpu("80GB"))
+    chance = random.Random(1)
+    recorder = Recorder(folder / "parts.plim", allocator=allocator)
+    microseconds = []
+    with recorder:
+        live: list[int] = []
+        for _ in range(50):
+            while len(live) < EVENTS // 3:
+                live.append(allocator.malloc(chance.randrange(1, 1 << 22)))
+            while live:
+                allocator.free(live.pop(chance.randrange(len(live))))
+            began = time.thread_time_ns()
+            recorder._write()
+            microseconds.append((time.thread_time_ns() - began) / 1e3)
+        events = recorder.event_count
+    return statistics.median(microseconds), recorder.path.stat().st_size / events
+
+
+def parts_table(folder: Path) -> str:
+    """Both, as text."""
+    lines = ["a call stack that was seen before"]
+    for depth in (5, 30, 60):
+        levels, nanoseconds = capture_nanoseconds(depth)
+        lines.append(f"{levels:>6} levels {nanoseconds:>8.0f} ns")
+    microseconds, size = writing(folder)
+    lines.append(
+        f"writing {EVENTS} events: {microseconds:.0f} us of the thread that writes, "
+        f"{size:.1f} bytes an event"
+    )
+    return "\n".join(lines) + "\n"
+
+
+# --- in the process that trains -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one process found.
+
+    Attributes:
+        on_ms: The mean step of each block that was recorded.
+        off_ms: And of each that was not.
+        events: Recorded in a step.
+        dropped: Events that were lost.
+    """
+
+    on_ms: list[float]
+    off_ms: list[float]
+    events: float
+    dropped: int
+
+
+class Turns:
+    """Switches recording on and off between blocks of steps."""
+
+    def __init__(self, order: tuple[bool, ...], folder: Path, *, stacks: bool) -> None:
+        self._order = order
+        self._folder = folder
+        self._stacks = stacks
+        self._recorder: Recorder | None = None
+        self._steps = 0
+        self.blocks: list[tuple[int, bool]] = []  # the first step of each
+        self.events = self.dropped = self.recorded_steps = 0
+
+    def step(self) -> None:
+        """Another step begins."""
+        if self._steps % BLOCK_STEPS == 0:
+            on = self._order[len(self.blocks) % len(self._order)]
+            self.switch(on=on)
+            self.blocks.append((self._steps, on))
+        self.recorded_steps += self._recorder is not None
+        self._steps += 1
+
+    def switch(self, *, on: bool) -> None:
+        """Record from now on, or no more."""
+        if self._recorder is not None and not on:
+            self._recorder.stop()
+            self.events += self._recorder.event_count
+            self.dropped += self._recorder.dropped
+            self._recorder = None
+        elif self._recorder is None and on:
+            path = self._folder / f"{len(self.blocks)}.plim"
+            self._recorder = Recorder(path, stacks=self._stacks).__enter__()
+
+
+def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]) -> Found:
+    """Run a script in this process, which nothing else has used."""
+    import torch
+
+    if setting.allocator:
+        plimsoll.install(setting.allocator)  # type: ignore[arg-type]
+    torch.cuda.init()
+    watched = Steps(torch)
+    watched.watch_training()
+    backward = torch.Tensor.backward
+    with tempfile.TemporaryDirectory() as folder:
+        turns = Turns(order, Path(folder), stacks=setting.stacks)
+
+        def marked(loss: Any, *arguments: Any, **named: Any) -> Any:
+            turns.step()
+            return backward(loss, *arguments, **named)
+
+        torch.Tensor.backward = marked
+        load_main(path)(steps)
+        torch.cuda.synchronize()
+        turns.switch(on=False)
+    times = [begin.elapsed_time(end) for begin, end in watched._marks]
+    means: dict[bool, list[float]] = {True: [], False: []}
+    for (first, is_on), (end, _) in zip(turns.blocks[1:], turns.blocks[2:], strict=False):
+        means[is_on].append(statistics.mean(times[first + NOT_COUNTED : end]))
+    events = turns.events / max(turns.recorded_steps, 1)
+    return Found(means[True], means[False], events, turns.dropped)
+
+
+# --- in the process that compares -----------------------------------------------------------------
+
+
+def train_apart(script: Path, steps: int, name: str, order: str) -> Found:
+    """Run a script in a process of its own."""
+    command = [sys.executable, __file__, str(script), "--here", name, "--order", order]
+    return Found(**found_by([*command, "--steps", str(steps)], script.name))
+
+
+def row(title: str, off: list[float], on: list[float], found: Found) -> str:
+    """One line of the table."""
+    more = statistics.mean(on) / statistics.mean(off) - 1
+    error = sum(statistics.variance(values) / len(values) for values in (on, off)) ** 0.5
+    return (
+        f"{title:44} {statistics.mean(off):>9.3f} {statistics.mean(on):>9.3f} {more:>+8.2%} "
+        f"{error / statistics.mean(off):>10.2%} {found.events:>12.0f} {found.dropped:>8}"
+    )
+
+
+def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str:
+    """The table of a script."""
+    lines = [
+        f"{script.stem}, {steps} steps; ms of a step",
+        f"{'':44} {'off':>9} {'on':>9} {'more':>8} {'std. error':>10} {'events/step':>12} "
+        f"{'dropped':>8}",
+    ]
+    for name in names:
+        found = train_apart(script, steps, name, "turns")
+        lines.append(row(f"{SETTINGS[name].title}, in turns", found.off_ms, found.on_ms, found))
+        print(lines[-1], file=sys.stderr, flush=True)
+        never: list[float] = []
+        always: list[float] = []
+        for _ in range(repetitions):
+            never += train_apart(script, steps // 4, name, "never").off_ms
+            found = train_apart(script, steps // 4, name, "always")
+            always += found.on_ms
+        title = f"{SETTINGS[name].title}, {repetitions} processes each"
+        lines.append(row(title, never, always, found))
+        print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print and keep the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, metavar="FOLDER", nargs="?")
+    parser.add_argument("--workload", default="gpt2_adamw")
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--settings", default="torch,torch-without-stacks,elastic")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
+    parser.add_argument("--here", help=argparse.SUPPRESS)  # train, under this setting
+    parser.add_argument("--order", default="turns", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.here is not None:
+        order = {"turns": ORDER, "never": (False,), "always": (True,)}[arguments.order]
+        setting = SETTINGS[arguments.here]
+        print(json.dumps(asdict(train_here(arguments.path, arguments.steps, setting, order))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        text = f"{heading()}\n{parts_table(Path(folder))}"
+    print(text, flush=True)
+    if arguments.path is not None:
+        script = arguments.path / f"{arguments.workload}.py"
+        names = arguments.settings.split(",")
+        table = compare(script, arguments.steps, arguments.repetitions, names)
+        print(table)
+        text += f"\n{table}"
+    save("record", text, arguments.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+#include "events.h"
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "conversions.h"
+#include "engine.h"
+#include "module.h"
+#include "plimsoll/recorder_api.h"
+#include "stacks.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace plimsoll::python {
+
+RecordingBuffer::RecordingBuffer(std::size_t capacity) : events_(capacity) {}
+
+Observer& RecordingBuffer::observer(std::int32_t device) {
+  const auto index = static_cast<std::size_t>(device);
+  while (observers_.size() <= index) {
+    observers_.push_back(
+        std::make_unique<DeviceObserver>(events_, static_cast<std::int32_t>(observers_.size())));
+  }
+  return *observers_[index];
+}
+
+namespace {
+
+void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_event* event,
+         std::uint32_t stack) {
+  const TraceEvent copy{
+      static_cast<Action>(event->action),      event->address, event->size, event->stream,
+      {event->pool.first, event->pool.second}, event->time_us, stack,       event->shared};
+  reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
+}
+
+std::uint32_t capture_stack() { return StackTable::instance().capture(); }
+
+constexpr std::uint8_t kMark = 255;  // as an action: no event, but a mark between events
+
+constexpr plimsoll_recorder_api kApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
+
+// The events as columns, each in a vector of its own that Python owns.
+class Columns {
+ public:
+  explicit Columns(const std::vector<DeviceEvent>& events) : events_(events) {}
+
+  template <typename T, typename Member>
+  nb::object of(Member member) const {
+    auto* const values = new std::vector<T>;
+    const nb::capsule owner(values,
+                            [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    values->reserve(events_.size());
+    for (const DeviceEvent& event : events_) values->push_back(static_cast<T>(member(event)));
+    return view(*values, owner);
+  }
+
+ private:
+  const std::vector<DeviceEvent>& events_;
+};
+
+nb::tuple drain(RecordingBuffer& buffer) {
+  const EngineLock lock;  // the newest event of a simulated GPU is complete
+  const std::vector<DeviceEvent>& events = buffer.events().drain();
+  const Columns columns(events);
+  return nb::make_tuple(
+      columns.of<std::int32_t>([](const DeviceEvent& e) { return e.device; }),
+      columns.of<std::uint8_t>([](const DeviceEvent& e) { return e.event.action; }),
+      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.address; }),
+      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.size; }),
+      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.stream; }),
+      columns.of<std::int64_t>([](const DeviceEvent& e) { return e.event.time_us; }),
+      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.pool.first; }),
+      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.pool.second; }),
+      columns.of<std::uint32_t>([](const DeviceEvent& e) { return e.event.context; }),
+      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.shared; }));
+}
+
+}  // namespace
+
+void bind_events(nb::module_& module) {
+  module.attr("EVENT_MARK") = kMark;
+  nb::class_<RecordingBuffer>(module, "EventBuffer")
+      .def_static(
+          "make", [](std::size_t capacity) { return new RecordingBuffer(capacity); }, "capacity"_a,
+          nb::rv_policy::reference, "A buffer for so many events; it stays until the process ends.")
+      .def_prop_ro(
+          "handle",
+          [](RecordingBuffer& buffer) { return reinterpret_cast<std::uintptr_t>(&buffer); })
+      .def(
+          "mark",
+          [](RecordingBuffer& buffer, std::uint32_t number, std::int64_t time_us) {
+            TraceEvent event;
+            event.action = static_cast<Action>(kMark);
+            event.time_us = time_us;
+            event.context = number;
+            buffer.events().add(-1, event);
+          },
+          "number"_a, "time_us"_a, "Add a row between the events, with EVENT_MARK as its action.")
+      .def("drain", &drain, nb::sig("def drain(self) -> tuple[numpy.ndarray, ...]"),
+           "Take all events that wait, as columns: device, and those of an event batch.")
+      .def(
+          "close", [](RecordingBuffer& buffer) { buffer.events().close(); },
+          "Give the memory back; events from now on are dropped.")
+      .def_prop_ro("dropped", [](RecordingBuffer& buffer) { return buffer.events().dropped(); });
+  module.def(
+      "recorder_api", [] { return reinterpret_cast<std::uintptr_t>(&kApi); },
+      "The address of the table of C functions in plimsoll/recorder_api.h.");
+}
+
+}  // namespace plimsoll::python

@@ -1,0 +1,36 @@
+// The buffer of a recording, as Python has it. It is never freed: a thread that allocates may be
+// about to add to one that was given up.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/trace/event_buffer.h"
+
+namespace plimsoll::python {
+
+class RecordingBuffer {
+ public:
+  explicit RecordingBuffer(std::size_t capacity);
+
+  [[nodiscard]] EventBuffer& events() { return events_; }
+  // Adds what an allocator of this device does.
+  [[nodiscard]] Observer& observer(std::int32_t device);
+
+ private:
+  class DeviceObserver final : public Observer {
+   public:
+    DeviceObserver(EventBuffer& events, std::int32_t device) : events_(events), device_(device) {}
+    void observe(const TraceEvent& event) override { events_.add(device_, event); }
+
+   private:
+    EventBuffer& events_;
+    std::int32_t device_;
+  };
+
+  EventBuffer events_;
+  std::vector<std::unique_ptr<DeviceObserver>> observers_;
+};
+
+}  // namespace plimsoll::python

@@ -1,0 +1,157 @@
+"""What NVIDIA's management library (NVML) knows of all GPUs and processes.
+
+It needs no context on a GPU. Whatever it does not say is None, and the reading says why.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MEMORY_V2 = 0x02000028
+"""nvmlMemory_v2: what the driver holds back is not counted as used."""
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU, or one part of a GPU that is divided (MIG).
+
+    Attributes:
+        index: As nvidia-smi counts; parts have that of their GPU.
+        uuid: As CUDA writes it, in small letters and without what stands before it.
+        name: The product.
+        total_bytes: Dedicated memory.
+        used_bytes: What of it is in use by anybody.
+        utilization: The part of the time in which kernels ran lately, 0 to 1.
+        processes: What the driver charges each process; None is unknown, for one or for all.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int | None
+    used_bytes: int | None
+    utilization: float | None
+    processes: dict[int, int | None] | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All GPUs at one moment.
+
+    Attributes:
+        gpus: In order.
+        unavailable: Why there are none, if that is a matter of NVML; in one line.
+    """
+
+    gpus: tuple[GpuReading, ...] = field(default=())
+    unavailable: str | None = None
+
+
+def plain_uuid(uuid: str) -> str:
+    """A GPU's UUID as both NVML and CUDA write it, without prefix."""
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
+
+
+class Nvml:
+    """NVML, opened when it is first read."""
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = library
+        self._opened_by: int | None = None
+
+    def read(self) -> Reading:
+        """Ask for everything."""
+        problem = self._open()
+        if problem is not None:
+            return Reading(unavailable=problem)
+        nvml = self._library
+        try:
+            gpus = []
+            for index in range(nvml.nvmlDeviceGetCount()):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                gpus += [self._gpu(index, part) for part in self._parts(handle)]
+            return Reading(tuple(gpus))
+        except nvml.NVMLError as error:
+            return Reading(unavailable=f"NVML failed: {error}")
+
+    def charge(self, uuid: str, pid: int) -> int | None:
+        """What the driver charges a process on a GPU of this plain UUID; None if NVML is silent."""
+        if self._open() is not None:
+            return None
+        for prefix in ("GPU-", "MIG-"):
+            handle = self._ask(self._library.nvmlDeviceGetHandleByUUID, prefix + uuid)
+            if handle is not None:
+                return (self._processes(handle) or {}).get(pid)
+        return None
+
+    def _open(self) -> str | None:
+        """Why NVML cannot be used, or None."""
+        if self._opened_by == os.getpid():
+            return None
+        if self._library is None:
+            try:
+                self._library = importlib.import_module("pynvml")
+            except ImportError:
+                return "the package nvidia-ml-py is missing: pip install nvidia-ml-py"
+        try:
+            self._library.nvmlInit()
+        except self._library.NVMLError as error:
+            return f"NVML is not available: {error}"
+        self._opened_by = os.getpid()  # a child of fork opens it again
+        return None
+
+    def _parts(self, handle: Any) -> Iterator[Any]:
+        """The GPU itself, or its parts if it is divided."""
+        nvml = self._library
+        mode = self._ask(nvml.nvmlDeviceGetMigMode, handle)
+        if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            yield handle
+            return
+        for number in range(self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            part = self._ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            if part is not None:
+                yield part
+
+    def _gpu(self, index: int, handle: Any) -> GpuReading:
+        nvml = self._library
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
+        if memory is None:
+            memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        return GpuReading(
+            index,
+            plain_uuid(self._ask(nvml.nvmlDeviceGetUUID, handle) or ""),
+            self._ask(nvml.nvmlDeviceGetName, handle) or "GPU",
+            None if memory is None else int(memory.total),
+            None if memory is None else int(memory.used),
+            None if rates is None else rates.gpu / 100,
+            self._processes(handle),
+        )
+
+    def _processes(self, handle: Any) -> dict[int, int | None] | None:
+        nvml = self._library
+        kinds = (
+            nvml.nvmlDeviceGetComputeRunningProcesses,
+            nvml.nvmlDeviceGetGraphicsRunningProcesses,
+        )
+        lists = [self._ask(kind, handle) for kind in kinds]
+        if all(found is None for found in lists):
+            return None
+        charges: dict[int, int | None] = {}
+        for process in (process for found in lists for process in found or ()):
+            # One that computes and draws is in both lists, with all that it has.
+            charges[process.pid] = process.usedGpuMemory or charges.get(process.pid)
+        return charges
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What a call says, or None if this GPU, driver or user gets no answer."""
+        try:
+            return call(*arguments)
+        except self._library.NVMLError:
+            return None

@@ -1,0 +1,281 @@
+"""`plimsoll.record`: from the events of a source to a file, by a thread that empties a buffer.
+
+Whoever allocates only copies an event into the buffer (`core/include/plimsoll/trace/
+event_buffer.h`). Stacks are spelled out, and columns packed and written, by the thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from contextlib import ContextDecorator
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.record.sources import AllocatorSource, find_source
+from plimsoll.trace.events import Action, EventBatch
+from plimsoll.trace.stream import StreamWriter
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from plimsoll.engine import Allocator
+    from plimsoll.record.sources import Segments, Source
+
+_CAPACITY = 1 << 17
+"""Events that the buffer holds: more than a second's worth of fast training."""
+
+_INTERVAL_SECONDS = 0.05
+
+_active: Recorder | None = None
+_active_lock = threading.Lock()
+
+
+def record(
+    path: str | os.PathLike[str], *, stacks: bool = True, allocator: Allocator | None = None
+) -> Recorder:
+    """Record what happens to GPU memory into a file, inside a `with` block or a function.
+
+    >>> import plimsoll
+    >>> with plimsoll.record("run.plim") as recording:  # doctest: +SKIP
+    ...     train()
+    ...     recording.mark("evaluation")
+    ...     evaluate()
+
+    All GPUs of the process are recorded, from all threads. What every optimizer does in `step()`
+    ends in a mark named "step". The file grows while the program runs, memory does not; if the
+    program dies, the file opens up to its last twentieth of a second. `plimsoll explain` and
+    `plimsoll view` read it.
+
+    Args:
+        path: Of the file, by custom `.plim`; it must not exist.
+        stacks: Keep the Python call stack of each request.
+        allocator: Record this allocator of `plimsoll.Allocator`, and not the process's GPUs.
+
+    Returns:
+        A context manager, which is a decorator too.
+    """
+    return Recorder(path, stacks=stacks, allocator=allocator)
+
+
+class Recorder(ContextDecorator):
+    """A recording to a file; made by `plimsoll.record`.
+
+    Attributes:
+        path: Of the file.
+        event_count: How many events are in the file so far.
+        dropped: How many events found no room, because the thread that writes could not follow.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        stacks: bool = True,
+        allocator: Allocator | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.event_count = 0
+        self.dropped = 0
+        self._stacks = stacks
+        self._allocator = allocator
+        self._names: dict[str, int] = {}
+        self._buffer: _core.EventBuffer | None = None
+        self._step_hook: Any = None
+
+    def __enter__(self) -> Recorder:
+        """Begin.
+
+        Raises:
+            InputError: If the file exists or cannot be written, another recording is on, or there
+                is no GPU, real or simulated.
+        """
+        global _active
+        with _active_lock:
+            if _active is not None and not _active._is_of_parent():
+                raise InputError(
+                    f"{self.path}: a recording to {_active.path} is on already, and a process has "
+                    "one at a time"
+                )
+            if self.path.exists():
+                raise InputError(f"{self.path}: exists already and is not overwritten")
+            self._source: Source = (
+                find_source() if self._allocator is None else AllocatorSource(self._allocator)
+            )
+            self._begin()
+            _active = self
+        return self
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._failure: Exception | None = None
+        self._clock_us = 0
+        self.event_count = self.dropped = 0
+        settings = self._source.settings()
+        self._writer = StreamWriter(self.path, self._source.frames, settings)
+        buffer = _core.EventBuffer.make(_CAPACITY)
+        try:
+            self._source.start(buffer, stacks=self._stacks)
+        except BaseException:
+            self._writer.close()
+            self.path.unlink()
+            raise
+        self._buffer = buffer
+        self._write(start=self._source.segments())
+        self._source.when_torch_is_there(self._follow_steps)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="plimsoll-record", daemon=True)
+        self._thread.start()
+        self._at_exit = Finalize(None, self.stop, exitpriority=2)  # in this process only
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def mark(self, name: str = "step") -> None:
+        """Name this moment; "step" says that a training step ends here.
+
+        Raises:
+            InputError: If the recording is not on.
+        """
+        if self._buffer is None:
+            raise InputError(f"{self.path}: a mark was set while the recording was not on")
+        number = self._names.setdefault(name, len(self._names))
+        self._buffer.mark(number, time.time_ns() // 1000)
+
+    def stop(self) -> None:
+        """End the recording, and the file with the state that memory is in; once is enough."""
+        global _active
+        with _active_lock:
+            buffer = self._buffer
+            if buffer is None or self._is_of_parent():
+                return
+            if self._step_hook is not None:
+                self._step_hook.remove()
+                self._step_hook = None
+            self._is_over.set()
+            self._thread.join()
+            if self._failure is None:
+                try:
+                    end = self._source.segments()
+                    self._source.stop()
+                    self._write(end=end, ended=True)
+                except OSError as error:
+                    self._fail(error)
+            else:
+                self._source.stop()
+            self._writer.close()
+            buffer.close()
+            self._buffer = None
+            _active = None
+            self._at_exit.cancel()
+        if self.dropped:
+            warnings.warn(
+                f"{self.path}: {self.dropped} events were lost; what writes them could not follow",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def _follow_steps(self) -> None:
+        """Mark the end of every optimizer's steps from now on."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        if self._buffer is not None:
+            self._step_hook = register_optimizer_step_post_hook(lambda *_: self.mark())
+
+    def _is_of_parent(self) -> bool:
+        """Whether this is a child process that was forked off in the middle."""
+        return self._buffer is not None and os.getpid() != self._process
+
+    # --- in the thread that writes ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_INTERVAL_SECONDS):
+            try:
+                self._write()
+            except Exception as error:  # the program goes on, whatever it is
+                self._fail(error)
+                return
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        reason = getattr(error, "strerror", None) or error
+        print(f"plimsoll: the recording to {self.path} ended: {reason}", file=sys.stderr)
+
+    def _write(
+        self, *, start: Segments | None = None, end: Segments | None = None, ended: bool = False
+    ) -> None:
+        assert self._buffer is not None
+        devices, *columns = self._buffer.drain()  # in the order of EventBatch's
+        self.dropped = self._buffer.dropped
+        events = EventBatch(*columns)
+        marks: list[tuple[int, int, str]] = []
+        if start is not None:
+            devices, events = _keep(devices, events, _after_snapshot(devices, events.action))
+        if end is not None:
+            devices, events = _keep(devices, events, _before_snapshot(devices, events.action))
+        is_mark = events.action == _core.EVENT_MARK
+        if is_mark.any():
+            marks = self._named(events, is_mark)
+            devices, events = _keep(devices, events, ~is_mark)
+        if len(events):
+            self._clock_us = int(events.time_us[-1])
+        if len(events) or marks or start is not None or ended:
+            self._writer.write(
+                devices, events, marks=marks, start=start, end=end, dropped=self.dropped,
+                ended=ended,
+            )  # fmt: skip
+            self.event_count += len(events)
+
+    def _named(self, events: EventBatch, is_mark: NDArray[np.bool_]) -> list[tuple[int, int, str]]:
+        """Row, time and name of each mark; rows count events only."""
+        names = list(self._names)
+        event_times = events.time_us[~is_mark]
+        marks = []
+        for order, place in enumerate(np.flatnonzero(is_mark).tolist()):
+            row = place - order
+            time_us = int(events.time_us[place])
+            if self._source.is_simulated:  # a simulated clock stands at the event before
+                time_us = int(event_times[row - 1]) if row > 0 else self._clock_us
+            marks.append((row, time_us, names[events.stack[place]]))
+        return marks
+
+
+def _keep(
+    devices: NDArray[np.int32], events: EventBatch, rows: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], EventBatch]:
+    return devices[rows], events[rows]
+
+
+def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """What came before the newest snapshot of its device; all of it where there is none."""
+    kept = np.ones(len(devices), dtype=np.bool_)
+    for device in np.unique(devices[actions == Action.SNAPSHOT]):
+        mine = devices == device
+        newest = np.flatnonzero(mine & (actions == Action.SNAPSHOT))[-1]
+        kept[newest:] &= ~mine[newest:]
+    return kept
+
+
+def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Likewise, what came after it."""
+    kept = np.ones(len(devices), dtype=np.bool_)
+    for device in np.unique(devices[actions == Action.SNAPSHOT]):
+        mine = devices == device
+        newest = np.flatnonzero(mine & (actions == Action.SNAPSHOT))[-1]
+        kept[: newest + 1] &= ~mine[: newest + 1]
+    return kept

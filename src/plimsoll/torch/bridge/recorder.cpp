@@ -1,0 +1,111 @@
+#include "recorder.h"
+
+#include "history.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <mutex>
+
+namespace plimsoll::live {
+
+namespace {
+
+std::atomic<const plimsoll_recorder_api*> recorder = nullptr;
+std::atomic<plimsoll_event_buffer*> sink = nullptr;
+thread_local uint32_t stack_of_request = 0;
+
+int64_t now_us() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
+}
+
+Context number_stack() {
+  stack_of_request = recorder.load(std::memory_order_acquire)->capture_stack();
+  return nullptr;  // PyTorch itself need not keep it
+}
+
+bool ends_request(TraceEntry::Action action) {
+  return action == TraceEntry::ALLOC || action == TraceEntry::OOM;
+}
+
+// Whether it happens inside a request for memory.
+bool is_of_request(TraceEntry::Action action) {
+  return ends_request(action) || action == TraceEntry::SEGMENT_ALLOC ||
+         action == TraceEntry::SEGMENT_MAP;
+}
+
+void add(const TraceEntry& entry) {
+  auto* const buffer = sink.load(std::memory_order_acquire);
+  if (buffer == nullptr) return;
+  plimsoll_event event{};
+  event.address = entry.addr_;
+  event.size = entry.size_;
+  event.stream = reinterpret_cast<uint64_t>(entry.stream_);
+  event.pool = {entry.mempool_.first, entry.mempool_.second};
+  event.time_us = now_us();
+  event.action = static_cast<uint32_t>(entry.action_);
+  event.shared = History::shared_of_event();
+  uint32_t stack = 0;
+  if (is_of_request(entry.action_)) {
+    stack = stack_of_request;
+    if (ends_request(entry.action_)) stack_of_request = 0;
+  }
+  recorder.load(std::memory_order_acquire)->add(buffer, entry.device_, &event, stack);
+}
+
+const std::vector<std::string>& all_actions() {
+  static const std::vector<std::string> names = {
+      "alloc",         "free_requested", "free_completed",
+      "segment_alloc", "segment_free",   "segment_map",
+      "segment_unmap", "snapshot",       "oom"};
+  return names;
+}
+
+}  // namespace
+
+void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks) {
+  TORCH_CHECK(api->version == PLIMSOLL_RECORDER_API_VERSION,
+              "the cached bridge is of another plimsoll; remove it from the cache");
+  recorder.store(api, std::memory_order_release);
+  static std::once_flag once;
+  std::call_once(once, [] { torch_allocator::get()->attachAllocatorTraceTracker(add); });
+  if (stacks) {
+    Original(torch_allocator::get())
+        .record({true, number_stack, 1, RecordContext::STATE, true, all_actions()});
+  }
+  sink.store(buffer, std::memory_order_release);
+}
+
+void stop_recording(bool gives_back_stacks) {
+  sink.store(nullptr, std::memory_order_release);
+  if (gives_back_stacks) {
+    Original(torch_allocator::get()).record({false, nullptr, 1, RecordContext::NEVER, true, {}});
+  }
+}
+
+}  // namespace plimsoll::live
+
+#define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
+
+// 0: done; otherwise `problem` says why not, cut at `capacity`.
+PLIMSOLL_EXPORT int plimsoll_recording_start(const plimsoll_recorder_api* api,
+                                             plimsoll_event_buffer* buffer, int stacks,
+                                             char* problem, size_t capacity) {
+  try {
+    plimsoll::live::start_recording(api, buffer, stacks != 0);
+    return 0;
+  } catch (const c10::Error& error) {
+    std::strncpy(problem, error.what_without_backtrace(), capacity - 1);
+  } catch (const std::exception& error) {
+    std::strncpy(problem, error.what(), capacity - 1);
+  }
+  return 1;
+}
+
+PLIMSOLL_EXPORT void plimsoll_recording_stop(int gives_back_stacks) {
+  plimsoll::live::stop_recording(gives_back_stacks != 0);
+}

@@ -1,0 +1,394 @@
+"""Streaming traces (`.plim`): a history that is written while it happens.
+
+An Arrow IPC stream: one schema, and batch after batch of events, as they came. The columns are
+those of `EventBatch` with `device` before them, so that any reader of Arrow can go through them.
+What is not an event is JSON in the metadata of the batch that it came with, under the key
+`plimsoll`; each entry of it may be missing:
+
+    frames   [[file, line, function], ...]: frames that are new; they are numbered from 0 on
+    stacks   {number: [frame, ...]}: call stacks that are new, innermost frame first
+    marks    [[row, time, name], ...]: named moments; `row` rows of the batch came before
+    start    {device: [segment, ...]}: what there was before the first event
+    end      {device: [segment, ...]}: what there is after the last event
+    dropped  how many events found no room so far
+    ended    true: the recording ended in good order
+
+The schema's metadata says the format's number and the allocator's settings. So a file needs nothing
+that comes after it: one that was cut, or is being written, opens up to its last whole batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.trace.events import ACTIONS, COLUMNS, EventBatch
+from plimsoll.trace.recording import DeviceTrace, Frame, Mark, Recording
+from plimsoll.trace.segments import segment_from_json, segment_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_FORMAT = 1
+_KEY = b"plimsoll"
+_MOST_ROWS = 1 << 17
+_MOST_DEVICES = 1024
+_SCHEMA = pa.schema(
+    [
+        ("device", pa.int32()),
+        *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items()),
+    ]
+)
+_NEW = np.uint32(0xFFFFFFFF)
+_DAMAGE = (
+    pa.ArrowException, OSError, MemoryError, ArithmeticError, AttributeError, LookupError,
+    TypeError, ValueError, RecursionError,
+)  # fmt: skip
+"""What bytes of somebody else's making can raise."""
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+class StreamWriter:
+    """Writes a streaming trace. Whatever was written is in the file when `write` returns.
+
+    Args:
+        path: Of the file, which must not exist.
+        frames: Spells out the call stack of a number in the `stack` column.
+        settings: Of the recorded allocator, as in PyTorch's snapshots.
+
+    Raises:
+        InputError: If `path` exists already, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        frames: Callable[[int], Sequence[Frame]],
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._spell = frames
+        self._frames: dict[Frame, int] = {}
+        self._numbers = np.array([0], dtype=np.uint32)  # in the file, by the recorder's number
+        self._stacks: dict[tuple[int, ...], int] = {}  # by frames
+        header = {"format": _FORMAT, "settings": dict(settings or {})}
+        self._file = _WholeWrites(self.path)
+        self._arrow = pa.ipc.new_stream(
+            self._file,
+            _SCHEMA.with_metadata({_KEY: json.dumps(header)}),
+            options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
+        )
+        self._file.send()
+
+    def write(
+        self,
+        devices: NDArray[np.int32],
+        events: EventBatch,
+        *,
+        marks: Sequence[tuple[int, int, str]] = (),
+        start: Mapping[int, list[_core.SegmentInfo]] | None = None,
+        end: Mapping[int, list[_core.SegmentInfo]] | None = None,
+        dropped: int = 0,
+        ended: bool = False,
+    ) -> None:
+        """Append events, of any devices, in order.
+
+        Args:
+            devices: Of each event.
+            events: Their stacks have the recorder's numbers.
+            marks: Row, time and name of moments between them; the row is of the first one after.
+            start: With the first batch, the segments of each device before it.
+            end: With the last batch, the segments of each device after it.
+            dropped: How many events were lost so far.
+            ended: Whether this is the last batch.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        for begin in range(0, max(len(events), 1), _MOST_ROWS):
+            stop = begin + _MOST_ROWS
+            is_first, is_last = begin == 0, stop >= len(events)
+            self._write(
+                devices[begin:stop],
+                events[begin:stop],
+                {
+                    "marks": [
+                        [row - begin, time_us, name]
+                        for row, time_us, name in marks
+                        if begin <= row and (row < stop or is_last)
+                    ],
+                    "start": (start or {}) if is_first else {},
+                    "end": (end or {}) if is_last else {},
+                    "dropped": dropped,
+                    "ended": ended and is_last,
+                },
+            )
+
+    def _write(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
+        known = len(self._frames)
+        spelled: dict[int, tuple[int, ...]] = {}
+        stacks = self._renumber(events.stack, spelled)
+        for name in ("start", "end"):
+            facts[name] = {
+                device: [segment_to_json(s, lambda n: self._number(n, spelled)) for s in of]
+                for device, of in facts[name].items()
+            }
+        facts |= {"stacks": spelled, "frames": list(self._frames)[known:] if spelled else []}
+        facts = {name: value for name, value in facts.items() if value}
+        columns = [stacks if name == "stack" else getattr(events, name) for name in COLUMNS]
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in (devices, *columns)], schema=_SCHEMA
+        )
+        self._arrow.write_batch(batch, {_KEY: json.dumps(facts)} if facts else None)
+        self._file.send()
+
+    def _renumber(
+        self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
+    ) -> NDArray[np.uint32]:
+        """Stacks by their numbers in the file; those that are new are spelled out."""
+        most = int(stacks.max(initial=0))
+        if most >= len(self._numbers):
+            longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)
+            longer[: len(self._numbers)] = self._numbers
+            self._numbers = longer
+        numbers: NDArray[np.uint32] = self._numbers[stacks]
+        is_new = numbers == _NEW
+        if is_new.any():
+            for stack in np.unique(stacks[is_new]).tolist():
+                self._number(stack, spelled)
+            numbers = self._numbers[stacks]
+        return numbers
+
+    def _number(self, stack: int, spelled: dict[int, tuple[int, ...]]) -> int:
+        if stack >= len(self._numbers):
+            self._renumber(np.array([stack], dtype=np.uint32), spelled)
+        if self._numbers[stack] == _NEW:
+            frames = tuple(
+                self._frames.setdefault(frame, len(self._frames)) for frame in self._spell(stack)
+            )
+            if frames not in self._stacks:
+                self._stacks[frames] = len(self._stacks) + 1
+                spelled[self._stacks[frames]] = frames
+            self._numbers[stack] = self._stacks[frames]
+        return int(self._numbers[stack])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class _WholeWrites:
+    """A new file to which what was written goes in one piece, when it is sent.
+
+    So the end of a process, however sudden, hardly ever leaves half a batch; and a child process
+    has nothing left to write.
+    """
+
+    closed = False
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InputError(f"{path}: exists already and is not overwritten") from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        self._waiting = bytearray()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._waiting += view
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Arrow asks for it after each part of a batch."""
+
+    def send(self) -> None:
+        while self._waiting:
+            written = os.write(self._descriptor, self._waiting)
+            del self._waiting[:written]
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            os.close(self._descriptor)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_stream(path: Path) -> Recording:
+    """Open a streaming trace, up to its last whole batch.
+
+    Raises:
+        InputError: If it is none, or has no events.
+    """
+    contents = _Contents(path)
+    devices = sorted(contents.counts)
+    if not devices:
+        raise InputError(f"{path}: the history is empty")
+    return Recording(
+        name=str(path),
+        devices=[StreamTrace(contents, device, several=len(devices) > 1) for device in devices],
+        settings=contents.settings,
+        marks=contents.marks,
+        dropped=contents.dropped,
+        is_whole=contents.is_whole,
+    )
+
+
+class _Contents:
+    """What a file holds besides its events, found by going through it once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings: dict[str, Any] = {}
+        self.counts: dict[int, int] = {}
+        self.stacks: dict[int, list[Frame]] = {}
+        self.start: dict[int, list[_core.SegmentInfo]] = {}
+        self.end: dict[int, list[_core.SegmentInfo]] = {}
+        self.dropped = 0
+        self.is_whole = False
+        self.batch_count = 0
+        self._frames: list[Frame] = []
+        self._marks: list[tuple[dict[int, int], int, str]] = []
+        with self._open() as (file, stream):
+            size = file.size()  # a file that is being written may grow faster than it is read
+            while not self.is_whole and file.tell() < size:
+                try:
+                    self._take(*_next(stream))
+                except (StopIteration, *_DAMAGE):
+                    break
+                self.batch_count += 1
+
+    @property
+    def marks(self) -> list[Mark]:
+        """Each mark, once for each device."""
+        return [
+            Mark(before.get(device, 0), time_us, name, device)
+            for before, time_us, name in self._marks
+            for device in sorted(self.counts)
+        ]
+
+    def batches(self) -> Iterator[tuple[NDArray[np.int32], EventBatch]]:
+        """The devices and the events of each batch that was read."""
+        with self._open() as (_, stream):
+            for _ in range(self.batch_count):
+                try:
+                    batch, _ = _next(stream)
+                except (StopIteration, *_DAMAGE):
+                    raise InputError(f"{self.path}: changed while it was read") from None
+                yield _columns(batch)
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[Any, Any]]:
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(pa.OSFile(str(self.path)))
+                stream = stack.enter_context(pa.ipc.open_stream(file))
+                schema = stream.schema
+                header = json.loads((schema.metadata or {})[_KEY])
+                number, settings = header["format"], dict(header["settings"])
+            except _DAMAGE:
+                raise InputError(f"{self.path}: not a streaming trace of plimsoll") from None
+            if number != _FORMAT or not schema.equals(_SCHEMA):
+                raise InputError(f"{self.path}: a streaming trace of another version of plimsoll")
+            self.settings = settings
+            yield file, stream
+
+    def _take(self, batch: pa.RecordBatch, facts: dict[str, Any]) -> None:
+        """Check a batch, and keep what it says. A bad one raises, and leaves nothing behind."""
+        devices, events = _columns(batch)
+        if len(events):
+            if devices.min() < 0 or devices.max() >= _MOST_DEVICES:
+                raise ValueError
+            if events.action.max() >= len(ACTIONS):
+                raise ValueError
+        frames = [(str(file), int(line), str(name)) for file, line, name in facts.get("frames", [])]
+        frames = self._frames + frames if frames else self._frames
+        stacks = {
+            int(number): [frames[int(place)] for place in stack]
+            for number, stack in facts.get("stacks", {}).items()
+        }
+        within = {d: np.cumsum(devices == d) for d in np.unique(devices).tolist()}
+
+        def before(row: int) -> dict[int, int]:
+            """How many events of each device came before a row of the batch."""
+            if not 0 <= row <= len(devices):
+                raise ValueError
+            here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}
+            return self.counts | {d: self.counts.get(d, 0) + here[d] for d in here}
+
+        marks = [
+            (before(int(row)), int(time_us), str(name))
+            for row, time_us, name in facts.get("marks", [])
+        ]
+        ends = [
+            {int(device): [segment_from_json(s) for s in of] for device, of in given.items()}
+            for given in (facts.get("start", {}), facts.get("end", {}))
+        ]
+        dropped, is_whole = int(facts.get("dropped", 0)), bool(facts.get("ended", False))
+        self.counts = before(len(devices))
+        self._frames = frames
+        self.stacks |= stacks
+        self._marks += marks
+        self.start |= ends[0]
+        self.end |= ends[1]
+        self.dropped = max(self.dropped, dropped)
+        self.is_whole = is_whole
+
+
+class StreamTrace(DeviceTrace):
+    """The history of one device in a streaming trace."""
+
+    def __init__(self, contents: _Contents, device: int, *, several: bool) -> None:
+        self._contents = contents
+        self._several = several
+        self.device = device
+        self.event_count = contents.counts[device]
+        self.segments = contents.end.get(device, [])
+
+    def batches(self) -> Iterator[EventBatch]:
+        """See `DeviceTrace.batches`."""
+        waiting: list[EventBatch] = []
+        for devices, events in self._contents.batches():
+            waiting.append(events[devices == self.device] if self._several else events)
+            if sum(map(len, waiting)) >= _MOST_ROWS:
+                yield EventBatch.join(waiting)
+                waiting = []
+        if any(map(len, waiting)):
+            yield EventBatch.join(waiting)
+
+    def frames(self, stack: int) -> list[Frame]:
+        """See `DeviceTrace.frames`."""
+        return self._contents.stacks.get(stack, [])
+
+    def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:  # noqa: ARG002
+        """See `DeviceTrace.start`."""
+        return self._contents.start.get(self.device, [])
+
+
+def _next(stream: Any) -> tuple[pa.RecordBatch, dict[str, Any]]:
+    batch, metadata = stream.read_next_batch_with_custom_metadata()
+    batch.validate()
+    if any(column.null_count for column in batch.columns):
+        raise ValueError
+    facts = json.loads(metadata[_KEY]) if metadata is not None and _KEY in metadata else {}
+    return batch, facts
+
+
+def _columns(batch: pa.RecordBatch) -> tuple[NDArray[np.int32], EventBatch]:
+    columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
+    return batch.column("device").to_numpy(zero_copy_only=False), EventBatch.of(columns)

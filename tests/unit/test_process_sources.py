@@ -1,0 +1,123 @@
+"""Sources: what each allocator's own counters become."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core
+from plimsoll.gpus import gpu_profile
+from plimsoll.process import sources
+from plimsoll.process.nvml import Nvml
+from plimsoll.process.sources import EngineSource, SimulatedSource, TorchSource, _Gpus
+from plimsoll.units import GiB, MiB
+from tests.unit.fake_nvml import FakeNvml, Gpu
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """What CUDA and NVML say, without either."""
+    gpu = Gpu("GPU-ab", compute={})
+    found = SimpleNamespace(name="H100", uuid="ab", total_memory=79 * GiB)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+    monkeypatch.setattr(sources, "Nvml", lambda: Nvml(FakeNvml(gpu)))
+    return gpu
+
+
+def engines(allocator: str) -> Any:
+    driver = SimulatedGpu("8GiB")._driver
+    engine = _core.LiveEngine.simulated(driver, allocator, "", "2.11", 0, False)
+    return SimpleNamespace(allocator=allocator, opened=lambda: {0: engine})
+
+
+@pytest.mark.usefixtures("one_gpu")
+@pytest.mark.parametrize("allocator", ["elastic", "native"])
+def test_engines_are_read(allocator: str) -> None:
+    source = EngineSource(engines(allocator))
+    now = source.read()
+    (device,) = now.devices
+    assert source.allocator == allocator
+    assert (device.index, device.name, device.uuid) == (0, "H100", "ab")
+    assert (device.total_bytes, device.reserved_bytes, device.context_bytes) == (79 * GiB, 0, None)
+    assert device.fragments_bytes == 0
+    assert now.pinned_bytes is not None
+    assert now.shared_total_bytes is not None
+
+
+def test_fragments_of_the_elastic_allocator_are_what_empty_cache_leaves() -> None:
+    machine = SimulatedMachine(["8GiB"])
+    allocator = Allocator(machine.gpus[0], allocator="elastic")
+    blocks = [allocator.malloc("700KiB") for _ in range(9)]
+    for block in blocks[1:-1]:
+        allocator.free(block)
+    simulation: Any = SimpleNamespace(
+        allocators=[allocator], profiles=[gpu_profile("T4")], machine=machine, has_contexts=True
+    )
+    source = SimulatedSource(simulation)
+    (before,) = source.read().devices
+    assert before.cached_bytes > 0
+    assert before.fragments_bytes is not None
+    assert before.fragments_bytes > 0
+    allocator.empty_cache()
+    (after,) = source.read().devices
+    assert (after.cached_bytes, after.fragments_bytes) == (0, before.fragments_bytes)
+
+
+def test_no_gpu_in_use_is_nothing_to_tell() -> None:
+    assert EngineSource(SimpleNamespace(allocator="native", opened=dict)).read().devices == ()
+    assert TorchSource().read().devices == ()
+
+
+def nested(**current: int) -> dict[str, Any]:
+    return {
+        **{name: {"all": {"current": value, "peak": value}} for name, value in current.items()},
+        "num_alloc_retries": 3,
+        "num_ooms": 1,
+    }
+
+
+def test_pytorchs_own_counters(monkeypatch: pytest.MonkeyPatch, one_gpu: Gpu) -> None:
+    import os
+
+    used = nested(allocated_bytes=30, active_bytes=32, reserved_bytes=64, inactive_split_bytes=7)
+    statistics = [used, nested(reserved_bytes=0)]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", statistics.__getitem__)
+    host = {"allocated_bytes": {"current": 5}}
+    monkeypatch.setattr(torch.cuda.memory, "host_memory_stats_as_nested_dict", lambda: host)
+    one_gpu.compute = {os.getpid(): 64 + 500}
+    now = TorchSource().read()
+    (device,) = now.devices  # the other one was never used
+    assert (device.allocated_bytes, device.pending_bytes, device.fragments_bytes) == (30, 2, 7)
+    assert (device.cached_bytes, device.reserved_bytes, device.context_bytes) == (25, 64, 500)
+    assert (device.num_alloc_retries, device.num_ooms, device.num_spills) == (3, 1, 0)
+    assert now.pinned_bytes == 5
+
+
+class TestContext:
+    @pytest.fixture
+    def gpus(self, one_gpu: Gpu) -> _Gpus:
+        import os
+
+        one_gpu.compute = {os.getpid(): 600 * MiB}
+        return _Gpus()
+
+    def test_it_is_what_the_driver_charges_beyond_the_allocator(self, gpus: _Gpus) -> None:
+        assert gpus.context_bytes(0, lambda: 100 * MiB) == 500 * MiB
+
+    def test_a_size_that_changed_meanwhile_is_not_subtracted(self, gpus: _Gpus) -> None:
+        sizes = iter([100 * MiB, 140 * MiB])
+        assert gpus.context_bytes(0, lambda: next(sizes)) is None
+
+    def test_more_than_the_driver_charges_is_no_context(self, gpus: _Gpus) -> None:
+        assert gpus.context_bytes(0, lambda: 700 * MiB) is None
+
+    def test_the_driver_is_asked_rarely(self, gpus: _Gpus, one_gpu: Gpu) -> None:
+        assert gpus.context_bytes(0, lambda: 100 * MiB) == 500 * MiB
+        one_gpu.compute = {}
+        assert gpus.context_bytes(0, lambda: 300 * MiB) == 500 * MiB

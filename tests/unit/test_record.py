@@ -1,0 +1,332 @@
+"""`plimsoll.record` on an allocator by itself: what is in the file, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
+from plimsoll.record import Recorder, record, recorder
+from plimsoll.trace import Action, Recording, read_recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def allocator() -> Allocator:
+    return Allocator(SimulatedGpu("8GiB"))
+
+
+def churn(allocator: Allocator, rounds: int = 100) -> None:
+    for number in range(rounds):
+        address = allocator.malloc(1000 * number + 1)
+        allocator.free(address)
+
+
+def test_the_file_has_the_events_of_the_history(allocator: Allocator, tmp_path: Path) -> None:
+    allocator.record_memory_history(stacks=True)
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    events = trace.load()
+    history = [event for event in allocator._engine.history() if event[0] != "snapshot"]
+    assert [Action(code).name.lower() for code in events.action] == [e[0] for e in history]
+    assert events.address.tolist() == [event[1] for event in history]
+    assert events.size.tolist() == [event[2] for event in history]
+    assert trace.event_count == len(events) == 301
+
+
+def test_stacks_are_spelled_out(allocator: Allocator, tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator, 3)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    events = trace.load()
+    requests = events.stack[events.action == Action.ALLOC]
+    assert len(set(requests.tolist())) == 1
+    file, line, function = trace.frames(int(requests[0]))[0]
+    assert (file, function) == (__file__, "churn")
+    assert line > 0
+    assert trace.frames(0) == []
+
+
+def test_stacks_can_be_left_out(allocator: Allocator, tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator, stacks=False):
+        churn(allocator)
+    assert not read_recording(tmp_path / "run.plim").devices[0].load().stack.any()
+
+
+def test_what_was_there_before_is_the_start(allocator: Allocator, tmp_path: Path) -> None:
+    kept = allocator.malloc("3MiB")
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator)
+        allocator.free(kept)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    (segment,) = trace.start("", "2.13")
+    assert (segment.blocks[0].address, segment.blocks[0].requested) == (kept, 3 << 20)
+    assert [s.address for s in trace.segments] == [s.address for s in allocator._engine.segments()]
+    assert replay(tmp_path / "run.plim")[0].matches_recording is True
+
+
+def test_shared_memory_is_noted(tmp_path: Path) -> None:
+    machine = SimulatedMachine(["1GiB"], host_memory="8GiB", driver="wddm")
+    allocator = Allocator(machine.gpus[0])
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("900MiB")
+        allocator.malloc("600MiB")
+    events = read_recording(tmp_path / "run.plim").devices[0].load()
+    shared = events.shared[events.action == Action.ALLOC]
+    assert shared[0] == 0
+    assert 400 << 20 < shared[1] <= 600 << 20
+
+
+class TestMarks:
+    def test_they_stand_between_the_events(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            recording.mark("begin")
+            churn(allocator, 10)
+            recording.mark()
+            churn(allocator, 5)
+            recording.mark("end")
+        result = read_recording(tmp_path / "run.plim")
+        assert [(mark.event, mark.name, mark.device) for mark in result.marks] == [
+            (0, "begin", 0),
+            (31, "step", 0),  # one segment, and three events a round
+            (46, "end", 0),
+        ]
+
+    def test_they_need_a_recording(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            churn(allocator, 1)
+        with pytest.raises(InputError, match="while the recording was not on"):
+            recording.mark()
+
+
+class TestMisuse:
+    def test_a_file_that_exists_is_kept(self, allocator: Allocator, tmp_path: Path) -> None:
+        (tmp_path / "run.plim").write_text("mine")
+        with (
+            pytest.raises(InputError, match=r"run\.plim: exists already and is not overwritten"),
+            record(tmp_path / "run.plim", allocator=allocator),
+        ):
+            pass
+        assert (tmp_path / "run.plim").read_text() == "mine"
+
+    def test_recordings_do_not_nest(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "outer.plim", allocator=allocator):
+            with (
+                pytest.raises(InputError, match=r"outer\.plim is on already"),
+                record(tmp_path / "inner.plim", allocator=allocator),
+            ):
+                pass
+            churn(allocator, 1)
+        assert not (tmp_path / "inner.plim").exists()
+        assert read_recording(tmp_path / "outer.plim").is_whole
+        with record(tmp_path / "next.plim", allocator=allocator):
+            churn(allocator, 1)
+
+    def test_a_folder_that_is_missing_is_named(self, allocator: Allocator, tmp_path: Path) -> None:
+        with (
+            pytest.raises(InputError, match=r"run\.plim: cannot be written: No such file"),
+            record(tmp_path / "missing" / "run.plim", allocator=allocator),
+        ):
+            pass
+
+    def test_without_a_gpu_it_says_what_needs_none(self, tmp_path: Path) -> None:
+        torch = pytest.importorskip("torch")
+        if torch.version.cuda is not None:
+            pytest.skip("PyTorch has CUDA")
+        with (
+            pytest.raises(InputError, match=r"nothing to record.*--simulate H100 --record FILE"),
+            record(tmp_path / "run.plim"),
+        ):
+            pass
+        assert not (tmp_path / "run.plim").exists()
+
+    def test_nothing_at_all_is_an_empty_history(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "run.plim", allocator=allocator):
+            pass
+        with pytest.raises(InputError, match="the history is empty"):
+            read_recording(tmp_path / "run.plim")
+
+
+def test_an_exception_ends_the_file_in_good_order(allocator: Allocator, tmp_path: Path) -> None:
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def fail() -> None:
+        churn(allocator)
+        raise RuntimeError("the program's own")
+
+    with pytest.raises(RuntimeError, match="the program's own"):
+        fail()
+    recording = read_recording(tmp_path / "run.plim")
+    assert recording.is_whole
+    assert recording.devices[0].event_count == 301
+
+
+def test_it_decorates_functions(allocator: Allocator, tmp_path: Path) -> None:
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def work(rounds: int) -> str:
+        churn(allocator, rounds)
+        return "done"
+
+    assert work(7) == "done"
+    assert read_recording(tmp_path / "run.plim").devices[0].event_count == 22
+    with pytest.raises(InputError, match="exists already"):
+        work(7)
+
+
+def test_events_are_in_the_file_while_the_program_runs(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator)
+        deadline = time.monotonic() + 30
+        while (recording := opened(tmp_path / "run.plim")) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert not recording.is_whole
+        assert recording.devices[0].event_count > 0
+
+
+def opened(path: Path) -> Recording | None:
+    try:
+        return read_recording(path)
+    except InputError:
+        return None
+
+
+def test_lost_events_are_counted_and_said(
+    allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_CAPACITY", 100)
+    monkeypatch.setattr(recorder, "_INTERVAL_SECONDS", 1000)
+    with (
+        pytest.warns(RuntimeWarning, match="202 events were lost"),  # and the last snapshot
+        record(tmp_path / "run.plim", allocator=allocator),
+    ):
+        churn(allocator)
+    recording = read_recording(tmp_path / "run.plim")
+    assert recording.dropped == 202
+    assert recording.devices[0].event_count == 100
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_program(
+    allocator: Allocator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            churn(allocator, 10)
+            while recording.event_count == 0:
+                time.sleep(0.01)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (recording.path.stat().st_size + 100, hard))
+            churn(allocator, 5000)
+            recording._thread.join(timeout=30)
+            assert not recording._thread.is_alive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "plimsoll: the recording to" in (said := capsys.readouterr().err)
+    assert "ended: File too large" in said
+    cut = read_recording(tmp_path / "run.plim")
+    assert not cut.is_whole
+    assert cut.devices[0].event_count == 31
+
+
+def test_all_threads_are_recorded(tmp_path: Path) -> None:
+    machine = SimulatedMachine(["8GiB", "8GiB"], host_memory="16GiB")
+    allocator = Allocator(machine.gpus[1])
+    with record(tmp_path / "run.plim", allocator=allocator):
+        threads = [threading.Thread(target=churn, args=(allocator, 2000)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    assert trace.device == 1
+    actions = np.bincount(trace.load().action)
+    assert actions[[Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED]].tolist() == [
+        8000, 8000, 8000
+    ]  # fmt: skip
+    assert replay(tmp_path / "run.plim")[0].matches_recording is True
+
+
+PROGRAM = """
+    import os, sys, time
+    from plimsoll import Allocator, SimulatedGpu
+    from plimsoll.record import record
+    allocator = Allocator(SimulatedGpu("8GiB"))
+    with record(sys.argv[1], allocator=allocator) as recording:
+        print("recording", flush=True)
+        {body}
+"""
+
+
+def program(body: str, path: Path) -> subprocess.Popen[str]:
+    text = textwrap.dedent(PROGRAM).replace("{body}", body)
+    return subprocess.Popen(
+        [sys.executable, "-c", text, str(path)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3])
+def test_a_killed_program_leaves_a_file_that_opens(seconds: float, tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    steps = "allocator.free(allocator.malloc(1 << 20)); recording.mark(); time.sleep(1e-4)"
+    body = f"while os.getppid() == {os.getpid()}: {steps}"
+    with program(body, path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "recording\n"
+        while opened(path) is None:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+    recording = read_recording(path)
+    assert not recording.is_whole
+    (trace,) = recording.devices
+    events = trace.load()
+    assert len(events) == trace.event_count > 0
+    assert {mark.name for mark in recording.marks} == {"step"}
+    assert trace.frames(int(events.stack[1]))[0][0] == "<string>"
+    assert replay(path)[0].num_ooms == 0
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    body = (
+        "allocator.malloc(512)\n"
+        "    child = os.fork()\n"
+        "    allocator.malloc(512)\n"
+        "    if child: os.waitpid(child, 0)"
+    )
+    with program(body, path) as parent:
+        assert parent.wait() == 0
+    recording = read_recording(path)
+    assert recording.is_whole
+    actions = recording.devices[0].load().action.tolist()
+    assert actions == [Action.SEGMENT_ALLOC, Action.ALLOC, Action.ALLOC]
+
+
+def test_the_last_moments_of_a_program_that_exits_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    with program("allocator.malloc(512); sys.exit(3)", path) as child:
+        assert child.wait() == 3
+    assert read_recording(path).is_whole
+
+
+def test_the_file_is_the_users_own(allocator: Allocator, tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator, 1)
+    assert os.stat(tmp_path / "run.plim").st_mode & 0o077 == 0  # noqa: PTH116

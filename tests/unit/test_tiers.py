@@ -1,0 +1,183 @@
+"""The tiers' side of engines: live ones and simulated ones answer alike."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import Allocator, InputError, SimulatedGpu, _core
+from plimsoll.engine.summary import tiers_text
+from plimsoll.tiers.limits import Tiers
+from plimsoll.units import GiB, MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.tiers.engines import Engine
+
+REGION = 3
+
+
+class Table(ctypes.Structure):
+    """The beginning of the C table of live engines."""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("last_error", ctypes.CFUNCTYPE(c_char_p)),
+        (
+            "malloc",
+            ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64, POINTER(c_uint64)),
+        ),
+        ("malloc_at", c_void_p),
+        ("free", ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64)),
+    )
+
+
+class Machine:
+    """An engine on a simulated GPU of 1 GiB, in a machine whose host shares 2 GiB."""
+
+    def __init__(self, kind: str, allocator: str = "elastic") -> None:
+        self.gpu = SimulatedGpu("1GiB", host_memory="4GiB")
+        self.engine: Engine
+        self.malloc: Callable[[int], int]
+        self.free: Callable[[int], object]
+        if kind == "simulated":
+            self._allocator = Allocator(self.gpu, allocator=allocator)  # type: ignore[arg-type]
+            self.engine = self._allocator._engine
+            self.malloc, self.free = self._allocator.malloc, self._allocator.free
+            return
+        live = _core.LiveEngine.simulated(self.gpu._driver, allocator, "", "2.11", 0, False)
+        table = ctypes.cast(_core.live_api(), POINTER(Table)).contents
+
+        def malloc(size: int) -> int:
+            address = c_uint64()
+            assert table.malloc(live.handle, size, 0, byref(address)) == 0
+            return address.value
+
+        self.engine = live
+        self.malloc, self.free = malloc, lambda address: table.free(live.handle, address)
+
+
+@contextmanager
+def placed(region: int | None, *, shared: bool = False) -> Iterator[None]:
+    _core.set_placement(region, shared)
+    try:
+        yield
+    finally:
+        _core.set_placement(None)
+
+
+@pytest.fixture(params=["live", "simulated"])
+def machine(request: pytest.FixtureRequest) -> Machine:
+    return Machine(request.param)
+
+
+def shared(machine: Machine) -> int:
+    return machine.engine.shared_allocated_bytes
+
+
+def test_a_spill_is_told_of_once(machine: Machine) -> None:
+    engine = machine.engine
+    told: list[int] = []
+    engine.on_first_spill(told.append)
+    with pytest.raises(ValueError, match="told of spills already"):
+        engine.on_first_spill(told.append)
+    wall = machine.malloc(900 * MiB)
+    engine.spills = True
+    for size in (200, 100):
+        machine.malloc(size * MiB)
+    assert told == [200 * MiB]
+    assert shared(machine) == engine.statistics()["shared_allocated_bytes.current"] == 176 * MiB
+    assert engine.rebalance() == 0
+    machine.free(wall)
+    assert engine.rebalance() == 0  # what is cached, the next step needs
+
+
+def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
+    engine = machine.engine
+    engine.set_dedicated_limit(512 * MiB)
+    assert engine.limit == 512 * MiB
+    live: _core.LiveEngine = engine  # type: ignore[assignment]
+    live.limit = 256 * MiB
+    assert engine.limit == 256 * MiB
+    engine.set_dedicated_limit(None)
+    assert engine.limit == 256 * MiB
+    engine.set_dedicated_limit(512 * MiB)
+    live.limit = None
+    assert engine.limit == 512 * MiB
+
+
+# Live engines share page-locked memory, which here would be another machine's.
+@pytest.mark.parametrize(
+    ("kind", "backup"),
+    [("simulated", "host"), ("simulated", "disk"), ("simulated", "drop"), ("live", "drop")],
+)
+def test_a_region_leaves_the_card_and_comes_back(kind: str, backup: str) -> None:
+    machine = Machine(kind)
+    engine = machine.engine
+    assert engine.region_use(REGION) == {}
+    with placed(REGION):
+        block = machine.malloc(300 * MiB)
+    with tempfile.TemporaryFile() as file:
+        number = file.fileno() if backup == "disk" else None
+        assert engine.pause(REGION, backup != "drop", number) == 300 * MiB
+    assert engine.is_paused(REGION)
+    assert engine.memory_info() == (GiB, GiB)
+    if kind == "simulated":
+        assert engine.host_reserved_bytes() == {"host": 300, "disk": 64, "drop": 0}[backup] * MiB
+    assert engine.region_use(REGION)["paused_bytes"] == 300 * MiB
+    assert "paused: 300.00 MiB are off the card" in tiers_text(engine)
+    assert engine.resume(REGION) == 300 * MiB
+    assert engine.memory_info() == (724 * MiB, GiB)
+    machine.free(block)
+
+
+def test_a_full_host_is_told_and_changes_nothing() -> None:
+    machine = Machine("simulated")
+    pinned = machine.gpu.pin_memory("2GiB")
+    with placed(REGION):
+        machine.malloc(300 * MiB)
+    with tempfile.TemporaryFile() as file:
+        for number in (None, file.fileno()):
+            with pytest.raises(_core.HostOutOfMemory):
+                machine.engine.pause(REGION, keep=True, file=number)
+    assert not machine.engine.is_paused(REGION)
+    machine.gpu.unpin_memory(pinned)
+    assert machine.engine.pause(REGION, keep=True) == 300 * MiB
+
+
+@pytest.mark.parametrize("kind", ["live", "simulated"])
+def test_another_allocator_has_no_regions(kind: str) -> None:
+    engine = Machine(kind, "native").engine
+    for call in (
+        lambda: engine.region_use(REGION),
+        lambda: engine.pause(REGION, keep=True),
+        lambda: engine.rebalance(),
+        lambda: engine.spills,
+        lambda: engine.on_first_spill(print),
+    ):
+        with pytest.raises(ValueError, match="needs the elastic allocator"):
+            call()
+    assert engine.statistics()["shared_reserved_bytes.current"] == 0
+    assert tiers_text(engine).startswith("dedicated: 0 bytes reserved, 0 bytes of it allocated; ")
+
+
+def test_what_a_person_sets_holds_or_is_refused(machine: Machine) -> None:
+    Tiers.parse(None, "512MiB", "1GiB").apply(machine.engine)
+    assert machine.engine.limit == 512 * MiB
+    assert machine.engine.shared_limit == GiB
+    for words, expected in (
+        ((None, "2GiB"), "2.00 GiB of dedicated memory is more than the card has: 1024.00 MiB"),
+        ((None, None, "3GiB"), "more than the host can lock for GPUs: 2.00 GiB"),
+        ((None, "-1GiB"), "not a size"),
+        (("hope",), "there are strict and spill"),
+        ((None, None, None, "never"), "there are step and manual"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            Tiers.parse(*words).apply(machine.engine)
+    assert machine.engine.limit == 512 * MiB
