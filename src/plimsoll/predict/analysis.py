@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from plimsoll.analysis import find_lifetimes
 from plimsoll.predict.result import CATEGORIES, LineShare
-from plimsoll.trace.events import Action
+from plimsoll.trace.events import EventBatch
+from plimsoll.trace.recording import LoadedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
 
 ROLES = ("output", "temporary", "workspace", "input", "copy")
 PHASES = ("forward", "backward", "optimizer")
@@ -113,40 +117,34 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         line_of: The source line of a stack, by its number.
         lines: How many source lines to name.
     """
-    rounded = {int(size): run.round_request(int(size)) for size in np.unique(run.size)}
-    change = np.zeros(len(run.action), dtype=np.int64)
-    allocs = np.flatnonzero(run.action == Action.ALLOC)
-    frees = np.flatnonzero(run.action == Action.FREE_REQUESTED)
-    taken = np.array([rounded[int(size)] for size in run.size[allocs]], dtype=np.int64)
-    change[allocs] = taken
-    given = np.array([rounded[int(size)] for size in run.size[frees]], dtype=np.int64)
-    change[frees] = -given
-    level = np.cumsum(change)
+    blocks = _blocks(run)
+    sizes, size_of = np.unique(blocks.size, return_inverse=True)
+    rounded = np.array([run.round_request(int(size)) for size in sizes], dtype=np.uint64)[size_of]
+    level = blocks.level(rounded)
     top = int(np.argmax(level)) if len(level) else 0
-    ends = _ends(run, allocs, frees)
-    live = allocs[(allocs <= top) & (ends[allocs] > top)]
-    serials = {int(event): number for number, event in enumerate(allocs)}
-    labels = _labels(run, allocs, ends)
+    live = blocks.live_at(top)
+    labels = _labels(run, blocks)
 
     def shares(
-        events: NDArray[np.int64], sizes: NDArray[np.uint64]
+        chosen: NDArray[np.int64], sizes: NDArray[np.uint64]
     ) -> tuple[dict[str, int], list[LineShare]]:
         by_category = dict.fromkeys(CATEGORIES, 0)
         by_line: Counter[str] = Counter()
-        blocks: Counter[str] = Counter()
-        for event in events.tolist():
-            size = int(sizes[event])
-            category = labels.get(event) or _category(run, event, int(ends[event]), serials[event])
-            by_category[category] += size
-            line = line_of(run.sites[run.site[event]].stack)
+        count: Counter[str] = Counter()
+        for block in chosen.tolist():
+            size = int(sizes[block])
+            by_category[labels.get(block) or _category(run, blocks, block)] += size
+            line = line_of(run.sites[blocks.stack[block]].stack)
             by_line[line] += size
-            blocks[line] += 1
+            count[line] += 1
         top_lines = by_line.most_common(lines)
-        return by_category, [LineShare(line, size, blocks[line]) for line, size in top_lines]
+        return by_category, [LineShare(line, size, count[line]) for line, size in top_lines]
 
-    by_category, top_lines = shares(live, run.size)
-    by_category["rounding"] = sum(rounded[size] - size for size in run.size[live].tolist())
-    shared_by_category, shared_lines = shares(_live_in_shared(run, allocs, ends), run.shared)
+    by_category, top_lines = shares(live, blocks.size)
+    by_category["rounding"] = int(rounded[live].sum() - blocks.size[live].sum())
+    in_shared = int(np.argmax(blocks.level(blocks.shared))) if len(level) else 0
+    spilled = blocks.live_at(in_shared)
+    shared_by_category, shared_lines = shares(spilled[blocks.shared[spilled] > 0], blocks.shared)
     return Peak(
         allocated_bytes=int(level[top]) if len(level) else 0,
         by_category=by_category,
@@ -157,54 +155,39 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
     )
 
 
-def _live_in_shared(
-    run: Run, allocs: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The blocks that were in shared memory when it held the most."""
-    spilled = allocs[run.shared[allocs] > 0]
-    change = np.zeros(len(run.action) + 1, dtype=np.int64)
-    change[spilled] = run.shared[spilled]
-    np.subtract.at(change, ends[spilled], run.shared[spilled].astype(np.int64))
-    top = int(np.argmax(np.cumsum(change)))
-    return spilled[(spilled <= top) & (ends[spilled] > top)]
+def _blocks(run: Run) -> Lifetimes:
+    """The blocks of a run; their stacks are numbers of sites."""
+    nothing = np.zeros(len(run.action), dtype=np.uint64)
+    columns: dict[str, NDArray[Any]] = {
+        "action": run.action,
+        "address": run.address,
+        "size": run.size,
+        "shared": run.shared,
+        "stack": run.site,
+        **dict.fromkeys(("stream", "time_us", "pool_first", "pool_second"), nothing),
+    }
+    return find_lifetimes(LoadedTrace(0, EventBatch.of(columns), []))
 
 
-def _ends(run: Run, allocs: NDArray[np.int64], frees: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each alloc event, the event that frees it; beyond the last where none does."""
-    ends = np.full(len(run.action), len(run.action), dtype=np.int64)
-    owner: dict[int, int] = {}
-    order = np.sort(np.concatenate([allocs, frees]))
-    is_alloc = run.action[order] == Action.ALLOC
-    addresses = run.address[order].tolist()
-    for event, address, starts in zip(order.tolist(), addresses, is_alloc.tolist(), strict=True):
-        if starts:
-            owner[address] = event
-        elif address in owner:
-            ends[owner.pop(address)] = event
-    return ends
-
-
-def _labels(run: Run, allocs: NDArray[np.int64], ends: NDArray[np.int64]) -> dict[int, str]:
-    """Labels by the alloc event of the block that was live when they were given."""
+def _labels(run: Run, blocks: Lifetimes) -> dict[int, str]:
+    """Labels by the index of the block that was live when they were given."""
     by_address: dict[int, list[int]] = {}
-    wanted = {label.address for label in run.labels}
-    for event in allocs.tolist():
-        address = int(run.address[event])
-        if address in wanted:
-            by_address.setdefault(address, []).append(event)
+    wanted = np.array([label.address for label in run.labels], dtype=np.uint64)
+    for block in np.flatnonzero(np.isin(blocks.address, wanted)).tolist():
+        by_address.setdefault(int(blocks.address[block]), []).append(block)
     found: dict[int, str] = {}
     for label in run.labels:
-        for event in reversed(by_address.get(label.address, [])):
-            if event < label.event:
-                if ends[event] >= label.event:
-                    found[event] = label.category
+        for block in reversed(by_address.get(label.address, [])):
+            if blocks.start[block] < label.event:
+                if blocks.end[block] >= label.event:
+                    found[block] = label.category
                 break
     return found
 
 
-def _category(run: Run, event: int, end: int, serial: int) -> str:
-    site = run.sites[run.site[event]]
-    role = run.roles.get(serial, site.role)
+def _category(run: Run, blocks: Lifetimes, block: int) -> str:
+    site = run.sites[blocks.stack[block]]
+    role = run.roles.get(block, site.role)
     if role == "workspace":
         return "workspaces"
     if role == "temporary":
@@ -213,6 +196,7 @@ def _category(run: Run, event: int, end: int, serial: int) -> str:
         return "temporaries"
     if role == "input":
         return "inputs"
+    end = int(blocks.end[block])
     dies_in = run.sites[run.site[end]].phase if end < len(run.action) else "backward"
     if site.grad_enabled and dies_in == "forward":
         return "temporaries"

@@ -11,7 +11,6 @@ import os
 import runpy
 import sys
 import time
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from plimsoll.predict.request import BAD_INPUT, Request
 from plimsoll.torch.simulation import Simulation, start
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import ModuleType, TracebackType
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     observer = Observer(simulation) if request.report is not None else None
-    start(simulation, observer.install if observer else None)
+    start(simulation, observer.install if observer else _record)
     sys.argv = [request.script, *request.arguments]
     sys.path[0] = str(Path(request.script).resolve().parent)
     ended_by = _run(request.script)
@@ -62,6 +61,13 @@ def main() -> None:
         if report["error"] == "out_of_memory":
             sys.exit(1)  # the answer, not an error
     _end(ended_by)
+
+
+def _record(_: ModuleType) -> None:
+    if os.environ.get("PLIMSOLL_RECORD"):
+        from plimsoll.record.environment import record_from_environment
+
+        record_from_environment()
 
 
 def _profile(name: str, request: Request) -> GpuProfile:
@@ -96,7 +102,9 @@ def _print_traceback(error: BaseException) -> None:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+    sys.excepthook(
+        type(error), error.with_traceback(trace), trace
+    )  # the script's own, if it set one
 
 
 if __name__ == "__main__":

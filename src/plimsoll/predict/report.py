@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.predict.analysis import PHASES, ROLES, Run, Site, find_peak
 from plimsoll.predict.result import Assumed, CardVerdict, Prediction
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from plimsoll.predict.observer import Observer
     from plimsoll.predict.request import Request
     from plimsoll.torch.simulation import Simulation
-
-_OWN = str(Path(__file__).parent.parent)
 
 
 def make_report(
@@ -49,8 +46,8 @@ def make_report(
     by_category = dict(peak.by_category)
     by_category["rounding"] += allocated - sum(by_category.values())
     context = profile.context_bytes if simulation.has_contexts else 0
-    used = context + reserved
     shared = allocator.shared_use()
+    used = context + (shared.peak_dedicated_bytes if shared else reserved)
     fits = out_of_memory is None
     prediction = Prediction(
         script=request.script,
@@ -70,7 +67,10 @@ def make_report(
         shared_by_category=peak.shared_by_category,
         shared_lines=peak.shared_lines,
         fits=fits,
-        headroom_bytes=profile.total_bytes + (shared.total_bytes if shared else 0) - used,
+        headroom_bytes=profile.total_bytes
+        + (shared.total_bytes if shared else 0)
+        - context
+        - reserved,
         out_of_memory=out_of_memory,
         by_category=by_category,
         top_lines=peak.top_lines,
@@ -121,31 +121,8 @@ def _run(simulation: Simulation, observer: Observer, device: int) -> Run:
 
 
 @cache
-def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    folders = {paths["purelib"], paths["platlib"]}
-    own = [str(Path(folder) / "torch") for folder in folders]
-    return (*own, _OWN, paths["stdlib"], "<frozen")
-
-
-@cache
 def _line(stack: int) -> str:
-    """The innermost frame that is neither PyTorch's nor Python's own."""
-    frames = _core.stack_frames(stack)
-    for filename, line, name in frames:
-        if not filename.startswith(_library_folders()) or "site-packages/transformers" in filename:
-            return f"{_short(filename)}:{line} {name}"
-    return "(no Python line)"
-
-
-def _short(filename: str) -> str:
-    marker = "site-packages/"
-    if marker in filename:
-        return filename.split(marker, 1)[1]
-    try:
-        return str(Path(filename).relative_to(Path.cwd()))
-    except ValueError:
-        return filename
+    return source_line(_core.stack_frames(stack))
 
 
 def _assumptions(simulation: Simulation) -> list[Assumed]:
@@ -193,8 +170,19 @@ def _other_cards(
 
 def _recording(simulation: Simulation, device: int) -> Recording:
     columns = simulation.allocators[device]._engine.history_columns()
-    action, address, size, stream, time_us, _, _ = columns
+    action, address, size, stream, time_us, _, shared = columns
     keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])
-    no_pool = np.zeros(len(action), dtype=np.uint64)
-    batch = EventBatch(action, address, size, stream, time_us, no_pool, no_pool)[keep]
+    none = np.zeros(len(action), dtype=np.uint64)
+    batch = EventBatch.of(
+        {
+            "action": action,
+            "address": address,
+            "size": size,
+            "stream": stream,
+            "time_us": time_us,
+            "pool_first": none,
+            "pool_second": none,
+            "shared": shared,
+        }
+    )[keep]
     return Recording("the simulated run", [LoadedTrace(device, batch, [])], {})

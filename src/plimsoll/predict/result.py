@@ -86,10 +86,12 @@ class Prediction:
         context_bytes: What CUDA itself takes on it.
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
-        device_used_bytes: What nvidia-smi would show at that peak: context and reserved.
+        device_used_bytes: What nvidia-smi would show at that peak: context, and what is reserved on
+            the card.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
-        shared: What spilled, and the least that it costs; None under the policy "strict". This and
-            what follows of shared memory is up to the failure, if the script does not fit.
+        shared: What lay in shared memory, and the least that it costs; None where nothing could
+            spill and nothing was placed there. This and what follows of shared memory is up to
+            the failure, if the script does not fit.
         shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
         shared_lines: The source lines that had the most there then, most first.
         fits: Whether the script gets all the memory it asks for.

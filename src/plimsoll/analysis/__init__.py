@@ -1,0 +1,22 @@
+"""From the events of a recording to what was live, when, and for what.
+
+Nothing here shows anything: events go in as columns, tables come out.
+"""
+
+from plimsoll.analysis.categories import CATEGORIES, Categories, find_categories
+from plimsoll.analysis.lifetimes import Lifetimes, find_lifetimes
+from plimsoll.analysis.lines import NO_LINE, source_line, source_lines
+from plimsoll.analysis.steps import Steps, find_steps
+
+__all__ = [
+    "CATEGORIES",
+    "NO_LINE",
+    "Categories",
+    "Lifetimes",
+    "Steps",
+    "find_categories",
+    "find_lifetimes",
+    "find_steps",
+    "source_line",
+    "source_lines",
+]

@@ -1,0 +1,68 @@
+"""`plimsoll explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|PID", help="A snapshot, a trace, or the number of a running process."
+        ),
+    ],
+    device: Annotated[
+        int | None, typer.Option(help="Which device; by default the one in use the most.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The card it ran on, such as H100.", metavar="NAME")
+    ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(help="The most it could reserve; default: as recorded.", metavar="SIZE"),
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Of PyTorch, 2.9 to 2.13 (the default).", metavar="VERSION")
+    ] = None,
+    advice: Annotated[
+        bool, typer.Option("--advice/--no-advice", help="Whether to search for what helps.")
+    ] = True,
+    seconds: Annotated[
+        float, typer.Option(help="The most time that the search takes.", metavar="S")
+    ] = 60.0,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="The program that was recorded: also try changes to it, on a simulated GPU.",
+            metavar="FILE",
+        ),
+    ] = None,
+    vary: Annotated[
+        str | None,
+        typer.Option(help="Its argument for the batch's size, such as --batch-size, to halve."),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say why GPU memory was used as it was: what was live, free memory, leaks, failures, advice.
+
+    Everything that it advises was tried: by replaying the recording, or by running the script.
+    """
+    from plimsoll.explain import explain as run
+
+    found = run(
+        int(source) if source.isdigit() and not Path(source).exists() else source,
+        device=device, gpu=gpu, limit=limit, version=version, advice=advice, seconds=seconds,
+        script=None if script is None else str(script), arguments=arguments or [], vary=vary,
+    )  # fmt: skip
+    print(json.dumps(found.to_dict()) if as_json else found)
+    if not as_json and sys.stderr.isatty():
+        print(f"next: plimsoll view {source}", file=sys.stderr)

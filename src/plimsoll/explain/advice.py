@@ -1,0 +1,403 @@
+"""What would help: every piece of it tried by replaying, ranked by the bytes that it saves.
+
+The search replays the recorded requests under settings of PyTorch's allocator and combinations of
+those that help, under plimsoll's elastic allocator, under ever smaller limits, with shared memory
+to spill into, and with the frees of gradients moved to where `zero_grad` could be called. It ends
+when its time is up.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.explain.gradients import with_earlier_zero_grad
+from plimsoll.explain.result import Advice, AdviceKind
+from plimsoll.replay import replay
+from plimsoll.units import MiB, format_size
+
+if TYPE_CHECKING:
+    from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.replay import AllocatorName, ReplayResult
+    from plimsoll.trace import Recording
+
+SETTINGS = (
+    "expandable_segments:True",
+    *(f"max_split_size_mb:{size}" for size in (32, 64, 128, 256, 512)),
+    *(f"roundup_power2_divisions:{divisions}" for divisions in (2, 4, 8, 16)),
+)
+"""What is tried by itself; those that help are then tried together."""
+
+COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
+"""What acts only under a limit, and is tried there."""
+
+_LEAST_SAVED = 2 * MiB
+_LEAST_SHARE = 0.01  # of peak reserved memory
+_MOST_SETTINGS = 3
+_LIMIT_STEP = 2 * MiB
+_SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
+_ENOUGH_SHARED = 1 << 40
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What to replay under.
+
+    Attributes:
+        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        limit: The most that may be reserved; None for the recorded limit.
+        allocator: "native" or "elastic".
+        dedicated: The card's memory, where requests may spill into shared memory.
+    """
+
+    conf: str
+    limit: int | None = None
+    allocator: AllocatorName = "native"
+    dedicated: int | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting, and what its replay found."""
+
+    setting: Setting
+    result: ReplayResult
+
+    @property
+    def works(self) -> bool:
+        """Whether every request was served."""
+        return self.result.fits and self.result.num_ooms == 0
+
+
+class Search:
+    """Replays under settings until time is up.
+
+    Attributes:
+        limit: What may be reserved at most, where a setting does not say less.
+        trials: What was tried, in order.
+        out_of_time: Whether something was not tried for lack of time.
+    """
+
+    def __init__(
+        self, recording: Recording, *, version: str | None, limit: int | None, seconds: float
+    ) -> None:
+        """Make a search.
+
+        Args:
+            recording: What is replayed.
+            version: Of PyTorch.
+            limit: What may be reserved at most, where a setting does not say less; None for what
+                the recording shows.
+            seconds: The time there is.
+        """
+        self.limit = limit
+        self._recording = recording
+        self._version = version
+        self._end = time.monotonic() + seconds
+        self.trials: list[Trial] = []
+        self.out_of_time = False
+
+    def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
+        """Try a setting, by default on the recording itself; None if there is no time left."""
+        if time.monotonic() > self._end:
+            self.out_of_time = True
+            return None
+        tiers: dict[str, Any] = {}
+        if setting.dedicated is not None:
+            tiers = {"dedicated": setting.dedicated, "shared": _ENOUGH_SHARED}
+        else:
+            tiers = {"limit": setting.limit or self.limit}
+        try:
+            (result,) = replay(
+                recording or self._recording,
+                allocator=setting.allocator,
+                conf=setting.conf if setting.allocator == "native" else None,
+                version=self._version,
+                **tiers,
+            )
+        except InputError:  # a limit below what was live before the first event
+            return None
+        found = Trial(setting, result)
+        self.trials.append(found)
+        return found
+
+    def least_limit(self, setting: Setting, least: int, most: int) -> Trial | None:
+        """The trial under the least limit that serves everything, to 2 MiB."""
+        best: Trial | None = None
+        while most - least > _LIMIT_STEP:
+            middle = (least + most) // 2
+            tried = self.trial(replace(setting, limit=middle))
+            if tried is None:
+                if self.out_of_time:
+                    break
+                least = middle
+            elif tried.works:
+                best, most = tried, min(middle, tried.result.peak_reserved_bytes)
+            else:
+                least = middle
+        return best
+
+
+def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
+    """Try settings of PyTorch's allocator, alone and together; the least reserved first.
+
+    Args:
+        search: What replays.
+        base: The replay under the recorded settings, which are kept where they are not replaced.
+    """
+    own = _keys(base.conf)
+
+    def confs(extra: str) -> str:
+        return _text(own | _keys(extra))
+
+    # Beside what it ran with, and instead of it.
+    alone = dict.fromkeys(
+        [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
+    )
+    single = [search.trial(Setting(conf)) for conf in alone]
+    tried = [trial for trial in single if trial is not None]
+    failed = base.num_ooms > 0
+    helpful = [
+        trial
+        for trial in tried
+        if trial.works and (failed or _reserved(trial) < base.peak_reserved_bytes)
+    ]
+    helpful.sort(key=_reserved)
+    for first in helpful[:2]:
+        for second in helpful:
+            merged = _keys(first.setting.conf) | _keys(second.setting.conf)
+            if len(merged) > max(len(_keys(one.setting.conf)) for one in (first, second)):
+                together = search.trial(Setting(_text(merged)))
+                tried += [together] if together else []
+    known = (base.peak_reserved_bytes, base.limit_bytes, search.limit)
+    most = min(size for size in known if size is not None)
+    for share in (1.05, 1.2):
+        limit = int(base.peak_allocated_bytes * share)
+        if limit >= most:
+            continue
+        for collecting in COLLECTING:
+            for other in ["", *(trial.setting.conf for trial in helpful[:1])]:
+                merged = own | _keys(other) | _keys(collecting)
+                trial = search.trial(Setting(_text(merged), limit))
+                tried += [trial] if trial else []
+    return sorted((trial for trial in tried if trial.works), key=_reserved)
+
+
+def give_advice(
+    search: Search,
+    recording: Recording,
+    base: ReplayResult,
+    lifetimes: Lifetimes,
+    steps: Steps,
+    categories: Categories,
+    *,
+    total_bytes: int | None,
+) -> list[Advice]:
+    """Search, and keep what helps.
+
+    Args:
+        search: What replays.
+        recording: The recording, of one device.
+        base: Its replay under the recorded settings.
+        lifetimes: Its blocks.
+        steps: The program's steps.
+        categories: What blocks are for.
+        total_bytes: The memory of the card, if it is known.
+    """
+    found = _Found(base, total_bytes)
+    settings = search_settings(search, base)
+    for trial in _different(settings)[:_MOST_SETTINGS]:
+        limit = trial.setting.limit
+        under = "" if limit is None else f", under a limit of {format_size(limit)}"
+        found.add("setting", f"set PyTorch's allocator{under}", found.call(trial.setting), trial)
+    elastic = search.trial(Setting("", allocator="elastic"))
+    how = "plimsoll run --allocator elastic"
+    found.add("elastic", "use plimsoll's elastic allocator", how, elastic)
+    unlimited = [trial.setting for trial in settings if trial.setting.limit is None]
+    for setting in dict.fromkeys([Setting(base.conf), *unlimited[:1]]):
+        _add_limit(search, setting, found)
+    found.drop_needless_limits()
+    _add_spill(search, elastic, found)
+    if not base.num_ooms and not base.reconstructed_start:
+        edited = with_earlier_zero_grad(recording, lifetimes, steps, categories)
+        if edited is not None:
+            _add_zero_grad(search, edited, found, is_known=categories.source == "stacks")
+    return sorted(found.advice, key=lambda one: -one.saves_bytes)
+
+
+class _Found:
+    """Keeps what helps.
+
+    Attributes:
+        base: The replay under the recorded settings.
+        advice: What helps.
+    """
+
+    def __init__(self, base: ReplayResult, total_bytes: int | None) -> None:
+        self.base = base
+        self.advice: list[Advice] = []
+        self._total_bytes = total_bytes
+
+    def add(
+        self,
+        kind: AdviceKind,
+        what: str,
+        how: str,
+        trial: Trial | None,
+        note: str = "",
+        against: ReplayResult | None = None,
+    ) -> None:
+        """Keep a trial if it saves enough, or serves what failed.
+
+        Args:
+            kind: What it changes.
+            what: What to do.
+            how: The setting or the call.
+            trial: What was tried; None where there was no time.
+            note: What else to know.
+            against: What it is compared with, if not with the base.
+        """
+        if trial is None or not trial.works:
+            return
+        before, result, failed = against or self.base, trial.result, self.base.num_ooms > 0
+        dedicated = None if result.shared is None else result.shared.peak_dedicated_bytes
+        on_card = result.peak_reserved_bytes if dedicated is None else dedicated
+        saves = before.peak_reserved_bytes - on_card
+        if not failed and saves < max(_LEAST_SAVED, _LEAST_SHARE * before.peak_reserved_bytes):
+            return
+        self.advice.append(
+            Advice(
+                kind=kind,
+                what=what,
+                how=how,
+                saves_bytes=saves,
+                peak_reserved_bytes=result.peak_reserved_bytes,
+                peak_reserved_range_bytes=result.peak_reserved_range_bytes,
+                peak_dedicated_bytes=dedicated,
+                serves_failed_requests=True if failed else None,
+                retries=result.num_alloc_retries,
+                driver_seconds=result.driver_seconds - before.driver_seconds,
+                note=note,
+            )
+        )
+
+    def call(self, setting: Setting) -> str:
+        """How to run PyTorch under a setting; limits are rounded up, for less was not tried."""
+        parts = []
+        if setting.conf != self.base.conf:
+            parts.append(f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}")
+        if setting.limit is not None:
+            share = f"{setting.limit} / total_memory"
+            if self._total_bytes:
+                share = f"{math.ceil(setting.limit / self._total_bytes * 1e6) / 1e6:.6f}"
+            parts.append(f"torch.cuda.set_per_process_memory_fraction({share})")
+        return ", ".join(parts)
+
+    def drop_needless_limits(self) -> None:
+        """Drop settings under a limit where the limit alone saves as much."""
+        limits = [one.saves_bytes for one in self.advice if one.kind == "limit"]
+        self.advice = [
+            one
+            for one in self.advice
+            if one.kind != "setting"
+            or "set_per_process_memory_fraction" not in one.how
+            or one.saves_bytes > max(limits, default=-1)
+        ]
+
+
+def _add_limit(search: Search, setting: Setting, found: _Found) -> None:
+    base = found.base
+    if base.num_ooms:
+        return
+    trial = search.least_limit(setting, base.peak_allocated_bytes, base.peak_reserved_bytes)
+    if trial is None or trial.setting.limit is None:
+        return
+    most = format_size(trial.setting.limit)
+    what = f"let PyTorch reserve no more than {most}, the least that all requests fit in"
+    found.add("limit", what, found.call(trial.setting), trial)
+
+
+def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
+    """With the elastic allocator, and less dedicated memory than it needs."""
+    if elastic is None:
+        return
+    room = search.limit or found.base.limit_bytes
+    if found.base.num_ooms and room:
+        dedicated = room
+    else:
+        dedicated = int(_SPILL_TO * elastic.result.peak_allocated_bytes)
+    dedicated = max(dedicated // (2 * MiB), 1) * 2 * MiB
+    trial = search.trial(Setting("", allocator="elastic", dedicated=dedicated))
+    if trial is None or trial.result.shared is None or not trial.result.shared.peak_bytes:
+        return
+    shared = trial.result.shared
+    found.add(
+        "spill",
+        f"let what does not fit {format_size(dedicated)} go on in the host's memory",
+        f"plimsoll run --policy spill --dedicated {dedicated // MiB}MiB",
+        trial,
+        f"up to {format_size(shared.peak_bytes)} in shared memory; to write and read each byte "
+        f"there once takes {shared.transfer_seconds:.2f} s of the whole run, at the least",
+    )
+
+
+def _add_zero_grad(
+    search: Search, edited: tuple[Recording, Recording], found: _Found, *, is_known: bool
+) -> None:
+    """Gradients that outlive their step, freed at its end: the effect on the same requests."""
+    before, after = (search.trial(Setting(found.base.conf), one) for one in edited)
+    guess = "" if is_known else "; which blocks are gradients is a guess"
+    found.add(
+        "program",
+        "free the gradients right after the optimizer's step, not in the next step",
+        "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
+        after,
+        f"replayed with those frees moved to the end of each step{guess}",
+        None if before is None else before.result,
+    )
+
+
+def _reserved(trial: Trial) -> int:
+    return trial.result.peak_reserved_bytes
+
+
+def _different(trials: list[Trial]) -> list[Trial]:
+    """Of settings of the same keys only the best, and none that others make needless."""
+    kept: list[Trial] = []
+    for trial in trials:
+        keys = set(_keys(trial.setting.conf))
+        mine = (keys, trial.setting.limit is not None)
+        if any((set(_keys(one.setting.conf)), one.setting.limit is not None) == mine
+               for one in kept):  # fmt: skip
+            continue
+        # Fewer keys for the same bytes are better; more keys for no more bytes are noise.
+        if any(
+            set(_keys(one.setting.conf)) < keys and _reserved(one) <= _reserved(trial)
+            for one in trials
+        ):
+            continue
+        kept.append(trial)
+    return kept
+
+
+def _keys(conf: str) -> dict[str, str]:
+    """The parts of a configuration by key."""
+    parts: dict[str, str] = {}
+    depth = 0
+    part = ""
+    for letter in f"{conf},":
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            if part.strip():
+                parts[part.partition(":")[0].strip()] = part.strip()
+            part = ""
+        else:
+            part += letter
+    return parts
+
+
+def _text(parts: dict[str, str]) -> str:
+    return ",".join(parts.values())

@@ -1,0 +1,102 @@
+"""Requests that failed: what was asked, what was free, and why that did not serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.explain.fragmentation import largest_hole
+from plimsoll.explain.result import OomReason, OutOfMemory
+from plimsoll.trace.events import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll import _core
+    from plimsoll.explain.state import Past
+    from plimsoll.trace import EventBatch
+
+MOST_EXPLAINED = 5
+
+
+def failures(past: Past) -> list[int]:
+    """The events where requests failed."""
+    found: list[int] = []
+    passed = 0
+    for batch in past.trace.batches():
+        found += (np.flatnonzero(batch.action == Action.OOM) + passed).tolist()
+        passed += len(batch)
+    return found
+
+
+def explain_failure(
+    past: Past, event: int, limit: int | None, line_of: Callable[[int], str]
+) -> OutOfMemory:
+    """Say why the request of an `oom` event failed.
+
+    Args:
+        past: The history.
+        event: The event.
+        limit: The most that could be reserved, if that is known.
+        line_of: The source line of a stack's number.
+    """
+    failed = _event(past, event)
+    asked, device_free = int(failed.size[0]), int(failed.address[0])
+    stream, pool = int(failed.stream[0]), (int(failed.pool_first[0]), int(failed.pool_second[0]))
+    needed = past.config.segment_size(asked)
+    before, after = past.after(event - 1), past.after(event)
+    reserved = sum(segment.total_size for segment in after)
+    blocks = [(segment, block) for segment in after for block in segment.blocks]
+    free = sum(block.size for _, block in blocks if block.state == "inactive")
+    active = reserved - free
+    allocated = sum(block.size for _, block in blocks if block.state == "active_allocated")
+    by_limit = device_free >= needed
+    below = reserved + needed
+    known = limit if by_limit else reserved + device_free
+    most = max(past.replayed.peak_reserved_bytes, reserved)
+
+    def is_own(segment: _core.SegmentInfo) -> bool:
+        return segment.stream == stream and (segment.pool.first, segment.pool.second) == pool
+
+    def is_streams(segment: _core.SegmentInfo) -> bool:
+        return (segment.pool.first, segment.pool.second) == pool
+
+    reason: OomReason
+    if free < asked and (known is None or active + asked > known):
+        reason = "too_little"
+    elif largest_hole(after, is_own) >= asked:
+        # Else the replay is not what happened.
+        reason = "unknown" if past.config.max_split_size is None else "max_split_size"
+    elif largest_hole(after, is_streams) >= asked:
+        reason = "other_streams"
+    elif largest_hole(after, lambda _: True) >= asked:
+        reason = "other_pools"
+    else:
+        reason = "fragmentation"
+    stack = int(failed.stack[0])
+    return OutOfMemory(
+        event=event,
+        asked_bytes=asked,
+        needed_bytes=needed,
+        at=line_of(stack) if stack else None,
+        cause="limit" if by_limit else "card",
+        reason=reason,
+        device_free_bytes=device_free,
+        limit_bytes=limit,
+        limit_range_bytes=(min(most, below - 1), below) if by_limit else None,
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        free_bytes=free,
+        largest_hole_bytes=largest_hole(after, is_own),
+        returned_bytes=max(0, sum(segment.total_size for segment in before) - reserved),
+        missing_bytes=None if known is None else max(0, active + asked - known),
+    )
+
+
+def _event(past: Past, event: int) -> EventBatch:
+    for batch in past.trace.batches():
+        if event < len(batch):
+            return batch[event : event + 1]
+        event -= len(batch)
+    raise IndexError(event)

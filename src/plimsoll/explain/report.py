@@ -1,0 +1,289 @@
+"""An explanation in words."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from plimsoll.explain.leaks import LEAST_STEPS
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from plimsoll.explain.result import Advice, Explanation, OutOfMemory
+    from plimsoll.predict.result import LineShare
+
+_MOST_LEAKS = 5
+_INDENT = "  "
+_WIDTH = 100
+
+
+def report(explanation: Explanation) -> str:
+    """The whole explanation as text, without colour, in lines of about 100 characters."""
+    parts = (
+        _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice, _notes
+    )  # fmt: skip
+    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part(explanation))))
+
+
+def _title(e: Explanation) -> Iterator[str]:
+    steps = ""
+    if e.steps.count:
+        how = "as marked" if e.steps.source == "marks" else "found from the rhythm of allocations"
+        steps = f", {e.steps.count} steps ({how})"
+    yield f"{e.file}, device {e.device}: {e.events:,} events{steps}"
+    if e.conf:
+        yield f"recorded with {e.conf}"
+
+
+def _card(e: Explanation) -> Iterator[str]:
+    card = e.card
+    yield "What the card shows: context + reserved + others"
+    if card.context_bytes is None:
+        yield _row(None, "CUDA context: unknown here; name the card with --gpu")
+    else:
+        estimated = str(card.context_source).startswith("estimate")
+        how = "estimated" if estimated else "measured"
+        yield _row(card.context_bytes, f"CUDA context of one process, {how} ({card.gpu})")
+    yield _row(card.reserved_bytes, "reserved by PyTorch's allocator, at its peak")
+    if card.other_bytes is None:
+        yield _row(None, "others (processes, libraries): a recording does not say; see nvidia-smi")
+    else:
+        yield _row(card.other_bytes, "others: the rest of what was in use when a request failed")
+    if card.shown_bytes is not None and card.total_bytes is not None:
+        yield _row(card.shown_bytes, f"in all, of {format_size(card.total_bytes)} ({card.gpu})")
+
+
+def _reserved(e: Explanation) -> Iterator[str]:
+    r = e.reserved
+    exact = "" if r.exact else " (by PyTorch's rules; see the notes)"
+    yield (
+        f"Reserved = allocated + cached + fragments, at its peak, event {r.event:,}"
+        f"{_in_step(r.step)}{exact}"
+    )
+    rounding = f", {format_size(r.rounding_bytes)} of it rounding" if r.rounding_bytes else ""
+    yield _row(r.allocated_bytes, f"allocated: in live tensors{rounding}", r.reserved_bytes)
+    if r.pending_bytes:
+        yield _row(r.pending_bytes, "freed, but another stream may still use it", r.reserved_bytes)
+    yield _row(r.cached_bytes, "cached: free, empty_cache() would return it", r.reserved_bytes)
+    yield _row(r.fragment_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
+    yield _row(r.reserved_bytes, "reserved")
+    if e.retries:
+        yield (
+            f"{_INDENT}{_times(e.retries)} a request found no room until cached memory had been "
+            "returned to the driver"
+        )
+
+
+def _peak(e: Explanation) -> Iterator[str]:
+    p = e.peak
+    when = "" if p.seconds is None else f", {p.seconds:.2f} s after the first event"
+    yield (
+        f"The peak: {format_size(p.allocated_bytes)} allocated in {p.blocks:,} blocks, at event "
+        f"{p.event:,}{_in_step(p.step)}{when}"
+    )
+    source = {
+        "stacks": "by call stacks",
+        "lifetimes": "a guess from lifetimes, as there are no call stacks",
+        "nothing": "there are no call stacks, and no steps were found",
+    }[p.categories_from]
+    yield f"By category ({source}):"
+    for name, size in sorted(p.by_category.items(), key=lambda item: -item[1]):
+        if size:
+            yield _row(size, name.replace("_", " "), p.allocated_bytes)
+    if p.lines:
+        yield "By source line:"
+        yield from _lines(p.lines, p.allocated_bytes)
+    else:
+        yield "By source line: record with call stacks to see them."
+
+
+def _fragmentation(e: Explanation) -> Iterator[str]:
+    f = e.fragmentation
+    when = "before the last request that failed" if e.out_of_memory else "at the peak of reserved"
+    yield f"Fragmentation, {when}, after event {f.event:,}"
+    if not f.free_bytes:
+        yield f"{_INDENT}nothing reserved was free"
+        return
+    yield f"{_INDENT}{format_size(f.free_bytes)} was free, in {f.holes:,} pieces"
+    if f.largest_request_bytes:
+        largest = format_size(f.largest_request_bytes)
+        yield f"{_INDENT}the largest request that needs no new memory: {largest} (tried)"
+    else:
+        yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
+    for segment in f.pinned:
+        blocks = f"{segment.blocks:,} live block{'' if segment.blocks == 1 else 's'}"
+        yield (
+            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)} at "
+            f"{segment.address:#x} is free, pinned by {blocks}:"
+        )
+        yield from _lines(segment.lines[:2], None, depth=2)
+    if f.pinned_segments > len(f.pinned):
+        yield f"{_INDENT}and {f.pinned_segments - len(f.pinned)} more segments, partly in use"
+
+
+def _leaks(e: Explanation) -> Iterator[str]:
+    yield "Leaks"
+    if not e.leaks:
+        if e.steps.count >= LEAST_STEPS:
+            yield f"{_INDENT}none: nothing grows from step to step"
+        else:
+            found = f"{e.steps.count or 'no'} step{'' if e.steps.count == 1 else 's'} found"
+            yield f"{_INDENT}unknown: {found}; to tell growth from chance takes {LEAST_STEPS}"
+        return
+    for leak in e.leaks[:_MOST_LEAKS]:
+        yield (
+            f"{_INDENT}{leak.what}: {format_size(round(leak.slope_bytes))} more each step "
+            f"(confidence {_confidence(leak.confidence)})"
+        )
+        yield (
+            f"{_INDENT * 2}{format_size(leak.grown_bytes)} in {leak.blocks:,} more blocks over the "
+            f"steps looked at; the last was allocated at event {leak.last_event:,}"
+        )
+    if len(e.leaks) > _MOST_LEAKS:
+        yield f"{_INDENT}and {len(e.leaks) - _MOST_LEAKS} more"
+
+
+def _out_of_memory(e: Explanation) -> Iterator[str]:
+    for number, failed in enumerate(e.out_of_memory):
+        if number:
+            yield ""
+        yield from _failure(failed)
+
+
+def _failure(o: OutOfMemory) -> Iterator[str]:
+    where = f" at {o.at}" if o.at else ""
+    yield f"Out of memory at event {o.event:,}{where}"
+    yield _row(o.asked_bytes, f"asked for; {format_size(o.needed_bytes)} from the driver")
+    yield _row(o.allocated_bytes, "allocated")
+    yield _row(o.reserved_bytes, "reserved, when all that could be returned had been")
+    if o.returned_bytes:
+        yield _row(o.returned_bytes, "had been returned to the driver for this request")
+    yield _row(o.device_free_bytes, "free on the device")
+    yield from _wrapped(f"{_INDENT}Why: {_cause(o)}", _INDENT)
+    yield from _wrapped(f"{_INDENT}{_reason(o)}", _INDENT)
+
+
+def _cause(o: OutOfMemory) -> str:
+    if o.cause == "card":
+        return "the card had too little left for another segment."
+    if o.limit_bytes is not None:
+        return f"the program may reserve no more than {format_size(o.limit_bytes)}."
+    if o.limit_range_bytes is None:
+        return "the program has a limit."
+    least, below = map(format_size, o.limit_range_bytes)
+    return (
+        "the card had room, but the program has a limit (set_per_process_memory_fraction), "
+        f"at least {least} and less than {below}."
+    )
+
+
+def _reason(o: OutOfMemory) -> str:
+    free, hole = format_size(o.free_bytes), format_size(o.largest_hole_bytes)
+    asked = format_size(o.asked_bytes)
+    if o.reason == "too_little":
+        missing = f"; {format_size(o.missing_bytes)} was missing" if o.missing_bytes else ""
+        return (
+            f"Reserved memory did not help: all that was free of it, {free}, is less than {asked}, "
+            f"even in one piece{missing}."
+        )
+    if o.reason == "fragmentation":
+        return (
+            f"Fragmentation: {free} of reserved memory was free, but in pieces between live "
+            f"blocks, the largest {hole}."
+        )
+    if o.reason == "max_split_size":
+        return (
+            f"A free piece of {hole} was there, but max_split_size_mb keeps pieces that large for "
+            "larger requests."
+        )
+    if o.reason == "unknown":
+        return "Why reserved memory did not serve is not known: the replay has room for it."
+    who = "streams" if o.reason == "other_streams" else "pools"
+    return (
+        f"{free} of reserved memory was free, a large enough piece too, but it belongs to other "
+        f"{who}; the largest of this one's was {hole}."
+    )
+
+
+def _advice(e: Explanation) -> Iterator[str]:
+    if not e.tried:
+        return
+    ended = "; time was up before everything was tried" if e.out_of_time else ""
+    by = "by replaying this recording"
+    if any(advice.kind == "script" for advice in e.advice):
+        by += ", or by running the script"
+    yield f"Advice, each tried {by} ({e.tried:,} runs{ended})"
+    if not e.advice:
+        failed = " serves the request that failed" if e.out_of_memory else " would save 1 % or more"
+        yield f"{_INDENT}nothing that was tried{failed}"
+    for number, advice in enumerate(e.advice, 1):
+        yield from _one_advice(number, advice, failed=bool(e.out_of_memory))
+    if not any(advice.kind == "script" for advice in e.advice):
+        yield from _wrapped(
+            f"{_INDENT}Not tried, as it takes the program: a smaller batch, checkpointing, "
+            "autocast. With --script they are, on a simulated card.",
+            _INDENT,
+        )
+
+
+def _one_advice(number: int, a: Advice, *, failed: bool) -> Iterator[str]:
+    if failed and a.serves_failed_requests:
+        effect = f"serves what failed, with {format_size(a.peak_reserved_bytes)} reserved"
+    else:
+        saved = format_size(a.saves_bytes)
+        effect = f"saves {saved}: {format_size(a.peak_reserved_bytes)} reserved"
+        if a.peak_dedicated_bytes is not None:
+            effect += f", {format_size(a.peak_dedicated_bytes)} of it on the card"
+    yield from _wrapped(f"{number:>3}. {a.what}: {effect}", "     ")
+    yield f"     {a.how}"
+    extra = []
+    if a.peak_reserved_range_bytes is not None:
+        least, most = map(format_size, a.peak_reserved_range_bytes)
+        extra.append(f"{least} to {most}, as frees wait for other streams")
+    if a.retries:
+        extra.append(f"{_times(a.retries)} cached memory is returned to serve a request")
+    if abs(a.driver_seconds) >= 0.001:
+        extra.append(f"driver calls take {a.driver_seconds:+.3f} s, by the cost model")
+    if a.note:
+        extra.append(a.note)
+    if extra:
+        yield from _wrapped(f"     {'; '.join(extra)}", "     ")
+
+
+def _notes(e: Explanation) -> Iterator[str]:
+    for note in e.notes:
+        yield from _wrapped(f"note: {note}", _INDENT)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _lines(lines: Iterable[LineShare], whole: int | None, depth: int = 1) -> Iterator[str]:
+    for line in lines:
+        blocks = f"{line.blocks:,} block{'' if line.blocks == 1 else 's'}"
+        yield _row(line.bytes, f"{line.line} ({blocks})", whole, depth)
+
+
+def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) -> str:
+    shown = "?" if size is None else format_size(size)
+    share = ""
+    if whole is not None and size is not None:
+        share = f"{size / max(whole, 1):6.1%}  "
+    return f"{_INDENT * depth}{shown:>12}  {share}{what}"
+
+
+def _in_step(step: int | None) -> str:
+    return "" if step is None else f" in step {step}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "twice" if count == 2 else f"{count:,} times"
+
+
+def _confidence(value: float) -> str:
+    return "over 99.9 %" if value > 0.999 else f"{value:.1%}"

@@ -1,0 +1,69 @@
+"""The command `plimsoll explain`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.recordings import EXAMPLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAIN = EXAMPLES / "gpt2_adamw.pickle.gz"
+FAILED = EXAMPLES / "gpt2_adamw_oom.pickle.gz"
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", "explain", *arguments],
+        capture_output=True, check=False, text=True,
+    )  # fmt: skip
+
+
+def test_the_command_explains_in_the_stated_order() -> None:
+    done = command(str(TRAIN), "--gpu", "H100")
+    assert done.returncode == 0, done.stderr
+    headings = ("What the card shows", "Reserved = allocated", "The peak:", "By category",
+                "By source line", "Fragmentation", "Leaks", "Advice")  # fmt: skip
+    places = [done.stdout.index(heading) for heading in headings]
+    assert places == sorted(places)
+    assert "\x1b" not in done.stdout
+
+
+def test_the_command_gives_json() -> None:
+    done = command(str(FAILED), "--json", "--no-advice")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {"file", "device", "events", "card", "reserved", "peak", "fragmentation", "steps",
+            "leaks", "out_of_memory", "advice", "tried", "notes"} <= set(found)  # fmt: skip
+    assert found["card"]["context_bytes"] is None
+    assert found["out_of_memory"][0]["reason"] == "too_little"
+
+
+@pytest.mark.parametrize("kind", ["missing", "truncated", "foreign", "text", "device", "gpu"])
+def test_bad_input_is_one_clear_line(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    extra: list[str] = []
+    match kind:
+        case "truncated":
+            path.write_bytes(FAILED.read_bytes()[:2000])
+        case "foreign":
+            path.write_bytes(b"\x80\x04cos\nsystem\n\x8c\x04true\x85R.")
+        case "text":
+            path.write_text("hello")
+        case "device":
+            path.write_bytes(FAILED.read_bytes())
+            extra = ["--device", "7"]
+        case "gpu":
+            path.write_bytes(FAILED.read_bytes())
+            extra = ["--gpu", "RTX 9999"]
+    done = command(str(path), *extra)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("plimsoll: ")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,224 @@
+"""Errors for lack of memory, explained beside their traceback; leaks, warned of while they grow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
+from plimsoll.explain import LeakWarning, LeakWatch
+from plimsoll.explain.hook import OomHook
+from plimsoll.trace import read_recording
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = """
+import sys
+from plimsoll.gpus import gpu_profile
+from plimsoll.torch.simulation import Simulation, start
+start(Simulation([gpu_profile("T4")]))
+import torch
+from plimsoll.explain import LeakWatch, explain_oom
+"""
+FILL = """
+kept = []
+def fill():
+    while True:
+        kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+"""
+
+
+def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(START + program)
+    return subprocess.run(
+        [sys.executable, str(script)], cwd=folder, capture_output=True, check=False, text=True
+    )
+
+
+def place(folder: Path, text: str) -> str:
+    """The line of the script that has this text."""
+    lines = (folder / "script.py").read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if text in line)
+    return f"script.py:{number}"
+
+
+def the_explanation(folder: Path) -> str:
+    (text,) = folder.glob("plimsoll-oom-*.txt")
+    assert read_recording(text.with_suffix(".pickle")).devices
+    return text.read_text()
+
+
+def test_a_program_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
+    done = run(tmp_path, "explain_oom()\n" + FILL + "fill()\n")
+    assert done.returncode == 1
+    in_order = (
+        "Traceback",
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "plimsoll: why there was no memory: plimsoll-oom-",
+        "next: plimsoll view plimsoll-oom-",
+    )
+    places = [done.stderr.index(text) for text in in_order]
+    assert places == sorted(places)
+    text = the_explanation(tmp_path)
+    assert text.startswith("CUDA out of memory. Tried to allocate 1024.00 MiB.")
+    assert "Out of memory at event" in text
+    assert f"{place(tmp_path, 'torch.empty')} fill" in text
+    assert "the card had too little left" in text
+
+
+def test_a_thread_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
+    program = "import threading\nexplain_oom()\n" + FILL
+    done = run(tmp_path, program + "t = threading.Thread(target=fill)\nt.start()\nt.join()\n")
+    assert done.returncode == 0
+    assert "Exception in thread" in done.stderr
+    assert f"{place(tmp_path, 'torch.empty')} fill" in the_explanation(tmp_path)
+
+
+GIVE_UP = """
+try:
+    fill()
+except RuntimeError as error:
+    raise SystemError("gave up") from error
+"""
+
+
+def test_an_error_that_comes_of_it_is_explained_too(tmp_path: Path) -> None:
+    program = "explain_oom()\n" + FILL + GIVE_UP
+    done = run(tmp_path, program)
+    assert "SystemError: gave up" in done.stderr
+    assert "Out of memory at event" in the_explanation(tmp_path)
+
+
+def test_a_block_is_explained_where_errors_end_no_program(tmp_path: Path) -> None:
+    program = FILL + (
+        "try:\n    with explain_oom('notes'):\n        fill()\n"
+        "except torch.OutOfMemoryError:\n    print('caught')\n"
+    )
+    (tmp_path / "notes").mkdir()
+    done = run(tmp_path, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "caught\n"
+    assert "Out of memory at event" in the_explanation(tmp_path / "notes")
+
+
+def test_other_errors_are_left_alone(tmp_path: Path) -> None:
+    done = run(tmp_path, "explain_oom()\nraise ValueError('something else')\n")
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("ValueError: something else")
+    assert list(tmp_path.glob("plimsoll-oom-*")) == []
+
+
+def test_what_goes_wrong_with_the_explanation_hides_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "explain_oom('no/such/folder')\n" + FILL + "fill()\n")
+    assert done.returncode == 1
+    assert "torch.OutOfMemoryError: CUDA out of memory" in done.stderr
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert last.startswith("plimsoll: the error above could not be explained: ")
+
+
+def test_what_was_hooked_in_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda _kind, error, _trace: seen.append(error))
+    before = sys.excepthook
+    hook = OomHook()
+    hook.install()
+    assert sys.excepthook is not before
+    error = ValueError("something")
+    sys.excepthook(ValueError, error, None)
+    assert seen == [error]
+    hook.remove()
+    assert sys.excepthook is before
+    removed = OutOfMemoryError("", requested_bytes=1, free_bytes=0, total_bytes=0,
+                               limit_bytes=None, allocated_bytes=0, reserved_bytes=0)  # fmt: skip
+    assert hook.explain(removed) is None
+
+
+# --- leaks ---------------------------------------------------------------------------------------
+
+
+def healthy_step(allocator: Allocator) -> None:
+    blocks = [allocator.malloc(size * 1024) for size in range(1, 30)]
+    for block in blocks:
+        allocator.free(block)
+
+
+def test_a_leak_is_warned_of_while_the_program_runs() -> None:
+    allocator = Allocator(SimulatedGpu("8GiB"))
+    with warnings.catch_warnings(record=True) as caught, LeakWatch(allocator=allocator) as watch:
+        warnings.simplefilter("always")
+        for number in range(100):
+            healthy_step(allocator)
+            allocator.malloc("1MiB")
+            watch.step()
+            if number == 70:
+                assert len(caught) == 1
+    (leak,) = watch.leaks
+    assert leak.slope_bytes == MiB
+    assert "test_explain_hook.py" in leak.what
+    (warning,) = caught
+    assert warning.category is LeakWarning
+    assert warning.filename == __file__
+    assert str(warning.message).startswith(f"{leak.what} keeps 1024.00 KiB more GPU memory")
+
+
+def test_a_healthy_program_is_not_warned_of() -> None:
+    allocator = Allocator(SimulatedGpu("8GiB"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with LeakWatch(steps=40, allocator=allocator) as watch:
+            for _ in range(60):
+                healthy_step(allocator)
+                watch.step()
+    assert watch.leaks == []
+
+
+def test_a_watch_ends_by_itself_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    allocator = Allocator(SimulatedGpu("8GiB"))
+    with LeakWatch(steps=10, allocator=allocator) as watch:
+        for number in range(20):
+            assert bool(list(tmp_path.iterdir())) == (number < 10)
+            healthy_step(allocator)
+            watch.step()
+    assert list(tmp_path.iterdir()) == []
+    with LeakWatch(allocator=allocator):  # nothing happens at all
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_few_steps_are_refused() -> None:
+    with pytest.raises(InputError, match="a leak shows in 8 steps or more"):
+        LeakWatch(steps=3)
+
+
+def test_a_training_loop_is_watched_by_its_optimizers_steps(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+model = torch.nn.Linear(64, 64).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+kept = []
+with LeakWatch() as watch:
+    for _ in range(30):
+        loss = model(torch.randn(8, 64, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        kept.append(torch.ones(4096, device="cuda"))
+(leak,) = watch.leaks
+print(leak.what, leak.slope_bytes)
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    line = f"{place(tmp_path, 'torch.ones')} <module>"
+    assert done.stdout == f"{line} 16384.0\n"
+    assert f"LeakWarning: {line} keeps 16.00 KiB more GPU memory" in done.stderr

@@ -1,0 +1,72 @@
+"""Changes to a program, tried by running it where there is no GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import InputError, predict
+from plimsoll.explain.program import _halved, try_changes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = """
+import argparse
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(6)
+        )
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int)
+model = Model().to("cuda")
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(2):
+    x = torch.randn(parser.parse_args().batch_size, 512, device="cuda")
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_changes_save_what_a_direct_prediction_says(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    arguments = ["--batch-size", "8192"]
+    advice, notes, runs = try_changes(
+        str(script), arguments, gpu="H100", conf="", vary="--batch-size"
+    )
+    assert runs == 5
+    assert len(notes) == 1
+    by_name = {one.what.split()[0]: one for one in advice}
+    assert {"halve", "checkpoint", "compute"} <= set(by_name)
+    whole, half = (
+        predict(script, ["--batch-size", str(size)]).peak_reserved_bytes for size in (8192, 4096)
+    )
+    assert by_name["halve"].how == "--batch-size 4096"
+    assert by_name["halve"].peak_reserved_bytes == half
+    assert by_name["halve"].saves_bytes == whole - half
+    # Of a layer's 512 + 2048 + 2048 + 512 numbers a row, only the 512 that go in are kept.
+    assert by_name["checkpoint"].peak_reserved_bytes < 0.5 * whole
+    assert by_name["compute"].peak_reserved_bytes < whole
+
+
+def test_half_of_an_argument() -> None:
+    assert _halved(["-a", "--batch", "9", "b"], "--batch") == (4, ["-a", "--batch", "4", "b"])
+    assert _halved(["--batch=8"], "--batch") == (4, ["--batch", "4"])
+    for bad in (["--batch"], ["--batch", "one"], ["--batch", "1"], ["--other", "4"]):
+        with pytest.raises(InputError, match="--batch is to be halved"):
+            _halved(bad, "--batch")

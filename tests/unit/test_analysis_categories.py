@@ -1,0 +1,131 @@
+"""What blocks are for: by stacks where there are any, else by lifetimes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll.analysis import CATEGORIES, find_categories, find_lifetimes, find_steps
+from plimsoll.trace import read_recording
+from plimsoll.units import MiB
+from tests.recordings import EXAMPLES, LARGE
+from tests.unit.test_analysis_steps import Program, training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plimsoll.trace import Frame
+
+TORCH = "/env/lib/python3.12/site-packages/torch/"
+PROGRAM: Frame = ("/home/somebody/train.py", 9, "main")
+STACKS: dict[int, list[Frame]] = {
+    1: [(TORCH + "nn/modules/module.py", 1370, "convert"), PROGRAM],
+    2: [(TORCH + "nn/modules/linear.py", 134, "forward"),
+        (TORCH + "nn/modules/module.py", 1790, "_call_impl"), PROGRAM],
+    3: [(TORCH + "optim/adam.py", 169, "_init_group"), PROGRAM],
+    4: [PROGRAM],
+    5: [(TORCH + "autograd/graph.py", 869, "_engine_run_backward"), PROGRAM],
+}  # fmt: skip
+
+
+def at_peak(path: Path) -> tuple[str, dict[str, int]]:
+    """MiB live at the peak by category, and what told."""
+    (trace,) = read_recording(path).devices
+    found = find_lifetimes(trace)
+    categories = find_categories(found, find_steps(found), trace.frames)
+    live = found.live_at(int(found.level().argmax()))
+    return categories.source, {
+        name: int(found.size[live[categories.number[live] == number]].sum()) // MiB
+        for number, name in enumerate(CATEGORIES)
+    }
+
+
+def test_stacks_tell_what_blocks_are_for() -> None:
+    layers = 6
+    program = Program()
+    for layer in range(layers):
+        program.malloc(4096 + layer, 1)
+    state: list[int] = []
+    gradients: list[int] = []
+    for _ in range(5):
+        data = program.malloc(100, 4)
+        for block in gradients:
+            program.free(block)
+        hidden = []
+        for layer in range(layers):
+            scratch = program.malloc(50, 2)
+            hidden.append(program.malloc(700 + layer, 2))
+            program.free(scratch)
+        gradients = []
+        for layer in reversed(range(layers)):
+            above = program.malloc(60, 0)  # autograd's own thread
+            gradients.append(program.malloc(4096 + layer, 5 * (layer % 2)))
+            program.free(above)
+            program.free(hidden.pop())
+        program.free(data)
+        state = state or [program.malloc(4096 + layer, 3) for layer in range(layers)]
+        program.free(program.malloc(4096, 3))
+    found = program.lifetimes()
+    categories = find_categories(found, find_steps(found), lambda number: STACKS.get(number, []))
+    names = [CATEGORIES[number] for number in categories.number]
+    assert categories.source == "stacks"
+    step = ["inputs", *["temporaries", "activations"] * layers]
+    step += ["temporaries", "gradients"] * layers
+    first = [*step, *["optimizer_state"] * layers, "temporaries"]
+    assert names == ["parameters"] * layers + first + [*step, "temporaries"] * 4
+
+
+def test_lifetimes_tell_parameters_gradients_and_activations_apart() -> None:
+    program, begins = training(6)
+    found = program.lifetimes()
+    categories = find_categories(found, find_steps(found), lambda _: [])
+    names = [CATEGORIES[number] for number in categories.number]
+    assert categories.source == "lifetimes"
+    assert names[:12] == ["parameters"] * 12
+    step = [name for name, start in zip(names, found.start, strict=True) if start >= begins[3]]
+    # The input of the step, and in each of 12 layers a temporary and an activation.
+    assert step[:25] == ["activations", *["temporaries", "activations"] * 12]
+    assert step[25:37] == ["gradients"] * 12
+
+
+def test_without_steps_and_stacks_nothing_is_known() -> None:
+    program = Program()
+    program.malloc(512)
+    found = program.lifetimes()
+    categories = find_categories(found, find_steps(found), lambda _: [])
+    assert categories.source == "nothing"
+    assert [CATEGORIES[number] for number in categories.number] == ["unknown"]
+
+
+def test_the_example_is_taken_apart_without_stacks() -> None:
+    source, found = at_peak(EXAMPLES / "gpt2_adamw.pickle.gz")
+    assert source == "lifetimes"
+    assert found["parameters"] == 474  # 124.4 million, 4 bytes each
+    assert found["optimizer_state"] == 949  # twice that
+    assert found["unknown"] == 0
+
+
+@pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")
+def test_real_programs_are_taken_apart_by_their_stacks() -> None:
+    source, found = at_peak(LARGE / "gpt2_adamw.stacks.pickle.gz")
+    assert source == "stacks"
+    assert (found["parameters"], found["optimizer_state"]) == (474, 949)
+    # The peak is in the backward pass: the gradient of the logits, 8 * 1024 * 50304 floats.
+    assert found["temporaries"] == 1572
+    assert found["unknown"] == 0
+    source, found = at_peak(LARGE / "resnet_amp.stacks.pickle.gz")
+    assert found["parameters"] == found["gradients"] == found["optimizer_state"] == 97
+    assert found["activations"] > 2500
+
+
+@pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")
+def test_stacks_and_lifetimes_agree() -> None:
+    for workload in ("gpt2_adamw", "resnet_amp"):
+        _, by_stacks = at_peak(LARGE / f"{workload}.stacks.pickle.gz")
+        _, by_lifetimes = at_peak(LARGE / f"{workload}.default.pickle.gz")
+        for name in ("parameters", "optimizer_state", "gradients", "workspaces"):
+            assert by_lifetimes[name] == by_stacks[name]
+        in_passes = [sum(found[name] for name in ("activations", "temporaries", "inputs"))
+                     for found in (by_stacks, by_lifetimes)]  # fmt: skip
+        assert in_passes[0] == pytest.approx(in_passes[1], abs=2)

@@ -1,0 +1,80 @@
+"""Which frame of a stack is the program's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.analysis import NO_LINE, source_line, source_lines
+from plimsoll.analysis import lines as lines_module
+
+TORCH = ("/env/lib/python3.12/site-packages/torch/nn/modules/linear.py", 134, "forward")
+LIBRARY = ("/env/lib/python3.12/site-packages/transformers/models/llama/modeling.py", 7, "forward")
+PROGRAM = ("/home/somebody/train.py", 21, "main")
+
+
+def test_the_innermost_frame_of_the_program_is_taken() -> None:
+    outer = ("/home/somebody/train.py", 99, "<module>")
+    assert source_line([TORCH, PROGRAM, TORCH, outer]) == "/home/somebody/train.py:21 main"
+
+
+def test_a_library_counts_as_the_program_and_is_named_within_its_package() -> None:
+    assert (
+        source_line([TORCH, LIBRARY, PROGRAM]) == "transformers/models/llama/modeling.py:7 forward"
+    )
+
+
+def test_a_file_of_the_working_directory_is_named_from_there() -> None:
+    assert source_line([(str(Path.cwd() / "a" / "b.py"), 3, "f")]) == str(Path("a/b.py:3 f"))
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        "/usr/lib/python3.12/threading.py",
+        "/usr/lib64/python3.11/contextlib.py",
+        "/opt/conda/lib/python3.11/functools.py",
+        "C:\\Python312\\Lib\\threading.py",
+        "C:\\Python312\\Lib\\site-packages\\torch\\_tensor.py",
+        "/usr/lib/python3/dist-packages/torch/_tensor.py",
+        "/builds/pytorch/torch/_tensor.py",
+        "/env/lib/python3.12/site-packages/triton/runtime/jit.py",
+        "/builds/pytorch/aten/src/ATen/native/Linear.cpp",
+        "<frozen importlib._bootstrap>",
+        "<string>",
+        "??",
+        "",
+        lines_module.__file__,
+    ],
+)
+def test_what_is_not_the_programs(filename: str) -> None:
+    assert source_line([(filename, 10, "f"), PROGRAM]) == "/home/somebody/train.py:21 main"
+    assert source_line([(filename, 10, "f")]) == NO_LINE
+
+
+@pytest.mark.parametrize("filename", ["<stdin>", "/tmp/ipykernel_71/1234.py", "D:\\work\\a.py"])
+def test_what_is_the_programs_though_it_looks_odd(filename: str) -> None:
+    assert source_line([TORCH, (filename, 1, "f")]) == f"{filename}:1 f"
+
+
+def test_a_stack_without_frames_has_no_line() -> None:
+    assert source_line([]) == NO_LINE
+    assert source_line([("/home/somebody/train.py", 0, "main")]) == NO_LINE
+
+
+def test_many_stacks_share_their_lines() -> None:
+    stacks = {0: [], 3: [TORCH, PROGRAM], 5: [PROGRAM], 9: [LIBRARY]}
+    numbers = np.array([5, 0, 3, 9, 3], dtype=np.uint32)
+    index, names = source_lines(numbers, lambda number: list(stacks[number]))
+    assert [names[one] for one in index] == [source_line(stacks[int(one)]) for one in numbers]
+    assert len(names) == 3
+    assert source_lines(numbers[:0], lambda _: [])[1] == []
+
+
+@given(st.lists(st.tuples(st.text(), st.integers(-(2**40), 2**40), st.text()), max_size=4))
+def test_any_frames_have_a_line_or_none(frames: list[tuple[str, int, str]]) -> None:
+    assert source_line(frames)

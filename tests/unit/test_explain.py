@@ -1,0 +1,337 @@
+"""Explanations of small programs whose memory is known, run on the engine itself."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
+from plimsoll.explain import Explanation, explain
+from plimsoll.explain.advice import _different, _keys, _text
+from plimsoll.explain.gradients import with_earlier_zero_grad
+from plimsoll.explain.source import read_state
+from plimsoll.trace import Recording
+from plimsoll.trace.files import read_snapshot
+from plimsoll.trace.recording import LoadedTrace, Mark
+from plimsoll.units import MiB
+from tests.unit.test_analysis_steps import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.trace import Frame
+
+
+def recorded(
+    program: Callable[[Allocator], None], *, memory: str = "1GiB", conf: str = ""
+) -> Recording:
+    allocator = Allocator(SimulatedGpu(memory), conf=conf)
+    allocator.record_memory_history(stacks=True)
+    program(allocator)
+    return read_snapshot(pickle.dumps(allocator.memory_snapshot()))
+
+
+def explained(
+    program: Callable[[Allocator], None], *, memory: str = "1GiB", conf: str = ""
+) -> Explanation:
+    return explain(recorded(program, memory=memory, conf=conf), advice=False)
+
+
+# --- parts of reserved memory and fragmentation --------------------------------------------------
+
+
+def test_reserved_memory_is_taken_apart() -> None:
+    def program(allocator: Allocator) -> None:
+        blocks = [allocator.malloc("30MiB") for _ in range(3)]
+        allocator.free(blocks[1])  # cached
+        allocator.free(blocks[2])
+        allocator.malloc("12MiB")  # the rest of its segment is a fragment
+        allocator.malloc("50MiB")
+
+    found = explained(program)
+    assert found.reserved.exact
+    assert found.reserved.reserved_bytes == 140 * MiB
+    assert found.reserved.allocated_bytes == 92 * MiB
+    assert found.reserved.cached_bytes == 30 * MiB
+    assert found.reserved.fragment_bytes == 18 * MiB
+    assert found.fragmentation.free_bytes == 48 * MiB
+    assert found.fragmentation.largest_request_bytes == 30 * MiB
+    (pinned,) = found.fragmentation.pinned
+    assert (pinned.total_bytes, pinned.free_bytes, pinned.blocks) == (30 * MiB, 18 * MiB, 1)
+    assert "test_explain.py" in pinned.lines[0].line
+    assert pinned.lines[0].line.endswith("program")
+
+
+def test_the_largest_request_heeds_the_settings() -> None:
+    def program(allocator: Allocator) -> None:
+        block = allocator.malloc("200MiB")
+        small = allocator.malloc("30MiB")
+        allocator.free(block)
+        allocator.free(small)
+        allocator.malloc("101MiB")
+
+    # 200 MiB are kept for requests that leave no more than 20 MiB of them; so 30 MiB serve at most,
+    # or what is above 180 MiB.
+    found = explained(program, conf="max_split_size_mb:64")
+    assert found.fragmentation.largest_hole_bytes == 200 * MiB
+    assert found.fragmentation.largest_request_bytes == 200 * MiB
+    rounding = explained(program, conf="roundup_power2_divisions:2")
+    hole, request = (
+        rounding.fragmentation.largest_hole_bytes,
+        rounding.fragmentation.largest_request_bytes,
+    )
+    assert request <= hole
+
+
+def test_the_peak_names_lines_and_counts_rounding() -> None:
+    def program(allocator: Allocator) -> None:
+        allocator.malloc(1000)
+        for _ in range(3):
+            allocator.malloc("8MiB")
+        allocator.free(allocator.malloc("1MiB"))
+
+    peak = explained(program).peak
+    assert peak.requested_bytes == 25 * MiB + 1000
+    assert peak.by_category["rounding"] == 24
+    assert peak.allocated_bytes == 25 * MiB + 1024
+    assert [(line.bytes, line.blocks) for line in peak.lines] == [
+        (24 * MiB, 3), (MiB, 1), (1000, 1)
+    ]  # fmt: skip
+    assert peak.seconds is not None
+
+
+# --- why a request failed ------------------------------------------------------------------------
+
+
+def fail(allocator: Allocator, size: str, *, stream: int = 0) -> None:
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc(size, stream=stream)
+
+
+def test_too_little_memory_is_told_with_what_is_missing() -> None:
+    def program(allocator: Allocator) -> None:
+        for _ in range(9):
+            allocator.malloc("100MiB")
+        fail(allocator, "200MiB")
+
+    (failed,) = explained(program).out_of_memory
+    assert (failed.cause, failed.reason) == ("card", "too_little")
+    assert failed.missing_bytes == 900 * MiB + 200 * MiB - 1024 * MiB
+    assert failed.device_free_bytes == 124 * MiB
+    assert failed.at is not None
+    assert failed.at.endswith("fail")
+
+
+def with_holes(allocator: Allocator, stream: int = 0) -> list[int]:
+    """Ten segments of 100 MiB, and 60 MiB of each are free."""
+    blocks = [allocator.malloc("100MiB", stream=stream) for _ in range(10)]
+    for block in blocks:
+        allocator.free(block)
+    return [allocator.malloc("40MiB", stream=stream) for _ in range(20)][::2]
+
+
+def test_fragmentation_is_told_with_the_largest_piece() -> None:
+    def program(allocator: Allocator) -> None:
+        for block in with_holes(allocator):
+            allocator.free(block)
+        fail(allocator, "90MiB")
+
+    (failed,) = explained(program).out_of_memory
+    assert (failed.cause, failed.reason) == ("card", "fragmentation")
+    assert failed.missing_bytes == 0
+    assert failed.free_bytes == 600 * MiB
+    assert failed.largest_hole_bytes < 90 * MiB
+
+
+def test_memory_of_other_streams_is_told_apart() -> None:
+    def program(allocator: Allocator) -> None:
+        kept = allocator.malloc("900MiB", stream=7)
+        allocator.free(kept)
+        allocator.malloc("100MiB", stream=7)  # so 800 MiB stay with stream 7
+        fail(allocator, "300MiB")
+
+    (failed,) = explained(program).out_of_memory
+    assert failed.reason == "other_streams"
+    assert failed.largest_hole_bytes == 0
+
+
+def test_memory_of_private_pools_is_told_apart() -> None:
+    def program(allocator: Allocator) -> None:
+        pool = allocator.make_pool()
+        with allocator.use_pool(pool):
+            allocator.free(allocator.malloc("900MiB"))
+        fail(allocator, "300MiB")
+
+    (failed,) = explained(program).out_of_memory
+    assert failed.reason == "other_pools"
+
+
+def test_a_limit_is_told_from_a_full_card() -> None:
+    def program(allocator: Allocator) -> None:
+        allocator.set_per_process_memory_fraction(0.5)
+        allocator.malloc("400MiB")
+        fail(allocator, "200MiB")
+
+    recording = recorded(program)
+    (failed,) = explain(recording, advice=False).out_of_memory
+    assert (failed.cause, failed.reason) == ("limit", "too_little")
+    assert failed.missing_bytes is None
+    assert failed.limit_range_bytes == (400 * MiB, 600 * MiB)
+    (given,) = explain(recording, advice=False, limit="512MiB").out_of_memory
+    assert given.missing_bytes == 88 * MiB
+
+
+def test_advice_stays_on_the_card_that_was_full() -> None:
+    def program(allocator: Allocator) -> None:
+        for block in with_holes(allocator):
+            allocator.free(block)
+        fail(allocator, "90MiB")
+
+    found = explain(recorded(program))
+    assert found.advice
+    for one in found.advice:
+        assert one.serves_failed_requests
+        assert (one.peak_dedicated_bytes or one.peak_reserved_bytes) <= 1024 * MiB
+    assert "expandable_segments:True" in {one.how.partition("=")[2] for one in found.advice}
+
+
+# --- advice --------------------------------------------------------------------------------------
+
+
+TORCH = "/env/lib/python3.12/site-packages/torch/"
+STACKS: dict[int, list[Frame]] = {
+    1: [(TORCH + "nn/modules/module.py", 1370, "convert"), ("/w/train.py", 1, "main")],
+    2: [(TORCH + "nn/modules/module.py", 1790, "_call_impl"), ("/w/train.py", 2, "main")],
+    3: [(TORCH + "autograd/graph.py", 869, "_engine_run_backward"), ("/w/train.py", 3, "main")],
+    4: [(TORCH + "optim/adam.py", 169, "_init_group"), ("/w/train.py", 4, "main")],
+}
+
+
+def training(*, zero_grad_late: bool) -> Recording:
+    """Steps whose gradients are freed in the next backward pass, or at their end."""
+    program = Program()
+    size, layers = 64 * MiB, 4
+    for _ in range(layers):
+        program.malloc(size, 1)
+    gradients: list[int] = []
+    marks = []
+    for _ in range(6):
+        hidden = [program.malloc(size, 2) for _ in range(layers)]
+        for block in gradients:
+            program.free(block)
+        gradients = []
+        for block in reversed(hidden):
+            gradients.append(program.malloc(size, 3))
+            program.free(block)
+        program.free(program.malloc(512, 4))
+        if not zero_grad_late:
+            for block in gradients:
+                program.free(block)
+            gradients = []
+        marks.append(Mark(len(program.events), 0, "step"))
+    trace = program.trace()
+    trace.frames = lambda stack: STACKS.get(stack, [])  # type: ignore[method-assign]
+    return Recording("training", [trace], {}, marks)
+
+
+def test_an_earlier_zero_grad_is_tried_and_advised() -> None:
+    found = explain(training(zero_grad_late=True))
+    (advice,) = (one for one in found.advice if one.kind == "program")
+    better = explain(training(zero_grad_late=False))
+    assert advice.peak_reserved_bytes == better.reserved.reserved_bytes
+    saved = found.reserved.reserved_bytes - better.reserved.reserved_bytes
+    assert advice.saves_bytes == saved > 0
+    assert not any(one.kind == "program" for one in better.advice)
+
+
+def test_moving_the_frees_changes_nothing_else() -> None:
+    from plimsoll.analysis import find_categories, find_lifetimes, find_steps
+
+    recording = training(zero_grad_late=True)
+    (trace,) = recording.devices
+    found = find_lifetimes(trace)
+    steps = find_steps(found, recording.marks)
+    categories = find_categories(found, steps, trace.frames)
+    edited = with_earlier_zero_grad(recording, found, steps, categories)
+    assert edited is not None
+    before, after = (find_lifetimes(one.devices[0]) for one in edited)
+    assert sorted(before.size.tolist()) == sorted(after.size.tolist())
+    assert len(before) == len(after)
+    assert after.level().max() < before.level().max()
+    early = training(zero_grad_late=False)
+    (trace,) = early.devices
+    found = find_lifetimes(trace)
+    steps = find_steps(found, early.marks)
+    categories = find_categories(found, steps, trace.frames)
+    assert with_earlier_zero_grad(early, found, steps, categories) is None
+
+
+def test_configurations_are_put_together_by_key() -> None:
+    conf = "roundup_power2_divisions:[256:1,>:4], max_split_size_mb:64"
+    assert list(_keys(conf)) == ["roundup_power2_divisions", "max_split_size_mb"]
+    assert _text(_keys(conf) | _keys("max_split_size_mb:128")) == (
+        "roundup_power2_divisions:[256:1,>:4],max_split_size_mb:128"
+    )
+    assert _keys("") == {}
+    assert _different([]) == []
+
+
+# --- other sources -------------------------------------------------------------------------------
+
+
+def snapshot_without_history() -> bytes:
+    allocator = Allocator(SimulatedGpu("1GiB"))
+    blocks = [allocator.malloc("30MiB") for _ in range(3)]
+    allocator.free(blocks[1])
+    allocator.free(blocks[2])
+    allocator.malloc("12MiB")
+    return pickle.dumps(allocator.memory_snapshot())
+
+
+def test_a_running_process_without_a_history_shows_what_there_is_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = snapshot_without_history()
+    monkeypatch.setattr("plimsoll.process.snapshot.request_snapshot", {4711: content}.__getitem__)
+    found = explain(4711)
+    assert found.file == "process 4711"
+    assert found.reserved.exact
+    assert found.reserved.allocated_bytes == 42 * MiB
+    assert found.reserved.cached_bytes == 30 * MiB
+    assert found.reserved.fragment_bytes == 18 * MiB
+    assert found.fragmentation.largest_request_bytes == 30 * MiB
+    assert found.tried == 0
+    assert "there is no history" in str(found)
+
+
+def test_an_empty_process_is_refused() -> None:
+    nothing = pickle.dumps(Allocator(SimulatedGpu("1GiB")).memory_snapshot())
+    with pytest.raises(InputError, match="the history is empty"):
+        read_state(nothing, "process 1")
+    with pytest.raises(InputError, match="not a readable pickle"):
+        read_state(b"nonsense", "process 1")
+
+
+def test_the_device_in_use_the_most_is_explained() -> None:
+    def program(size: str) -> LoadedTrace:
+        (trace,) = recorded(lambda allocator: allocator.free(allocator.malloc(size))).devices
+        assert isinstance(trace, LoadedTrace)
+        return trace
+
+    traces = [program("10MiB"), program("30MiB")]
+    traces[1].device = 1
+    both = Recording("both", list(traces))
+    assert explain(both, advice=False).device == 1
+    assert explain(both, advice=False, device=0).peak.allocated_bytes == 10 * MiB
+
+
+def test_a_notebook_gets_tables() -> None:
+    def program(allocator: Allocator) -> None:
+        allocator.malloc("400MiB")
+        fail(allocator, "900MiB")
+
+    html = explained(program)._repr_html_()
+    assert html.count("<table>") == html.count("</table>") >= 4
+    assert "too little" in html
