@@ -1,0 +1,183 @@
+"""Takes the screenshots of docs/view.md.
+
+    python docs/images/take.py STACKS ONE OTHER FAILED
+
+All are recordings: STACKS with call stacks, ONE and OTHER of one program under two settings, FAILED
+of one that ran out of memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from playwright.sync_api import sync_playwright
+
+from plimsoll.trace import Recording, read_recording
+from plimsoll.view.page import make_page, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import Browser, Page
+
+HERE = Path(__file__).parent
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+def read(path: str) -> Recording:
+    """A recording under its plain name, whose program lies in a home."""
+    recording = read_recording(path)
+    name = Path(path).name.split(".")[0] + ".pickle"
+    for trace in recording.devices:
+        frames = trace.frames
+
+        def at_home(stack: int, frames: Callable[[int], Any] = frames) -> Any:
+            return [
+                (file if "-packages" in file else f"/home/me/{Path(file).name}", line, function)
+                for file, line, function in frames(stack)
+            ]
+
+        trace.frames = at_home  # type: ignore[method-assign]
+    return Recording(name, recording.devices, recording.settings, recording.marks)
+
+
+def timeline(page: Page) -> None:
+    """The whole page, at the peak."""
+    page.mouse.move(560, 150)
+
+
+def lines(page: Page) -> None:
+    """By source line, a block picked."""
+    page.keyboard.press("2")
+    page.keyboard.press("z")
+    page.wait_for_timeout(100)
+    page.locator(".list .row").nth(2).click()
+
+
+def address_space(page: Page) -> None:
+    """A row each, and what is under the pointer."""
+    page.keyboard.press("m")
+    page.wait_for_timeout(100)
+    page.mouse.move(300, 450)
+
+
+def search(page: Page) -> None:
+    """What is found is what stays in colour."""
+    page.keyboard.press("2")
+    page.keyboard.press("/")
+    page.keyboard.type("forward >20MiB")
+
+
+def keys(page: Page) -> None:
+    """The keys."""
+    page.keyboard.press("?")
+
+
+def two_runs(page: Page) -> None:
+    """Side by side."""
+
+
+def failure(page: Page) -> None:
+    """Where memory ran out."""
+    page.keyboard.press("o")
+    page.keyboard.press("4")
+    page.wait_for_timeout(100)
+    slider = page.locator(".timeline canvas[role=slider]").bounding_box()
+    assert slider is not None
+    moment, last = (int(page.get_attribute("[role=slider]", f"aria-value{name}") or 0)
+                    for name in ("now", "max"))  # fmt: skip
+    place = 62 + (slider["width"] - 70) * (moment + 0.5) / (last + 1)
+    page.mouse.move(slider["x"] + place, slider["y"] + 100)
+
+
+_PIXELS = """
+async (png) => {
+  const bytes = Uint8Array.from(atob(png), (one) => one.charCodeAt(0));
+  const picture = await createImageBitmap(new Blob([bytes]));
+  const context = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+  context.drawImage(picture, 0, 0);
+  const { data } = context.getImageData(0, 0, picture.width, picture.height);
+  let text = "";
+  for (let i = 0; i < data.length; i += 8192) {
+    text += String.fromCharCode(...data.subarray(i, i + 8192));
+  }
+  return [picture.width, picture.height, btoa(text)];
+}
+"""
+
+
+def with_palette(browser: Browser, png: bytes) -> bytes:
+    """A picture in 256 of its colours: a third of the size."""
+    page = browser.new_page()
+    width, height, text = page.evaluate(_PIXELS, base64.b64encode(png).decode())
+    page.close()
+    pixels = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 4)[:, :3]
+    colours, place, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
+    colours = colours.astype(np.int32)
+    # What is frequent, and then always what is least like all that is there.
+    chosen = np.argsort(-counts)[:128].tolist()
+    distance = ((colours[:, None] - colours[chosen]) ** 2).sum(axis=2)
+    while len(chosen) < min(256, len(colours)):
+        chosen.append(int(distance.min(axis=1).argmax()))
+        another = ((colours - colours[chosen[-1]]) ** 2).sum(axis=1)
+        distance = np.minimum(distance, another[:, None])
+    palette = colours[chosen].astype(np.uint8)
+    nearest = ((colours[:, None] - colours[chosen]) ** 2).sum(axis=2).argmin(axis=1)
+    rows = np.zeros((height, width + 1), dtype=np.uint8)
+    rows[:, 1:] = nearest[place.reshape(height, width)].astype(np.uint8)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))
+        + chunk(b"PLTE", palette.tobytes())
+        + chunk(b"IDAT", zlib.compress(rows.tobytes(), 9))
+        + chunk(b"IEND", b"")
+    )
+
+
+def take(browser: Browser, address: str, shot: Callable[[Page], None]) -> None:
+    """Take one view in both themes."""
+    for theme in ("light", "dark"):
+        page = browser.new_page(
+            viewport={"width": 1280, "height": 800},
+            color_scheme=theme,
+        )
+        page.goto(address)
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+        shot(page)
+        page.wait_for_timeout(300)
+        name = f"view-{shot.__name__.replace('_', '-')}-{theme}.png"
+        (HERE / name).write_bytes(with_palette(browser, page.screenshot()))
+        page.close()
+
+
+def main() -> None:
+    """Take them all."""
+    stacks, one, other, failed = map(read, sys.argv[1:5])
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        for runs, shots in (
+            ([stacks], [timeline, lines, address_space, search, keys]),
+            ([one, other], [two_runs]),
+            ([failed], [failure]),
+        ):
+            page = Path(folder) / "page.html"
+            page.write_text(make_page([prepare(run) for run in runs]).html)
+            for shot in shots:
+                take(browser, page.as_uri(), shot)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

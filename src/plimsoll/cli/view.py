@@ -1,0 +1,117 @@
+"""`plimsoll view`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plimsoll.errors import InputError
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from plimsoll.view import ViewResult
+
+
+def view(
+    file: Annotated[
+        Path, typer.Argument(help="A snapshot (.pickle, .pickle.gz) or a trace (.plim, .parquet).")
+    ],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[OTHER]", help="Another, to show side by side.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write; by default beside the recording."),
+    ] = None,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Serve the page on this machine, with every detail at hand."),
+    ] = False,
+    export: Annotated[
+        str | None,
+        typer.Option(help="Write perfetto, speedscope, csv or parquet instead.", metavar="KIND"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser (on a terminal only).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
+) -> None:
+    """Show a recording, or two side by side, as one page that needs no network.
+
+    The page has the timeline of live memory, the card's address space at any moment, and every
+    block with its call stack. Press ? on it for its keys.
+    """
+    if serve and (export or output):
+        raise InputError("--serve writes no file: leave out --export and -o")
+    if export and other:
+        raise InputError("--export takes one recording at a time")
+    opens = open_page and sys.stderr.isatty()
+    if serve:
+        _serve(file, other, opens=opens, as_json=as_json)
+    elif export:
+        _export(file, export, output, force=force, as_json=as_json)
+    else:
+        from plimsoll.view import view as write
+
+        result = write(file, other, output=output, force=force)
+        if as_json:
+            print(json.dumps(result.to_dict()))
+        else:
+            _show(result)
+        if opens:
+            webbrowser.open(Path(result.page).absolute().as_uri())
+        _hint(f"plimsoll explain {file}", as_json=as_json)
+
+
+def _show(result: ViewResult) -> None:
+    print(
+        f"{result.page}: {result.events:,} events, {result.blocks:,} blocks, "
+        f"{format_size(result.page_bytes)}"
+    )
+    if result.summed_up_below_bytes is not None:
+        print(
+            f"{result.blocks_summed_up:,} blocks smaller than "
+            f"{format_size(result.summed_up_below_bytes)} are summed up; --serve shows each."
+        )
+
+
+def _export(path: Path, kind: str, output: Path | None, *, force: bool, as_json: bool) -> None:
+    from plimsoll.view import export
+
+    written = export(path, kind, output, force=force)
+    size = written.stat().st_size
+    if as_json:
+        print(json.dumps({"export": kind, "file": str(written), "file_bytes": size}))
+    else:
+        print(f"{written}: {format_size(size)}")
+    reader = {
+        "perfetto": f"open {written} in ui.perfetto.dev",
+        "speedscope": f"open {written} in speedscope.app",
+        "parquet": f"plimsoll replay {written}",
+    }
+    _hint(reader.get(kind, f"plimsoll view {path}"), as_json=as_json)
+
+
+def _serve(path: Path, other: Path | None, *, opens: bool, as_json: bool) -> None:
+    from plimsoll.view import serve
+
+    server = serve(path, other)
+    print(json.dumps({"url": server.url}) if as_json else server.url, flush=True)
+    if not as_json and sys.stderr.isatty():
+        print("Ctrl+C ends it.", file=sys.stderr)
+    if opens:
+        webbrowser.open(server.url)
+    with suppress(KeyboardInterrupt):
+        server.serve_forever()
+
+
+def _hint(command: str, *, as_json: bool) -> None:
+    if not as_json and sys.stderr.isatty():
+        print(f"next: {command}", file=sys.stderr)

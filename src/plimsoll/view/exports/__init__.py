@@ -1,0 +1,67 @@
+"""Recordings in the formats of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.trace import write_parquet
+from plimsoll.view.exports.perfetto import write_perfetto
+from plimsoll.view.exports.speedscope import write_speedscope
+from plimsoll.view.exports.table import write_csv
+from plimsoll.view.output import new_file, new_path
+from plimsoll.view.view import open_recording, open_runs, plain_name
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from plimsoll.trace import Recording
+
+EXPORTS = {
+    "perfetto": ".perfetto.json",
+    "speedscope": ".speedscope.json",
+    "csv": ".csv",
+    "parquet": ".parquet",
+}
+"""The kinds of exports, and how their files end."""
+
+_WRITERS = {"perfetto": write_perfetto, "speedscope": write_speedscope, "csv": write_csv}
+
+
+def export(
+    source: str | PathLike[str] | Recording,
+    kind: str,
+    output: str | PathLike[str] | None = None,
+    *,
+    force: bool = False,
+) -> Path:
+    """Write a recording in the format of another tool.
+
+    Args:
+        source: A snapshot, a trace, or a `Recording`.
+        kind: "perfetto": counters and the life of every block, for ui.perfetto.dev;
+            "speedscope": what was live at the peak, by call stack; "csv": one row a block;
+            "parquet": all events, as `read_recording` takes them.
+        output: The file; by default it lies beside the recording and has its name.
+        force: Replace a file of that name.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: If there is no such kind, the recording cannot be read, or the file exists.
+    """
+    if kind not in EXPORTS:
+        raise InputError(f"no such export: {kind!r}; there are {', '.join(EXPORTS)}")
+    recording = open_recording(source)
+    if output is None:
+        folder = Path() if recording is source else Path(recording.name).parent
+        output = folder / (plain_name(Path(recording.name).name) + EXPORTS[kind])
+    if kind == "parquet":
+        with new_path(output, force=force) as path:
+            write_parquet(recording, path)
+    else:
+        with new_file(output, force=force) as file:
+            _WRITERS[kind](open_runs(recording)[0], file)
+    return Path(output)

@@ -1,0 +1,143 @@
+"""By what memory is coloured: each key puts every block into one of a few groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll.units import GiB, KiB, MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
+
+MOST_GROUPS = 11
+"""More than these cannot be told apart by eye; the last one is then "other"."""
+
+_SIZE_BOUNDS = (64 * KiB, MiB, 10 * MiB, 100 * MiB, GiB)
+_SIZE_NAMES = (
+    "under 64 KiB",
+    "64 KiB to 1 MiB",
+    "1 to 10 MiB",
+    "10 to 100 MiB",
+    "100 MiB to 1 GiB",
+    "1 GiB and more",
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A way to put blocks into groups.
+
+    Attributes:
+        name: Its short name, such as "line".
+        title: What the page calls it.
+        groups: The groups' names.
+        by: Which number of a block decides: "category", "line" (its stack decides), "stream",
+            "pool", "size", or "tier", by which a block may be in both groups at once.
+        table: The group by that number; for sizes, the least size of each group but the first.
+    """
+
+    name: str
+    title: str
+    groups: Sequence[str]
+    by: str
+    table: Sequence[int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a page."""
+        return {"name": self.name, "title": self.title, "groups": list(self.groups),
+                "by": self.by, "table": list(self.table)}  # fmt: skip
+
+    def groups_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        """The group of each block, from the number that decides."""
+        if self.by == "size":
+            bounds = np.array(self.table, dtype=np.uint64)
+            return np.searchsorted(bounds, numbers, side="right").astype(np.int64)
+        groups: NDArray[np.int64] = np.array(self.table, dtype=np.int64)[numbers]
+        return groups
+
+
+# From the bottom of the picture to its top: what stays is under what comes and goes.
+_CATEGORY_ORDER = ("parameters", "optimizer_state", "gradients", "inputs", "workspaces", "unknown")
+
+
+def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
+    """By what blocks are for.
+
+    Args:
+        names: The categories.
+        numbers: Each block's category.
+    """
+    used = [int(number) for number in np.unique(numbers)]
+    steady = {name: place for place, name in enumerate(_CATEGORY_ORDER)}
+    used.sort(key=lambda number: (steady.get(names[number], len(steady)), number))
+    table = np.zeros(len(names), dtype=np.int64)
+    table[used] = np.arange(len(used))
+    groups = [names[number].replace("_", " ") for number in used]
+    return Key("category", "Category", groups or ["nothing"], "category", table.tolist())
+
+
+def key_of_sizes() -> Key:
+    """By classes of requested sizes; those up to 1 MiB come from PyTorch's small pool."""
+    return Key("size", "Size", _SIZE_NAMES, "size", _SIZE_BOUNDS)
+
+
+def key_of_tiers() -> Key:
+    """By where the bytes lie: a block may have some in each tier."""
+    return Key("tier", "Tier", ("dedicated", "shared"), "tier", (0, 1))
+
+
+def key_of_numbers(
+    name: str,
+    title: str,
+    names: Sequence[str],
+    numbers: NDArray[Any],
+    weights: NDArray[np.int64],
+) -> Key:
+    """A key whose groups are the numbers that hold the most; all others are one group, the last.
+
+    Args:
+        name: The key's name, and which number of a block decides.
+        title: What the page calls it.
+        names: What each number stands for.
+        numbers: Each block's number.
+        weights: How much each block counts.
+    """
+    total = np.bincount(numbers, weights=weights, minlength=len(names))
+    blocks = np.bincount(numbers, minlength=len(names))
+    ranked = [n for n in np.argsort(-total, kind="stable").tolist() if blocks[n]]
+    kept = ranked if len(ranked) <= MOST_GROUPS else ranked[: MOST_GROUPS - 1]
+    table = np.full(len(names), len(kept), dtype=np.int64)
+    table[kept] = np.arange(len(kept))
+    groups = [names[number] for number in kept]
+    if len(kept) < len(ranked):
+        groups.append(f"{len(ranked) - len(kept):,} others")
+    return Key(name, title, groups or ["nothing"], name, table.tolist())
+
+
+def weights_at_peak(lifetimes: Lifetimes, level: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How much each block counts when the largest groups are sought.
+
+    What is live at the peak counts by its bytes; the rest counts too little to come before it.
+    """
+    peak = int(np.argmax(level)) if len(level) else -1
+    size = lifetimes.size.astype(np.int64)
+    live = (lifetimes.start <= peak) & (lifetimes.end > peak)
+    return np.where(live, size, size >> 20)
+
+
+def stream_names(streams: Sequence[int]) -> list[str]:
+    """What people call these streams."""
+    return ["default stream" if stream == 0 else f"stream {stream:#x}" for stream in streams]
+
+
+def pool_names(pools: Sequence[tuple[int, int]]) -> list[str]:
+    """What people call these pools."""
+    return ["default pool" if pool == (0, 0) else f"private pool {pool[0]}.{pool[1]}"
+            for pool in pools]  # fmt: skip

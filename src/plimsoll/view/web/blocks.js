@@ -1,0 +1,118 @@
+// Blocks as columns, in order of allocation.
+
+import { unpackColumns } from "./columns.js";
+
+/** @typedef {import("./columns.js").Column} Column */
+/** @typedef {import("./columns.js").PackedColumn} PackedColumn */
+
+/** Blocks whose columns are looked at together when those of a window are sought. */
+const CHUNK = 4096;
+
+export class Blocks {
+  /**
+   * @param {Record<string, Column>} columns
+   * @param {number} events How many events the history has: what never happens happens then.
+   */
+  constructor(columns, events) {
+    this.events = events;
+    this.length = columns.start.length;
+    this.start = columns.start;
+    this.end = columns.end;
+    this.completed = columns.completed;
+    this.address = columns.address;
+    this.size = columns.size;
+    this.shared = columns.shared;
+    this.stream = columns.stream;
+    this.stack = columns.stack;
+    this.pool = columns.pool;
+    this.category = columns.category;
+    this.columns = columns;
+    /** By chunk: the last event at which one of its blocks was held. @type {Int32Array | null} */
+    this.lastCompleted = null;
+  }
+
+  /**
+   * @param {Record<string, PackedColumn>} packed
+   * @param {number} events
+   */
+  static async load(packed, events) {
+    const { life, wait, ...columns } = await unpackColumns(packed);
+    const length = columns.start.length;
+    const end = new Int32Array(length);
+    const completed = new Int32Array(length);
+    for (let i = 0; i < length; i++) {
+      end[i] = life[i] === 0 ? events : columns.start[i] + life[i] - 1;
+      completed[i] = wait[i] === 0 ? events : end[i] + wait[i] - 1;
+    }
+    return new Blocks({ ...columns, end, completed }, events);
+  }
+
+  /**
+   * Those of several that follow each other.
+   * @param {Blocks[]} parts At least one.
+   */
+  static join(parts) {
+    const names = Object.keys(parts[0].columns);
+    const columns = names.map((name) => {
+      const joined = new Float64Array(parts.reduce((sum, part) => sum + part.length, 0));
+      let place = 0;
+      for (const part of parts) {
+        joined.set(part.columns[name], place);
+        place += part.length;
+      }
+      return [name, joined];
+    });
+    return new Blocks(Object.fromEntries(columns), parts[0].events);
+  }
+
+  /** @param {number[]} rows */
+  pick(rows) {
+    const columns = Object.fromEntries(
+      Object.entries(this.columns).map(([name, column]) => {
+        const part = new /** @type {any} */ (column.constructor)(rows.length);
+        for (let i = 0; i < rows.length; i++) part[i] = column[rows[i]];
+        return [name, part];
+      }),
+    );
+    return new Blocks(columns, this.events);
+  }
+
+  /**
+   * The blocks that were held at any time after event `begin` and before event `end`.
+   * @param {number} begin
+   * @param {number} end
+   */
+  between(begin, end) {
+    this.lastCompleted ??= this.chunkEnds();
+    const rows = [];
+    for (let chunk = 0; chunk < this.lastCompleted.length; chunk++) {
+      const first = chunk * CHUNK;
+      if (this.start[first] >= end) break;
+      if (this.lastCompleted[chunk] <= begin) continue;
+      const last = Math.min(first + CHUNK, this.length);
+      for (let i = first; i < last; i++) {
+        if (this.completed[i] > begin && this.start[i] < end) rows.push(i);
+      }
+    }
+    return this.pick(rows);
+  }
+
+  chunkEnds() {
+    const ends = new Int32Array(Math.ceil(this.length / CHUNK)).fill(-1);
+    for (let i = 0; i < this.length; i++) {
+      const chunk = Math.floor(i / CHUNK);
+      if (this.completed[i] > ends[chunk]) ends[chunk] = this.completed[i];
+    }
+    return ends;
+  }
+
+  /** Whether the program still had it after an event, or its free was asked for already. */
+  isLive(/** @type {number} */ i, /** @type {number} */ event) {
+    return this.start[i] <= event && this.end[i] > event;
+  }
+
+  /** What tells a block from all others, also between windows. */
+  id(/** @type {number} */ i) {
+    return `${this.start[i]}@${this.address[i]}`;
+  }
+}

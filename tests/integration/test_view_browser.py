@@ -1,0 +1,554 @@
+"""The page in a real browser: what it shows, what it does, and that it asks nobody for anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from plimsoll.analysis import find_lifetimes
+from plimsoll.trace import Action, Mark, read_recording
+from plimsoll.units import format_size
+from plimsoll.view import view
+from plimsoll.view.page import MOST_BYTES, make_page, prepare
+from plimsoll.view.server import PageServer
+from tests.recordings import EXAMPLES
+from tests.unit.view_histories import BASE, KiB, MiB, Row, recording_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    Open = Callable[..., "Page"]
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+if not CHROMIUM.exists():
+    pytest.skip(f"there is no {CHROMIUM}", allow_module_level=True)
+
+RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
+FAILED = EXAMPLES / "gpt2_adamw_oom.pickle.gz"
+HOSTILE = "</script><script>window.owned=1</script><img src=x onerror='window.owned=1'>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens an address; in the end there was no error, and no request but to the page itself."""
+    pages = []
+    troubles: list[str] = []
+
+    def start(address: str, *, dark: bool = False, allowed: str | None = None) -> Page:
+        scheme = "dark" if dark else "light"
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+        pages.append(page)
+        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+        page.on("console", lambda said: troubles.append(f"console: {said.text}"))
+
+        def on_request(request: Any) -> None:
+            if request.url != address and not (allowed and request.url.startswith(allowed)):
+                troubles.append(f"request: {request.url}")
+
+        page.on("request", on_request)
+        page.goto(address)
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+        return page
+
+    yield start
+    for page in pages:
+        page.close()
+    assert troubles == []
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    page = tmp_path_factory.mktemp("pages") / "gpt2.html"
+    view(RECORDING, output=page)
+    return page.as_uri()
+
+
+def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
+    page = tmp_path / "page.html"
+    page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
+    return page.as_uri()
+
+
+def moment(page: Page) -> int:
+    value = page.get_attribute(".timeline canvas[role=slider]", "aria-valuenow")
+    assert value is not None
+    return int(value)
+
+
+def legend(page: Page) -> dict[str, str]:
+    """The groups at the moment, and what they hold."""
+    rows = page.locator(".legend tbody tr").all()
+    return {row.locator("th").inner_text(): row.locator("td").first.inner_text() for row in rows}
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+    page.wait_for_timeout(80)
+
+
+def window(page: Page) -> list[str]:
+    """The ticks, read off a redrawn axis: what the window is."""
+    found: list[str] = page.evaluate(
+        """() => new Promise((done) => {
+          const texts = [];
+          const draw = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            texts.push(text);
+            return draw.call(this, text, ...rest);
+          };
+          window.dispatchEvent(new Event("resize"));
+          document.body.style.paddingRight = document.body.style.paddingRight ? "" : "1px";
+          setTimeout(() => {
+            CanvasRenderingContext2D.prototype.fillText = draw;
+            done(texts);
+          }, 200);
+        })"""
+    )
+    return found
+
+
+def test_it_opens_at_the_peak_and_says_what_was_live(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    level = find_lifetimes(read_recording(RECORDING).devices[0]).level()
+    assert moment(page) == int(np.argmax(level))
+    head = page.inner_text(".moment")
+    assert head.startswith(f"{format_size(int(level.max()))} live of 9.52 GiB reserved")
+    assert "the peak" in head
+    assert page.title() == "gpt2.html · plimsoll view".replace("gpt2.html", RECORDING.name)
+
+
+def test_keys_move_the_moment_event_by_event(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    level = find_lifetimes(read_recording(RECORDING).devices[0]).level()
+    peak = moment(page)
+    for keys, expected in (
+        (["ArrowRight"], peak + 1), (["ArrowLeft", "ArrowLeft"], peak - 1),
+        (["Shift+ArrowRight"], peak + 99), (["p"], peak), (["Shift+ArrowLeft"], peak - 100),
+    ):  # fmt: skip
+        press(page, *keys)
+        assert moment(page) == expected
+        assert page.inner_text(".moment strong") == f"{format_size(int(level[expected]))} live"
+
+
+def test_a_click_on_the_timeline_chooses_the_highest_moment_of_its_pixel(
+    open_page: Open, file: str
+) -> None:
+    page = open_page(file)
+    level = find_lifetimes(read_recording(RECORDING).devices[0]).level()
+    box = page.locator(".timeline canvas[role=slider]").bounding_box()
+    assert box is not None
+    width = box["width"] - 62 - 8
+    page.mouse.click(box["x"] + 62 + width * 0.5, box["y"] + 150)
+    page.wait_for_timeout(100)
+    events = len(level)
+    column = int(0.5 * width)
+    begin, end = (int((column + part) * events / round(width)) for part in (-1, 2))
+    assert begin <= moment(page) <= end
+    shown = level[moment(page)]
+    inner = slice(int(column * events / width) + 1, int((column + 1) * events / width))
+    assert shown >= level[inner].max()
+
+
+def test_wheel_keys_and_brush_zoom_and_everything_comes_back(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    whole = window(page)
+    assert "14,000" in whole
+    page.mouse.move(500, 200)
+    page.mouse.wheel(0, -900)
+    page.wait_for_timeout(80)
+    assert "14,000" not in window(page)
+    press(page, "0")
+    assert "14,000" in window(page)
+    press(page, "w", "w", "w", "w")
+    assert "14,000" not in window(page)
+    page.mouse.dblclick(500, 200)
+    page.wait_for_timeout(80)
+    assert "14,000" in window(page)
+    page.mouse.move(300, 200)
+    page.mouse.down()
+    page.mouse.move(340, 220, steps=4)
+    page.mouse.up()
+    page.wait_for_timeout(80)
+    assert not {"0", "14,000"} & set(window(page)) - {"0"}
+    assert "14,000" not in window(page)
+    press(page, "x")
+    assert any(tick.endswith(" s") for tick in window(page))
+
+
+def test_groups_at_a_moment_add_up_by_every_key(open_page: Open, tmp_path: Path) -> None:
+    rows: list[Row] = [(int(Action.SEGMENT_ALLOC), BASE, 64 * MiB, 0, 0, 0)]
+    for i in range(30):
+        rows.append((int(Action.ALLOC), BASE + i * MiB, (i + 1) * 10 * KiB, i % 3, 0, 5 * KiB))
+    page = open_page(written(tmp_path, recording_of(rows)))
+    whole = format_size(sum(row[2] for row in rows[1:]))
+    assert page.inner_text(".moment strong") == f"{whole} live"
+    names = [
+        button.inner_text()
+        for button in page.locator(".toolbar .choices").first.locator("button").all()
+    ]
+    assert names == ["Category", "Source line", "Stream", "Size", "Tier"]
+    press(page, "3")
+    assert set(legend(page)) == {"default stream", "stream 0x1", "stream 0x2"}
+    press(page, "4")
+    assert legend(page)["under 64 KiB"] == format_size(sum(10 * KiB * i for i in range(1, 7)))
+    press(page, "5")
+    assert legend(page)["shared"] == format_size(30 * 5 * KiB)
+
+
+def test_blocks_are_sorted_searched_and_picked(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    trace = read_recording(RECORDING).devices[0]
+    lifetimes = find_lifetimes(trace)
+    peak = int(np.argmax(lifetimes.level()))
+    live = lifetimes[lifetimes.live_at(peak)]
+    count = page.locator(".list .count")
+    assert count.inner_text().startswith(f"{len(live)} live, ")
+    first = page.locator(".list .row").first
+    assert first.locator(".cell").first.inner_text() == format_size(int(live.size.max()))
+    page.get_by_role("columnheader", name="Size").click()
+    assert first.locator(".cell").first.inner_text() == format_size(int(live.size.min()))
+
+    press(page, "/")
+    page.keyboard.type(">100MiB")
+    page.wait_for_timeout(100)
+    large = int((live.size > 100 * MiB).sum())
+    assert count.inner_text().startswith(f"{large} of {len(live)} live, ")
+    page.get_by_label("search the whole history").check()
+    page.wait_for_timeout(100)
+    ever = int((lifetimes.size > 100 * MiB).sum())
+    assert count.inner_text().startswith(f"{ever} of any time, ")
+    page.get_by_label("search the whole history").uncheck()
+
+    page.get_by_label("Search blocks").fill(hex(int(live.address[np.argmax(live.size)])))
+    page.wait_for_timeout(100)
+    assert count.inner_text().startswith("1 of ")
+    first.click()
+    page.wait_for_timeout(100)
+    card = page.locator(".block")
+    assert f"({int(live.size.max()):,} bytes)" in card.inner_text()
+    start = int(live.start[np.argmax(live.size)])
+    assert f"event {start:,}" in card.inner_text()
+    card.get_by_role("button", name=f"event {start:,}").click()
+    page.wait_for_timeout(100)
+    assert moment(page) == start
+    press(page, "Escape")
+    assert not card.is_visible()
+    assert page.get_by_label("Search blocks").input_value() == ""
+
+
+def test_arrow_keys_go_through_the_list_and_the_map(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    page.locator(".list .rows").focus()
+    press(page, "ArrowDown")
+    assert page.locator(".row.picked").count() == 1
+    before = page.locator(".block h2").inner_text()
+    press(page, "ArrowDown", "ArrowDown", "ArrowDown")
+    assert page.locator(".block h2").inner_text() != before
+    peak = moment(page)
+    page.locator(".map-canvas").focus()
+    addresses = []
+    for _ in range(3):
+        press(page, "ArrowRight")
+        addresses.append(page.locator(".block dd").nth(1).inner_text())
+    assert len(set(addresses)) == 3
+    assert moment(page) == peak, "the arrow keys are the map's while it has the focus"
+
+
+def test_a_stack_is_shown_where_there_is_one(open_page: Open, tmp_path: Path) -> None:
+    stacks = {1: [("/x/site-packages/torch/nn/linear.py", 1, "forward"), ("/me/a.py", 7, "main")]}
+    rows = [(int(Action.ALLOC), BASE, MiB, 0, 1, 0)]
+    page = open_page(written(tmp_path, recording_of(rows, stacks=stacks)))
+    page.locator(".list .row").first.click()
+    page.wait_for_timeout(100)
+    frames = [item.inner_text().split() for item in page.locator(".stack li").all()]
+    assert frames == [["forward", "torch/nn/linear.py:1"], ["main", "/me/a.py:7"]]
+    assert page.locator(".stack li.here").inner_text().split() == ["main", "/me/a.py:7"]
+
+
+def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path: Path) -> None:
+    rows: list[Row] = [
+        (int(Action.SEGMENT_ALLOC), BASE, 8 * MiB, 0, 0, 0),
+        (int(Action.ALLOC), BASE, 2 * MiB, 0, 0, 0),
+        (int(Action.ALLOC), BASE + 4 * MiB, 2 * MiB, 0, 0, 0),
+    ]
+    page = open_page(written(tmp_path, recording_of(rows)))
+    press(page, "ArrowRight", "ArrowRight", "ArrowRight", "m", "m")  # a row each, full width
+    caption = page.inner_text(".map .caption")
+    assert caption.startswith("1 segment, 8.00 MiB reserved: 4.00 MiB live (50.0 %)")
+    box = page.locator(".map-canvas").bounding_box()
+    assert box is not None
+    for eighth, said in ((1, "2.00 MiB"), (3, "hole of 2.00 MiB"), (5, "2.00 MiB"),
+                         (7, "hole of 2.00 MiB")):  # fmt: skip
+        page.mouse.move(box["x"] + box["width"] * eighth / 8, box["y"] + 8)
+        assert page.inner_text(".map .tip strong") == said
+    page.mouse.click(box["x"] + box["width"] * 5 / 8, box["y"] + 8)
+    page.wait_for_timeout(100)
+    assert hex(BASE + 4 * MiB) in page.inner_text(".block")
+
+
+def test_marks_are_found_by_key_and_explained_under_the_pointer(
+    open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(written(tmp_path, read_recording(FAILED)))
+    press(page, "o")
+    trace = read_recording(FAILED).devices[0].load()
+    failure = int(np.flatnonzero(trace.action == Action.OOM)[0])
+    assert moment(page) == failure
+    press(page, "Shift+N")
+    assert moment(page) == failure - 1, "the retry before it"
+    box = page.locator(".timeline canvas[role=slider]").bounding_box()
+    assert box is not None
+    place = 62 + (box["width"] - 70) * (failure + 0.5) / len(trace)
+    page.mouse.move(box["x"] + place - 3, box["y"] + 120)
+    assert "out of memory: 1.54 GiB more was needed" in page.inner_text(".timeline .tip")
+
+
+def test_marks_of_the_program_are_there(open_page: Open, tmp_path: Path) -> None:
+    rows = [(int(Action.ALLOC), BASE + i * 512, 512, 0, 0, 0) for i in range(50)]
+    marks = [Mark(10, 0, "step"), Mark(20, 0, "warm"), Mark(30, 0, "step")]
+    page = open_page(written(tmp_path, recording_of(rows, marks=marks)))
+    press(page, "Shift+N")
+    assert moment(page) == 30
+    press(page, "Shift+N")
+    assert moment(page) == 20
+    press(page, "n")
+    assert moment(page) == 30
+
+
+def pixel(page: Page, selector: str) -> str:
+    colour: str = page.evaluate(
+        "(s) => getComputedStyle(document.querySelector(s)).backgroundColor", selector
+    )
+    return colour
+
+
+def test_both_themes_by_system_and_by_key(open_page: Open, file: str) -> None:
+    light, dark = open_page(file), open_page(file, dark=True)
+    assert pixel(light, ".card") == "rgb(255, 255, 255)"
+    assert pixel(dark, ".card") == "rgb(22, 27, 34)"
+    press(dark, "t")
+    assert pixel(dark, ".card") == "rgb(255, 255, 255)"
+    press(dark, "t")
+    assert pixel(dark, ".card") == "rgb(22, 27, 34)"
+
+
+def test_text_can_be_read_in_both_themes(open_page: Open, file: str) -> None:
+    for dark in (False, True):
+        page = open_page(file, dark=dark)
+        names = ("text", "text-2", "accent", "bad", "warn", "quiet", "panel")
+        colours = page.evaluate(
+            "(names) => names.map((n) => getComputedStyle(document.documentElement)"
+            ".getPropertyValue('--' + n).trim())",
+            names,
+        )
+        *texts, panel = map(luminance, colours)
+        for name, text in zip(names, texts, strict=False):
+            high, low = max(text, panel), min(text, panel)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, dark)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def test_everything_has_a_name_and_can_be_reached_by_tab(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, select, input, canvas[tabindex], section")]
+          .filter((one) => !(one.getAttribute("aria-label") || one.textContent.trim() ||
+            one.labels?.length)).map((one) => one.outerHTML)"""
+    )
+    assert nameless == []
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.className || document.activeElement.tagName")
+        )
+    assert {"layer", "map-canvas", "rows", "INPUT"} <= reached
+
+
+def test_the_keys_are_explained(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    press(page, "?")
+    assert page.locator("dialog").is_visible()
+    assert "go to the peak" in page.inner_text("dialog")
+    press(page, "?")
+    assert not page.locator("dialog").is_visible()
+
+
+def test_it_fits_a_laptop_without_scrolling(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    size = page.evaluate(
+        "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    )
+    assert size[0] <= 1280
+    assert size[1] <= 800
+
+
+def test_the_pictures_follow_their_room(open_page: Open, file: str) -> None:
+    page = open_page(file)
+    for change in ("notes", "window"):
+        if change == "notes":
+            page.locator(".notes summary").click()
+        else:
+            page.set_viewport_size({"width": 1000, "height": 700})
+        page.wait_for_timeout(200)
+        sizes = page.evaluate(
+            """() => [...document.querySelectorAll("canvas")].map((one) =>
+              [one.width - one.clientWidth, one.height - one.clientHeight])"""
+        )
+        assert sizes == [[0, 0]] * len(sizes)
+
+
+def test_two_runs_are_on_one_scale(open_page: Open, tmp_path: Path) -> None:
+    segment = (int(Action.SEGMENT_ALLOC), BASE, 256 * MiB, 0, 0, 0)
+    first = (int(Action.ALLOC), BASE, 10 * MiB, 0, 0, 0)
+    small = recording_of([(*segment[:2], 20 * MiB, 0, 0, 0), first], name="small.pickle")
+    rows = [(int(Action.ALLOC), BASE + i * 64 * MiB, 64 * MiB, 0, 0, 0) for i in range(4)]
+    rows.insert(0, segment)
+    page = open_page(written(tmp_path, small, recording_of(rows, name="large.pickle")))
+    assert page.title() == "small.pickle and large.pickle · plimsoll view"
+    heads = [one.inner_text() for one in page.locator(".moment strong").all()]
+    assert heads == ["10.00 MiB live", "256.00 MiB live"]
+    row = page.locator(".legend tbody tr").first
+    cells = [cell.inner_text() for cell in row.locator("td").all()]
+    assert cells == ["10.00 MiB", "256.00 MiB", "+246.00 MiB"]
+    ticks = window(page)
+    assert ticks.count("256 MiB") == 2, "both have the larger one's height"
+    scales = {one.inner_text() for one in page.locator(".map header .faint").all()}
+    assert len(scales) == 1
+    assert scales.pop().startswith("full width: ")
+    before = [
+        canvas.get_attribute("aria-valuenow") for canvas in page.locator("[role=slider]").all()
+    ]
+    press(page, "b", "ArrowLeft")
+    after = [
+        canvas.get_attribute("aria-valuenow") for canvas in page.locator("[role=slider]").all()
+    ]
+    assert after == [before[0], "3"]
+
+
+def test_devices_can_be_chosen(open_page: Open, tmp_path: Path) -> None:
+    rows = [(int(Action.ALLOC), BASE, MiB, 0, 0, 0)]
+    page = open_page(written(tmp_path, recording_of(rows, devices=2)))
+    page.get_by_label("Device of made up.pickle").select_option("1")
+    page.wait_for_timeout(100)
+    assert page.inner_text(".moment strong") == "1.00 MiB live"
+
+
+def test_hostile_names_stay_text(open_page: Open, tmp_path: Path) -> None:
+    stacks = {1: [(f"/home/{HOSTILE}.py", 3, HOSTILE)]}
+    rows = [(int(Action.ALLOC), BASE, MiB, 0, 1, 0), (int(Action.ALLOC), BASE + MiB, 9, 0, 0, 0)]
+    marks = [Mark(1, 0, HOSTILE)]
+    recording = recording_of(rows, stacks=stacks, marks=marks, name=HOSTILE.replace("/", "_"))
+    page = open_page(written(tmp_path, recording))
+    press(page, "2")
+    page.locator(".list .row").first.click()
+    page.mouse.move(400, 150)
+    press(page, "/")
+    page.keyboard.type("onerror")
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.owned") is None
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.inner_text(".stack")
+    assert page.locator(".list .count").inner_text().startswith("1 of 2 live")
+
+
+def many_sizes() -> list[Row]:
+    random = np.random.default_rng(1)
+    rows: list[Row] = [(int(Action.SEGMENT_ALLOC), BASE, 64 << 30, 0, 0, 0)]
+    for i in range(3000):
+        row = (BASE + (i << 24), int(random.integers(1, 1 << 24)), 0, 0, 0)
+        rows.append((int(Action.ALLOC), *row))
+        if i % 3 == 0:
+            rows += [(int(Action.FREE_REQUESTED), *row), (int(Action.FREE_COMPLETED), *row)]
+    return rows
+
+
+def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: Path) -> None:
+    recording = recording_of(many_sizes())
+    whole = make_page([prepare(recording)])
+    page = open_page(written(tmp_path, recording, most_bytes=len(whole.html) + 55_000))
+    assert page.inner_text(".notes summary").startswith("Small blocks are summed up in this page.")
+    page.locator(".notes summary").click()
+    assert "plimsoll view --serve shows each of them" in page.inner_text(".notes")
+    head = page.inner_text(".moment strong")
+    level = find_lifetimes(recording.devices[0]).level()
+    # A span is one event here, so that even the sum is exact.
+    assert head == f"at most {format_size(int(level[moment(page)]))} live"
+    assert "look like holes here" in page.inner_text(".map .caption")
+    assert ", without those under " in page.inner_text(".list .count")
+
+
+def test_with_a_server_every_block_is_there(open_page: Open) -> None:
+    recording = recording_of(many_sizes())
+    lifetimes = find_lifetimes(recording.devices[0])
+    with PageServer([prepare(recording)], most_bytes=0) as server:
+        page = open_page(server.url, allowed=f"{server.url}blocks?")
+        live = len(lifetimes.live_at(moment(page)))
+        assert page.inner_text(".list .count").startswith(f"{live:,} live, ")
+        assert page.inner_text(".notes summary").startswith("Complete, as long as the server")
+        press(page, "/")
+        page.keyboard.type("<64KiB")
+        page.get_by_label("search the whole history").check()
+        small = int((lifetimes.size < 64 * KiB).sum())
+        page.wait_for_function(
+            "(text) => document.querySelector('.list .count').textContent.startsWith(text)",
+            arg=f"{small} of any time, ",
+        )
+
+
+def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
+    with PageServer([prepare(recording_of(many_sizes()))], most_bytes=0) as server:
+        page = browser.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+    press(page, "ArrowLeft")
+    page.wait_for_selector("[role=alert]")
+    assert "does not answer any more" in page.inner_text("[role=alert]")
+    page.close()
+
+
+def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path: Path) -> None:
+    """A span of many events, seen closely: the same peak, at the same event."""
+    random = np.random.default_rng(2)
+    rows: list[Row] = []
+    for i in range(70_000):
+        row = (BASE + ((i % 50) << 24), int(random.integers(1, 1 << 20)), 0, 0, 0)
+        rows += [(int(Action.ALLOC), *row), (int(Action.FREE_REQUESTED), *row)]
+    recording = recording_of(rows)
+    page = open_page(written(tmp_path, recording))
+    level = find_lifetimes(recording.devices[0]).level()
+    peak = int(np.argmax(level))
+    assert moment(page) == peak
+    press(page, *(["w"] * 25))
+    box = page.locator(".timeline canvas[role=slider]").bounding_box()
+    assert box is not None
+    for part in (0.3, 0.5, 0.7):
+        page.mouse.click(box["x"] + 62 + (box["width"] - 70) * part, box["y"] + 200)
+        page.wait_for_timeout(100)
+        said = page.inner_text(".timeline .tip strong")
+        assert said == f"{format_size(int(level[moment(page)]))} live"
+    assert abs(moment(page) - peak) < 1000

@@ -1,0 +1,109 @@
+"""`plimsoll view`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+from tests.recordings import EXAMPLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
+
+
+def plimsoll(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", "view", *map(str, arguments)],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "run.pickle.gz"
+    shutil.copy(RECORDING, path)
+    return path
+
+
+def test_it_says_what_it_wrote(recording: Path) -> None:
+    done = plimsoll(recording)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{recording.parent / 'run.html'}: 14,817 events, 4,899 blocks, ")
+    assert done.stderr == ""
+
+
+def test_json_has_base_units_and_null_for_what_is_not(recording: Path) -> None:
+    done = plimsoll(recording, "--json", "-o", recording.parent / "page.html")
+    said = json.loads(done.stdout)
+    assert said["page_bytes"] == (recording.parent / "page.html").stat().st_size
+    assert said["summed_up_below_bytes"] is None
+
+
+def test_an_export_is_written(recording: Path) -> None:
+    done = plimsoll(recording, "--export", "speedscope", "--json")
+    said = json.loads(done.stdout)
+    assert said["file"] == str(recording.parent / "run.speedscope.json")
+    assert json.loads((recording.parent / "run.speedscope.json").read_text())["profiles"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--export", "svg"], "no such export: 'svg'"),
+        (["--serve", "-o", "page.html"], "--serve writes no file"),
+        (["--serve", "--export", "csv"], "--serve writes no file"),
+        (["--export", "csv", "OTHER"], "one recording at a time"),
+        (["missing.pickle"], "no such file"),
+    ],
+)
+def test_bad_requests_end_with_one_clear_line(
+    recording: Path, arguments: list[str], message: str
+) -> None:
+    done = plimsoll(recording, *(str(recording) if one == "OTHER" else one for one in arguments))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_page_is_not_overwritten(recording: Path) -> None:
+    page = recording.parent / "run.html"
+    page.write_text("mine")
+    done = plimsoll(recording)
+    assert (done.returncode, page.read_text()) == (2, "mine")
+    assert done.stderr == (
+        f"plimsoll: {page}: exists already and is not overwritten; --force overwrites it\n"
+    )
+    assert plimsoll(recording, "--force").returncode == 0
+
+
+def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
+    content = gzip.decompress(RECORDING.read_bytes())
+    for name, part in (("cut", content[: len(content) // 2]), ("empty", b""), ("text", b"hello")):
+        file = tmp_path / name
+        file.write_bytes(part)
+        done = plimsoll(file)
+        assert done.returncode == 2, name
+        assert done.stderr.startswith(f"plimsoll: {file}: ")
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / f"{name}.html").exists()
+
+
+def test_serving_says_where_and_answers(recording: Path) -> None:
+    command = [sys.executable, "-m", "plimsoll", "view", str(recording), "--serve", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        with urlopen(url, timeout=30) as answer:
+            assert answer.read().startswith(b"<!doctype html>")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
