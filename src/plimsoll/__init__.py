@@ -1,9 +1,10 @@
 """GPU memory for PyTorch that people can predict, see and stretch.
 
 Put plimsoll's allocator under a PyTorch program (`install`), predict what a CUDA script needs
-where there is no GPU (`predict`, `fit`), replay a memory history that PyTorch recorded (`replay`),
-or play with an allocator on a simulated GPU (`SimulatedGpu`, `Allocator`). The command `plimsoll`
-does the same from a shell.
+where there is no GPU (`predict`, `fit`), record a program's memory (`record`), see it (`view`), ask
+why it was used as it was (`explain`), replay it under other settings (`replay`), or play with an
+allocator on a simulated GPU (`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same
+from a shell.
 """
 
 from __future__ import annotations
@@ -19,35 +20,46 @@ __version__ = "0.1.0"
 _MODULES = {
     "Allocator": "plimsoll.engine",
     "DriverError": "plimsoll.errors",
+    "Explanation": "plimsoll.explain",
     "Fit": "plimsoll.predict",
     "InputError": "plimsoll.errors",
+    "LeakWarning": "plimsoll.explain",
+    "LeakWatch": "plimsoll.explain",
     "MemoryPool": "plimsoll.engine",
     "OptimizerPlacement": "plimsoll.tiers.optimizer",
     "OutOfMemoryError": "plimsoll.errors",
     "Prediction": "plimsoll.predict",
+    "Recorder": "plimsoll.record",
     "RegionUse": "plimsoll.tiers.regions",
     "ReplayResult": "plimsoll.replay",
     "ScriptError": "plimsoll.errors",
     "SimulatedGpu": "plimsoll.engine",
     "SimulatedMachine": "plimsoll.engine",
     "SpillWarning": "plimsoll.tiers.limits",
+    "ViewResult": "plimsoll.view",
+    "explain": "plimsoll.explain",
+    "explain_oom": "plimsoll.explain",
     "fit": "plimsoll.predict",
     "install": "plimsoll.torch.install",
     "is_paused": "plimsoll.tiers.regions",
     "memory_snapshot": "plimsoll.tiers.report",
     "memory_stats": "plimsoll.tiers.report",
     "memory_summary": "plimsoll.tiers.report",
+    "metrics": "plimsoll.process.metrics",
     "offload": "plimsoll.tiers.offload",
     "pause": "plimsoll.tiers.regions",
     "pin": "plimsoll.tiers.pin",
     "place_optimizer": "plimsoll.tiers.optimizer",
     "predict": "plimsoll.predict",
     "rebalance": "plimsoll.tiers.limits",
+    "record": "plimsoll.record",
     "region": "plimsoll.tiers.regions",
     "region_uses": "plimsoll.tiers.regions",
     "replay": "plimsoll.replay",
+    "request_snapshot": "plimsoll.process",
     "resume": "plimsoll.tiers.regions",
     "set_tiers": "plimsoll.tiers.limits",
+    "view": "plimsoll.view",
 }
 
 __all__ = [*_MODULES, "__version__"]
@@ -66,7 +78,7 @@ def __dir__() -> list[str]:
 
 
 class _Plimsoll(ModuleType):
-    """Keeps `predict` and `replay` the functions when the packages of these names are imported."""
+    """Keeps `predict` and the like the functions when the packages of these names are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _MODULES and isinstance(value, ModuleType)):

@@ -6,10 +6,19 @@ from plimsoll.errors import DriverError as DriverError
 from plimsoll.errors import InputError as InputError
 from plimsoll.errors import OutOfMemoryError as OutOfMemoryError
 from plimsoll.errors import ScriptError as ScriptError
+from plimsoll.explain import Explanation as Explanation
+from plimsoll.explain import LeakWarning as LeakWarning
+from plimsoll.explain import LeakWatch as LeakWatch
+from plimsoll.explain import explain as explain
+from plimsoll.explain import explain_oom as explain_oom
 from plimsoll.predict import Fit as Fit
 from plimsoll.predict import Prediction as Prediction
 from plimsoll.predict import fit as fit
 from plimsoll.predict import predict as predict
+from plimsoll.process import request_snapshot as request_snapshot
+from plimsoll.process.metrics import metrics as metrics
+from plimsoll.record import Recorder as Recorder
+from plimsoll.record import record as record
 from plimsoll.replay import ReplayResult as ReplayResult
 from plimsoll.replay import replay as replay
 from plimsoll.tiers.limits import SpillWarning as SpillWarning
@@ -29,5 +38,7 @@ from plimsoll.tiers.report import memory_snapshot as memory_snapshot
 from plimsoll.tiers.report import memory_stats as memory_stats
 from plimsoll.tiers.report import memory_summary as memory_summary
 from plimsoll.torch.install import install as install
+from plimsoll.view import ViewResult as ViewResult
+from plimsoll.view import view as view
 
 __version__: str

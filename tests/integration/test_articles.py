@@ -195,7 +195,8 @@ def test_a_snapshot_has_python_stacks(tmp_path: Path) -> None:
     allocs = [event for event, action in enumerate(actions) if action == Action.ALLOC]
     assert len(allocs) > 3
     script = str(ARTICLES / "tutorial_snapshot.py")
-    callers = {name for event in allocs for file, _, name in trace.stack(event) if file == script}
+    stacks = {int(stack) for stack in trace.load().stack[allocs]}
+    callers = {name for stack in stacks for file, _, name in trace.frames(stack) if file == script}
     assert callers == {"train", "<module>"}
 
 

@@ -129,7 +129,8 @@ del x
 torch.cuda.memory._dump_snapshot("snapshot.pickle")
 """)  # fmt: skip
     (device,) = read_recording(tmp_path / "snapshot.pickle").devices
-    assert [frame[2] for frame in device.stack(1)][:2] == ["make", "<module>"]
+    frames = device.frames(int(device.load().stack[1]))
+    assert [frame[2] for frame in frames][:2] == ["make", "<module>"]
 
 
 def test_training_in_mixed_precision_steps_and_scales(tmp_path: Path) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import gzip
+import json
 import os
 import pickle
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll import InputError, ReplayResult, replay
-from plimsoll.trace import EventBatch, Recording, TraceWriter, read_recording, write_parquet
+from plimsoll import Allocator, InputError, ReplayResult, SimulatedGpu, replay
+from plimsoll.trace import EventBatch, Mark, Recording, TraceWriter, read_recording, write_parquet
 from plimsoll.trace.events import COLUMNS
 from plimsoll.trace.files import read_snapshot
 from tests.recordings import EXAMPLES, SMALL
@@ -108,6 +112,52 @@ def test_parquet_keeps_several_devices_apart(tmp_path: Path) -> None:
     results = replay(tmp_path / "two.parquet")
     assert [result.events for result in results] == [237, 705]
     assert all(result.matches_recording for result in results)
+
+
+def test_parquet_keeps_call_stacks(tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("1GiB"))
+    allocator.record_memory_history(stacks=True)
+    for _ in range(3):
+        allocator.free(allocator.malloc("3MiB"))
+    allocator.malloc(512)
+    recording = read_snapshot(pickle.dumps(allocator.memory_snapshot()))
+    write_parquet(recording, tmp_path / "trace.parquet")
+    (trace,), (kept,) = recording.devices, read_recording(tmp_path / "trace.parquet").devices
+    stacks = trace.load().stack
+    assert stacks.any()
+    assert (kept.load().stack == stacks).all()
+    for number in np.unique(stacks).tolist():
+        assert kept.frames(number) == trace.frames(number)
+    assert kept.frames(1 << 30) == trace.frames(1 << 30) == []
+
+
+def test_parquet_keeps_marks_and_shared_memory(tmp_path: Path) -> None:
+    recording = read_recording(SMALLEST)
+    batch = events(recording)
+    batch = replace(batch, shared=batch.size // 2)
+    marks = [Mark(3, 17, "step", 0), Mark(5, 18, "evaluation", None)]
+    with TraceWriter(tmp_path / "trace.parquet", marks=marks) as writer:
+        writer.write(0, batch)
+    kept = read_recording(tmp_path / "trace.parquet")
+    assert kept.marks == marks
+    assert (kept.devices[0].load().shared == batch.shared).all()
+
+
+def test_parquet_of_the_first_format_opens(tmp_path: Path) -> None:
+    batch = events(read_recording(SMALLEST))
+    names = [name for name in COLUMNS if name not in ("stack", "shared")]
+    columns = {"device": np.zeros(len(batch), np.int32)}
+    table = pa.table(columns | {name: getattr(batch, name) for name in names})
+    entry = {"events": len(batch), "segments": [], "start": []}
+    metadata = {"format": 1, "settings": {}, "devices": {"0": entry}}
+    table = table.replace_schema_metadata({"plimsoll": json.dumps(metadata)})
+    pq.write_table(table, tmp_path / "trace.parquet")
+    (trace,) = read_recording(tmp_path / "trace.parquet").devices
+    kept = trace.load()
+    assert (kept.address == batch.address).all()
+    assert not kept.stack.any()
+    assert not kept.shared.any()
+    assert trace.frames(1) == []
 
 
 def test_parquet_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

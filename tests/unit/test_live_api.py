@@ -84,6 +84,7 @@ class Event(ctypes.Structure):
         ("pool", PoolId),
         ("time_us", c_int64),
         *((name, c_uint32) for name in ("action", "reserved")),
+        ("shared", c_uint64),
     )
 
 
@@ -193,7 +194,7 @@ def live() -> Live:
 
 
 def test_the_table_is_of_the_headers_version(live: Live) -> None:
-    assert live.table.version == 2
+    assert live.table.version == 3
 
 
 def test_memory_is_lent_and_returned_by_address(live: Live) -> None:

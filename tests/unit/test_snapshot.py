@@ -130,7 +130,7 @@ def test_every_pickle_protocol_is_read_alike(protocol: int) -> None:
     assert batch.size.tolist() == [event["size"] for event in events]
     assert batch.address.tolist() == [e.get("addr", e.get("device_free", 0)) for e in events]
     assert batch.stream.tolist() == [event["stream"] for event in events]
-    assert trace.stack(0)[0][2] == events[0]["frames"][0]["name"]
+    assert trace.frames(int(batch.stack[0]))[0][2] == events[0]["frames"][0]["name"]
     assert [segment.address for segment in trace.segments] == [
         segment["address"] for segment in snapshot["segments"]
     ]

@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
 from plimsoll.cli.run import run
+from plimsoll.cli.top import top
+from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
 
 app = typer.Typer(
@@ -24,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (predict, fit, run, replay):
+for verb in (predict, fit, run, replay, explain, view, top):
     # What follows the script of `run` is the script's own.
     app.command(context_settings={"allow_interspersed_args": verb is not run})(verb)
 

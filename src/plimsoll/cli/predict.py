@@ -125,10 +125,11 @@ def _show_shared(console: Console, result: Prediction) -> None:
         return
     by = "Windows' driver, silently" if result.driver == "wddm" else "the allocator"
     until = "" if result.fits else ", until both memories were spent"
-    console.print(f"\nSpilled by {by}{until}:")
+    is_placed = result.shared.peak_allocated_bytes and not result.shared.num_spills
+    console.print("\nPlaced by the program:" if is_placed else f"\nSpilled by {by}{until}:")
     for text in result.shared.lines():
         console.print(f"  {text}")
-    if not result.shared.num_spills:
+    if not result.shared.peak_allocated_bytes:
         return
     console.print("\nIn shared memory, when it held the most:")
     for name, size in sorted(result.shared_by_category.items(), key=lambda item: -item[1]):

@@ -37,6 +37,10 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Append the account to a file, one JSON object a line."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record what happens to GPU memory, as .plim."),
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),
@@ -66,6 +70,10 @@ def run(
         own = own[1:]
     if not module and not Path(script).exists():
         raise InputError(f"there is no script {script!r}")
+    if record is not None:
+        if record.exists():
+            raise InputError(f"{record}: exists already and is not overwritten")
+        os.environ["PLIMSOLL_RECORD"] = str(record.resolve())
     if simulate is None:
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}

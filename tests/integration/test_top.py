@@ -1,0 +1,272 @@
+"""`plimsoll top` beside real processes on simulated GPUs, and snapshots on request from them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll import InputError
+from plimsoll.process import read_processes, request_snapshot
+from plimsoll.top import Watch
+from plimsoll.top.app import TopApp
+from plimsoll.trace import read_recording
+
+pytest.importorskip("torch")
+
+MIB = 1 << 20
+PROGRAM = """
+import sys, torch
+if "record" in sys.argv:
+    torch.cuda.memory._record_memory_history()
+tensors = [torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+del tensors[3]
+pinned = torch.empty(5 << 20, dtype=torch.uint8, pin_memory=True)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "plimsoll"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "holder.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def look() -> dict[str, Any]:
+    done = command("top", "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@contextmanager
+def running(script: Path, *arguments: str, gpu: str = "T4") -> Iterator[int]:
+    """The number of a process that has its tensors and waits."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, str(script), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdin is not None
+    assert started.stdout is not None
+    with started.stdin, started.stdout:
+        assert started.stdout.readline() == "ready\n"
+        yield holder_of(arguments)
+        started.stdin.close()
+        started.wait()
+
+
+def holder_of(arguments: tuple[str, ...]) -> int:
+    """The process of the script, a child of the command, once it has published what it holds."""
+    program = " ".join(["holder.py", *arguments])
+    now = time.monotonic_ns()
+
+    def found() -> list[int]:
+        mine = (p for p in read_processes() if p.program == program)
+        return [process.pid for process in mine if process.heartbeat_ns > now]
+
+    return int(wait_for(found)[0])
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    ends = time.monotonic() + 20
+    while not (found := condition()):
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+    return found
+
+
+def pids_of(found: dict[str, Any]) -> list[int]:
+    return [process["pid"] for gpu in found["gpus"] for process in gpu["processes"]]
+
+
+def gpu_of(found: dict[str, Any], pid: int) -> dict[str, Any]:
+    (gpu,) = (g for g in found["gpus"] if [p["pid"] for p in g["processes"]] == [pid])
+    return dict(gpu)
+
+
+def test_two_processes_are_taken_apart(script: Path) -> None:
+    with running(script, "30") as first, running(script, "40", gpu="H100") as second:
+        found = look()
+        t4, h100 = gpu_of(found, first), gpu_of(found, second)
+    assert (t4["name"], h100["name"]) == ("Tesla T4", "NVIDIA H100 80GB HBM3")
+    assert t4["is_simulated"]
+    (use,) = t4["processes"]
+    assert use["program"] == "holder.py 30"
+    assert use["allocated_bytes"] == 7 * 30 * MIB
+    assert use["reserved_bytes"] == 8 * 30 * MIB
+    assert use["cached_bytes"] == 30 * MIB
+    assert use["fragments_bytes"] == 0
+    assert use["driver_bytes"] == use["context_bytes"] + use["reserved_bytes"]
+    assert use["driver_bytes"] == t4["dedicated_used_bytes"]
+    assert use["pinned_bytes"] == t4["shared_used_bytes"] == 8 * MIB
+    assert use["silent_seconds"] is None
+    assert h100["processes"][0]["allocated_bytes"] == 7 * 40 * MIB
+
+
+def test_a_process_that_is_killed_is_gone(script: Path, runtime: Path) -> None:
+    with running(script, "31") as pid:
+        assert gpu_of(look(), pid)
+        assert (runtime / f"{pid}.counters").exists()
+        os.kill(pid, signal.SIGKILL)
+        assert wait_for(lambda: pid not in pids_of(look()))
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_watched_process_that_is_killed_is_told_on_the_screen(script: Path) -> None:
+    async def watch(pid: int) -> None:
+        app = TopApp(Watch().look, interval_seconds=0.1)
+        async with app.run_test(size=(100, 30)) as pilot:
+
+            async def wait_until(condition: Callable[[], bool]) -> None:
+                for _ in range(200):
+                    if condition():
+                        return
+                    await pilot.pause(0.05)
+                raise AssertionError
+
+            await wait_until(lambda: any(row.use.pid == pid for row in app._rows))
+            while app._selected is None or app._selected[1] != pid:
+                await pilot.press("down")
+            os.kill(pid, signal.SIGKILL)
+            await wait_until(lambda: app._selected is None)
+            assert [n.message for n in app._notifications][-1] == f"process {pid} has ended"
+            assert not any(row.use.pid == pid for row in app._rows)
+
+    with running(script, "37") as pid:
+        asyncio.run(watch(pid))
+
+
+def test_the_full_screen_runs_in_a_terminal(script: Path) -> None:
+    with running(script, "38"):
+        terminal, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+        shown = subprocess.Popen(
+            [sys.executable, "-m", "plimsoll", "top", "--interval", "0.2"],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env={**os.environ, "TERM": "xterm-256color"},
+            start_new_session=True,
+        )
+        os.close(inside)
+        seen = b""
+        while b"holder.py" not in seen:
+            assert select.select([terminal], [], [], 20)[0], seen
+            seen += os.read(terminal, 65536)
+        os.write(terminal, b"q")
+        with suppress(OSError):  # Linux' way to say that the other end has closed
+            while os.read(terminal, 65536):
+                pass
+        os.close(terminal)
+        assert shown.wait(timeout=20) == 0
+    assert b"Tesla T4" in seen
+
+
+def test_a_process_that_ends_takes_its_files_along(script: Path, runtime: Path) -> None:
+    with running(script, "32"):
+        assert len(list(runtime.iterdir())) == 2
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_process_that_is_stopped_is_called_silent(script: Path) -> None:
+    with running(script, "33") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_for(lambda: gpu_of(look(), pid)["processes"][0]["silent_seconds"])
+            with pytest.raises(InputError, match=r"did not answer within 0\.5 s"):
+                request_snapshot(pid, timeout_seconds=0.5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_the_text_names_the_next_command(script: Path) -> None:
+    with running(script, "34"):
+        done = command("top", "--once")
+    assert done.returncode == 0
+    assert "simulated GPU 0 of" in done.stdout
+    assert "holder.py 34" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)  # others may run here too
+
+
+def test_nothing_is_published_where_that_is_switched_off(
+    script: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path
+) -> None:
+    monkeypatch.setenv("PLIMSOLL_PUBLISH", "0")
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(script), "1"],
+        input="",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "ready\n"
+    assert not runtime.exists()
+
+
+def test_a_snapshot_of_a_running_process_replays_as_it_was_recorded(
+    script: Path, tmp_path: Path
+) -> None:
+    with running(script, "35", "record") as pid:
+        content = request_snapshot(pid)
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(content)
+    (device,) = read_recording(path).devices
+    assert device.event_count > 8
+    done = command("replay", str(path), "--json")
+    assert json.loads(done.stdout)["matches_recording"] is True
+
+
+def test_without_a_process_there_is_none_to_ask(script: Path) -> None:
+    with running(script, "36") as pid:
+        pass
+    with pytest.raises(InputError, match=f"there is no process {pid}"):
+        request_snapshot(pid)
+    with pytest.raises(InputError, match="does not run plimsoll"):
+        request_snapshot(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--sort", "colour"], "unknown sort key 'colour'"),
+        (["--interval", "0"], "an interval lies within 0.1 and 3600 seconds"),
+    ],
+)
+def test_bad_options_get_one_line(option: list[str], message: str) -> None:
+    done = command("top", "--once", *option)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"plimsoll: {message}")
+    assert len(done.stderr.splitlines()) == 1
