@@ -1,0 +1,348 @@
+"""Batches to the GPU: a plain loop, the tutorials' loader on a side stream, and PrefetchLoader.
+
+    python benchmarks/data.py [--repetitions 3] [--steps 60] [--batch 256MiB] [--workers 8]
+
+Needs a GPU. Three tables:
+
+1. Batches in page-locked memory, whose copy takes 0.25, 0.5, 1 and 2 times the step's computing:
+   the time of a step by events on the GPU, beside the longer one of copy and computing, each
+   measured alone, and the most device memory, in batches.
+2. A DataLoader whose workers make the batches: the plain loop and the tutorials' loader with
+   `pin_memory=True`, PrefetchLoader with that and with PinnedCollate. Of each two epochs the second
+   counts.
+3. A convolutional classifier on batches of five sizes: peak reserved over peak allocated, each in a
+   process of its own, under PyTorch's allocator and plimsoll's.
+
+Results go to benchmarks/results/data.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from report import RESULTS, heading, save
+from torch import nn
+from training import MIB, found_by
+
+from plimsoll.data import PinnedCollate, PrefetchLoader
+from plimsoll.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+RATIOS = (0.25, 0.5, 1.0, 2.0)
+WARM_UP = 10
+
+
+# --- loaders --------------------------------------------------------------------------------------
+
+
+def moved(batch: Any) -> Any:
+    """A batch on the GPU, as far as the host goes."""
+    if isinstance(batch, tuple | list):
+        return tuple(moved(part) for part in batch)
+    return batch.to("cuda", non_blocking=True)
+
+
+def plain(loader: Iterable[Any]) -> Iterator[Any]:
+    """Copies on the stream that computes."""
+    for batch in loader:
+        yield moved(batch)
+
+
+class TutorialLoader:
+    """What tutorials describe: the next batch on a side stream, and no more care than that."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        stream = torch.cuda.Stream()
+        current = None
+        for batch in self._loader:
+            with torch.cuda.stream(stream):
+                following = moved(batch)
+            if current is not None:
+                yield current
+            torch.cuda.current_stream().wait_stream(stream)
+            current = following
+        yield current
+
+
+def ahead(loader: Iterable[Any]) -> Iterable[Any]:
+    """Ours."""
+    return PrefetchLoader(loader, "cuda")
+
+
+METHODS: dict[str, Callable[[Iterable[Any]], Iterable[Any]]] = {
+    "non_blocking": plain,
+    "tutorial": TutorialLoader,
+    "PrefetchLoader": ahead,
+}
+
+
+# --- copies beside computing ----------------------------------------------------------------------
+
+
+class Computing:
+    """Products of matrices that take as long as they should."""
+
+    def __init__(self) -> None:
+        self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+        self._out = torch.empty_like(self._a)
+        self.run(20)
+        self._ms = self.ms(100) / 100
+
+    def products(self, ms: float) -> int:
+        """How many take so long."""
+        return max(1, round(ms / self._ms))
+
+    def ms(self, products: int) -> float:
+        """How long so many take."""
+        return milliseconds(lambda: self.run(products))
+
+    def run(self, products: int) -> None:
+        """Queue them."""
+        for _ in range(products):
+            torch.mm(self._a, self._a, out=self._out)
+
+
+def milliseconds(work: Callable[[], Any]) -> float:
+    """On the GPU."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))
+
+
+def copy_ms(host: list[Any]) -> float:
+    """How long one batch is on the bus."""
+    device = torch.empty_like(host[0], device="cuda")
+
+    def copy() -> None:
+        for batch in host * 5:
+            device.copy_(batch, non_blocking=True)
+
+    return milliseconds(copy) / (5 * len(host))
+
+
+def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: int) -> float:
+    """The mean from one batch's arrival to the next one's, after the first ones."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for number, batch in enumerate(batches):
+        if number == WARM_UP:
+            begin.record()
+        if number == steps - 1:
+            end.record()
+        batch.add_(1)
+        computing.run(products)
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / (steps - 1 - WARM_UP)
+
+
+def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
+    """The first table."""
+    computing = Computing()
+    host = [torch.ones(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)]
+    source = [host[number % 4] for number in range(steps)]
+    copy = copy_ms(host)
+    lines = [
+        f"batches of {size / MIB:.0f} MiB, {steps} steps, median of {repetitions}; "
+        "memory in batches, beside what was there",
+        f"{'copy /':>8} {'copy':>7} {'compute':>8} {'max':>7}"
+        + "".join(f" {name + ', ms':>19} {'/ max':>6} {'memory':>6}" for name in METHODS),
+    ]
+    for ratio in RATIOS:
+        products = computing.products(copy / ratio)
+        compute = computing.ms(10 * products) / 10
+        found: dict[str, list[float]] = {name: [] for name in METHODS}
+        memory = dict.fromkeys(METHODS, 0.0)
+        for _ in range(repetitions):
+            for name, loader in METHODS.items():
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+                found[name].append(step_ms(loader(source), computing, products, steps))
+                peak = torch.cuda.max_memory_allocated() - before
+                memory[name] = max(memory[name], peak / size)
+        least = max(copy, compute)
+        line = f"{ratio:8.2f} {copy:7.2f} {compute:8.2f} {least:7.2f}"
+        for name in METHODS:
+            ms = statistics.median(found[name])
+            line += f" {ms:19.2f} {ms / least:6.3f} {memory[name]:6.2f}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+# --- workers --------------------------------------------------------------------------------------
+
+
+class Images(torch.utils.data.Dataset):  # type: ignore[misc]
+    """Samples that are there, so that making a batch is writing it."""
+
+    def __init__(self, count: int) -> None:
+        self._images = torch.randint(0, 255, (64, 3, 224, 224), dtype=torch.uint8)
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        return self._images[index % 64], index
+
+
+def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int) -> str:
+    """The second table."""
+    settings: list[tuple[str, Any, dict[str, Any]]] = [
+        ("non_blocking, pin_memory", plain, {"pin_memory": True}),
+        ("tutorial, pin_memory", TutorialLoader, {"pin_memory": True}),
+        ("PrefetchLoader, pin_memory", ahead, {"pin_memory": True}),
+        ("PrefetchLoader alone", ahead, {}),
+        ("PrefetchLoader, PinnedCollate", ahead, {"collate_fn": PinnedCollate()}),
+    ]
+    size = batch * 3 * 224 * 224
+    lines = [
+        f"batches of {batch} images, {size / MIB:.0f} MiB, {workers} workers, median of "
+        f"{repetitions}",
+        f"{'':30} {'ms a batch':>10} {'GB/s':>6}",
+    ]
+    for title, loader, options in settings:
+        found = []
+        for _ in range(repetitions):
+            batches_on_host = torch.utils.data.DataLoader(
+                Images(batch * batches),
+                batch,
+                num_workers=workers,
+                persistent_workers=True,
+                prefetch_factor=4,
+                **options,
+            )
+            for _ in range(2):
+                began = time.perf_counter()
+                total = torch.zeros((), dtype=torch.long, device="cuda")
+                for images, _ in loader(batches_on_host):
+                    total += images[:, 0, 0, 0].sum()
+                total.item()
+                seconds = (time.perf_counter() - began) / batches
+            found.append(seconds)
+        seconds = statistics.median(found)
+        lines.append(f"{title:30} {seconds * 1e3:10.2f} {size / seconds / 1e9:6.1f}")
+    return "\n".join(lines) + "\n"
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def side_stream(data: list[Any]) -> Iterator[Any]:
+    """As prefetch_streams.py: on a side stream, with record_stream."""
+    copies = torch.cuda.Stream()
+
+    def fetch(batch: Any) -> Any:
+        with torch.cuda.stream(copies):
+            return moved(batch)
+
+    ready = fetch(data[0])
+    for number in range(len(data)):
+        torch.cuda.current_stream().wait_stream(copies)
+        batch = ready
+        for tensor in batch:
+            tensor.record_stream(torch.cuda.current_stream())
+        if number + 1 < len(data):
+            ready = fetch(data[number + 1])
+        yield batch
+
+
+LOADERS = {"side stream": side_stream, "non_blocking": plain, "PrefetchLoader": ahead}
+
+
+def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
+    """The model of prefetch_streams.py; peak reserved and allocated."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(8),
+        nn.Flatten(),
+        nn.Linear(4096, 1000),
+    ).to("cuda")
+    optimizer = torch.optim.Adam(model.parameters())
+    sizes = [32 + 8 * (i % 5) for i in range(steps)]
+    data = [
+        (torch.randn(n, 3, 96, 96).pin_memory(), torch.randint(0, 1000, (n,)).pin_memory())
+        for n in sizes
+    ]
+    for x, y in loader(data):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
+
+
+def memory_of_training() -> str:
+    """The third table."""
+    lines = [
+        "a classifier on batches of five sizes, in MiB",
+        f"{'':15} {'allocator':12} {'reserved':>9} {'allocated':>9} {'ratio':>6}",
+    ]
+    for allocator in ("torch", "native", "elastic"):
+        for name in LOADERS:
+            command = [sys.executable, __file__, "--here", json.dumps([name, allocator])]
+            reserved, allocated = found_by(command, f"{name}, {allocator}")["peaks"]
+            lines.append(
+                f"{name:15} {allocator:12} {reserved / MIB:9.1f} {allocated / MIB:9.1f} "
+                f"{reserved / allocated:6.3f}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Make the tables, print and keep them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch", default="256MiB")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--images", type=int, default=256, help="a batch of the second table")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
+    parser.add_argument("--here", help=argparse.SUPPRESS)  # train, with this loader and allocator
+    arguments = parser.parse_args()
+    if arguments.here is not None:
+        name, allocator = json.loads(arguments.here)
+        if allocator != "torch":
+            import plimsoll
+
+            plimsoll.install(allocator)
+        print(json.dumps({"peaks": train(LOADERS[name])}))
+        return
+    text = heading()
+    print(text)
+    size, repetitions = parse_size(arguments.batch), arguments.repetitions
+    tables: list[Callable[[], str]] = [
+        lambda: copies_beside_computing(size, arguments.steps, repetitions),
+        lambda: batches_of_workers(arguments.workers, arguments.images, 100, repetitions),
+        memory_of_training,
+    ]
+    for table in tables:
+        made = table()
+        print(made, flush=True)
+        text += f"\n{made}"
+        save("data", text, arguments.results)  # now, for the next one may fail
+
+
+if __name__ == "__main__":
+    main()

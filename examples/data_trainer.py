@@ -1,0 +1,21 @@
+"""PrefetchLoader under Hugging Face's Trainer: one method more.
+
+Use `PrefetchTrainer` where you use `Trainer`.
+"""
+
+from typing import Any
+
+from transformers import Trainer
+
+from plimsoll.data import PrefetchLoader
+
+
+class PrefetchTrainer(Trainer):
+    """A Trainer whose training batches are copied ahead."""
+
+    def get_train_dataloader(self) -> Any:
+        """The Trainer's own loader; what it would copy in the way of the step, goes ahead of it."""
+        loader = super().get_train_dataloader()
+        if getattr(loader, "device", None) is not None:
+            loader.device = None  # accelerate's wrapper then leaves batches on the host
+        return PrefetchLoader(loader, self.args.device)
