@@ -11,7 +11,8 @@ RECORDINGS := examples/recordings
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: demo test lint core-test python-test stress build-core-tests build-thread-tests benchmark benchmark-predict \
-  benchmark-allocator benchmark-elastic benchmark-training stub clean
+  benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
+  benchmark-data benchmark-view stub clean
 
 demo: $(VENV)/.torch
 	@echo
@@ -78,6 +79,18 @@ benchmark-elastic: $(VENV)/.built
 	python benchmarks/elastic_replay.py
 benchmark-training: $(VENV)/.tested
 	python benchmarks/training.py ../shared/workloads
+
+# On a GPU; the first two need the recorded workloads beside the project.
+benchmark-record: $(VENV)/.tested
+	python benchmarks/record.py ../shared/workloads
+benchmark-counters: $(VENV)/.tested
+	python benchmarks/counters.py ../shared/workloads
+benchmark-data: $(VENV)/.tested
+	python benchmarks/data.py
+
+# Ten million events in a real browser.
+benchmark-view: $(VENV)/.tested
+	python benchmarks/view.py
 
 # The native module's stub, after its bindings have changed.
 stub: $(VENV)/.built

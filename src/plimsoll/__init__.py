@@ -2,9 +2,9 @@
 
 Put plimsoll's allocator under a PyTorch program (`install`), predict what a CUDA script needs
 where there is no GPU (`predict`, `fit`), record a program's memory (`record`), see it (`view`), ask
-why it was used as it was (`explain`), replay it under other settings (`replay`), or play with an
-allocator on a simulated GPU (`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same
-from a shell.
+why it was used as it was (`explain`), bring batches to the GPU ahead of time (`PrefetchLoader`),
+replay it under other settings (`replay`), or play with an allocator on a simulated GPU
+(`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same from a shell.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ _MODULES = {
     "InputError": "plimsoll.errors",
     "LeakWarning": "plimsoll.explain",
     "LeakWatch": "plimsoll.explain",
+    "LoaderStatistics": "plimsoll.data",
     "MemoryPool": "plimsoll.engine",
     "OptimizerPlacement": "plimsoll.tiers.optimizer",
     "OutOfMemoryError": "plimsoll.errors",
+    "PinnedCollate": "plimsoll.data",
     "Prediction": "plimsoll.predict",
+    "PrefetchLoader": "plimsoll.data",
     "Recorder": "plimsoll.record",
     "RegionUse": "plimsoll.tiers.regions",
     "ReplayResult": "plimsoll.replay",
@@ -37,6 +40,7 @@ _MODULES = {
     "SimulatedMachine": "plimsoll.engine",
     "SpillWarning": "plimsoll.tiers.limits",
     "ViewResult": "plimsoll.view",
+    "copy_async": "plimsoll.data",
     "explain": "plimsoll.explain",
     "explain_oom": "plimsoll.explain",
     "fit": "plimsoll.predict",

@@ -1,3 +1,7 @@
+from plimsoll.data import LoaderStatistics as LoaderStatistics
+from plimsoll.data import PinnedCollate as PinnedCollate
+from plimsoll.data import PrefetchLoader as PrefetchLoader
+from plimsoll.data import copy_async as copy_async
 from plimsoll.engine import Allocator as Allocator
 from plimsoll.engine import MemoryPool as MemoryPool
 from plimsoll.engine import SimulatedGpu as SimulatedGpu

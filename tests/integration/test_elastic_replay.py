@@ -36,6 +36,16 @@ def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
     assert result.driver_seconds < 0.01 * recorded.facts["seconds"]
 
 
+_EXPANDABLE = [each for each in recordings_in(SMALL) if each.name.endswith(".expandable")]
+
+
+@pytest.mark.parametrize("recorded", _EXPANDABLE, ids=lambda recorded: recorded.name)
+def test_where_pytorch_reserved_addresses_is_nothing_to_elastic(recorded: Recorded) -> None:
+    for result in replay(recorded.path, allocator="elastic", dedicated="700MiB", shared="64GiB"):
+        assert result.fits
+        assert result.peak_reserved_bytes >= result.peak_allocated_bytes
+
+
 def test_with_shared_memory_a_program_runs_where_it_has_too_little_dedicated_memory() -> None:
     path = EXAMPLES / "gpt2_adamw.pickle.gz"
     (ample,) = replay(path, allocator="elastic")

@@ -303,7 +303,10 @@ void Replayer::prepare_request(const TraceEvent& event) {
   use_pool(event.pool);
   for (const TraceEvent& entry : run_) {
     if (entry.action == Action::segment_alloc) feed_address(entry, event.size);
-    if (entry.action == Action::segment_map) driver_.feed_reservation(entry.address);
+    // Another allocator than PyTorch's has its own reservations, which must not overlap.
+    if (entry.action == Action::segment_map && native_ != nullptr) {
+      driver_.feed_reservation(entry.address);
+    }
   }
 }
 

@@ -93,6 +93,7 @@ class LeakWatch:
             self._end()
         elif self._steps >= self._next_look:
             self._next_look *= 2  # so that looking costs no more than recording
+            self._recorder.flush()
             self._look(self._recorder.path, callers=2)
 
     def __exit__(

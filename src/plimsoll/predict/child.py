@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
@@ -51,7 +51,7 @@ def main() -> None:
     start(simulation, observer.install if observer else _record)
     sys.argv = [request.script, *request.arguments]
     sys.path[0] = str(Path(request.script).resolve().parent)
-    ended_by = _run(request.script)
+    _variables, ended_by = _run(request.script)
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
     if observer is not None and request.report is not None and is_parent:
@@ -77,12 +77,12 @@ def _profile(name: str, request: Request) -> GpuProfile:
     return replace(profile, total_bytes=request.dedicated_bytes + profile.context_bytes)
 
 
-def _run(script: str) -> BaseException | None:
+def _run(script: str) -> tuple[dict[str, Any], BaseException | None]:
+    """Run it; its variables, which live as long as the program does, and how it ended."""
     try:
-        runpy.run_path(script, run_name="__main__")
+        return runpy.run_path(script, run_name="__main__"), None
     except BaseException as error:  # also SystemExit and KeyboardInterrupt
-        return error
-    return None
+        return {}, error
 
 
 def _end(error: BaseException | None) -> None:
@@ -102,9 +102,8 @@ def _print_traceback(error: BaseException) -> None:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
         trace = trace.tb_next
-    sys.excepthook(
-        type(error), error.with_traceback(trace), trace
-    )  # the script's own, if it set one
+    hook = sys.excepthook  # the script's own, if it set one
+    hook(type(error), error.with_traceback(trace), trace)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ class Recorder(ContextDecorator):
         self._names: dict[str, int] = {}
         self._buffer: _core.EventBuffer | None = None
         self._step_hook: Any = None
+        self._writing = threading.Lock()
 
     def __enter__(self) -> Recorder:
         """Begin.
@@ -157,6 +158,11 @@ class Recorder(ContextDecorator):
         number = self._names.setdefault(name, len(self._names))
         self._buffer.mark(number, time.time_ns() // 1000)
 
+    def flush(self) -> None:
+        """Write what has happened so far, for who reads the file while it grows."""
+        if self._buffer is not None and not self._is_of_parent():
+            self._write_or_fail()
+
     def stop(self) -> None:
         """End the recording, and the file with the state that memory is in; once is enough."""
         global _active
@@ -201,15 +207,20 @@ class Recorder(ContextDecorator):
         """Whether this is a child process that was forked off in the middle."""
         return self._buffer is not None and os.getpid() != self._process
 
-    # --- in the thread that writes ---------------------------------------------------------------
+    # --- what writes: the thread, and whoever wants it now ---------------------------------------
 
     def _run(self) -> None:
-        while not self._is_over.wait(_INTERVAL_SECONDS):
+        while not self._is_over.wait(_INTERVAL_SECONDS) and self._failure is None:
+            self._write_or_fail()
+
+    def _write_or_fail(self) -> None:
+        with self._writing:
+            if self._failure is not None:
+                return
             try:
                 self._write()
             except Exception as error:  # the program goes on, whatever it is
                 self._fail(error)
-                return
 
     def _fail(self, error: Exception) -> None:
         self._failure = error

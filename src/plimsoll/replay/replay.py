@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from plimsoll import _core
+from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.engine import SharedUse
 from plimsoll.errors import InputError
 from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult
@@ -353,8 +354,5 @@ def _stack(trace: DeviceTrace, event: int) -> int:
 
 
 def _program_line(trace: DeviceTrace, event: int) -> str | None:
-    """The innermost line on an event's stack that is not inside a library."""
-    for filename, line, _ in trace.frames(_stack(trace, event)):
-        if "site-packages" not in filename and "dist-packages" not in filename and line > 0:
-            return f"{filename}:{line}"
-    return None
+    line = source_line(trace.frames(_stack(trace, event)))
+    return None if line == NO_LINE else line

@@ -45,7 +45,8 @@ class FirstOom:
         tried_bytes: What the driver was asked for.
         allocated_bytes: In live blocks at that moment.
         reserved_bytes: Taken from the driver at that moment.
-        at: The innermost line of the program on the request's call stack, if stacks were recorded.
+        at: The innermost line of the program on the request's call stack, as "file:line function",
+            if stacks were recorded.
     """
 
     event: int
