@@ -1,16 +1,17 @@
 """Step time against the memory of the card, with saved tensors in host memory.
 
     python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
-        [--cards 8400MiB,6GiB,...] [--budget-share 0.98] [--allocators elastic,torch]
+        [--cards 8400MiB,6GiB,...] [--methods plain,offload,...] [--budget-share 0.98]
+        [--allocators elastic,torch] [--deterministic]
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the settings take turns: the script as it is, under `save_on_cpu(pin_memory=True)`, under
 `plimsoll.offload`, with the optimizer's state in shared memory, and with both. With a card of so
 many bytes the process may not take more from the GPU, and the budget is a part of it, for the
-allocator's own needs are besides. A step is from one `backward`
-to the next, by events on the GPU; the first quarter of the steps, at most five, does not count.
-Losses are compared bit for bit with those of the script as it is. Results go to
-benchmarks/results/offload.txt.
+allocator's own needs are besides. A step is from one `backward` to the next, by events on the GPU;
+the first quarter of the steps, at most five, does not count. Losses are compared bit for bit with
+those of the script as it is; two runs of one script give the same only with `--deterministic`
+kernels. Results go to benchmarks/results/offload.txt.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from training import MIB, STEPS, Run, found_by, largest_difference, run_watched
 
 from plimsoll.units import format_size, parse_size
 
+METHODS = ("plain", "save_on_cpu", "offload", "placed", "both")
 CARDS = "8400MiB,7GiB,6GiB,5500MiB,5GiB,4836MiB"
 
 
@@ -43,12 +46,14 @@ class Setting:
         allocator: "torch", or one of plimsoll's.
         card_bytes: The most that the process may take from the GPU; 0 is all of it.
         budget_bytes: For `plimsoll.offload`.
+        deterministic: PyTorch takes kernels that give the same result every time.
     """
 
     method: str
     allocator: str
     card_bytes: int = 0
     budget_bytes: int = 0
+    deterministic: bool = False
 
     def title(self) -> str:
         """For the table."""
@@ -77,6 +82,9 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
     import plimsoll
 
+    if setting.deterministic:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # which this asks for
+        torch.use_deterministic_algorithms(True, warn_only=True)
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
     if setting.method in ("placed", "both"):
@@ -178,17 +186,19 @@ def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | 
     return "\n".join(lines) + "\n"
 
 
-def all_settings(cards: list[int], share: float, allocators: list[str]) -> list[Setting]:
-    """What is compared, in the order of the table."""
-    settings = [Setting("plain", "torch"), Setting("save_on_cpu", "torch")]
-    for card in cards:
-        for allocator in allocators:
-            settings.append(Setting("plain", allocator, card))
-            settings.append(Setting("save_on_cpu", allocator, card))
-            for method in ("offload", "placed", "both"):
-                if method == "offload" or allocator == "elastic":
-                    settings.append(Setting(method, allocator, card, int(card * share)))
-    return settings
+def all_settings(arguments: argparse.Namespace) -> list[Setting]:
+    """What is compared, in the order of the table; the first is the script as it is."""
+    methods = arguments.methods.split(",")
+    settings = [Setting("plain", "torch")]
+    if "save_on_cpu" in methods:
+        settings.append(Setting("save_on_cpu", "torch"))
+    for card in map(parse_size, arguments.cards.split(",")):
+        for allocator in arguments.allocators.split(","):
+            for method in methods:
+                if allocator == "elastic" or method not in ("placed", "both"):
+                    budget = int(card * arguments.budget_share)
+                    settings.append(Setting(method, allocator, card, budget))
+    return [replace(setting, deterministic=arguments.deterministic) for setting in settings]
 
 
 def main() -> None:
@@ -201,6 +211,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--cards", default=CARDS, help="what may be taken of the GPU")
+    parser.add_argument("--methods", default=",".join(METHODS), help="of these")
+    parser.add_argument("--deterministic", action="store_true", help="kernels")
     parser.add_argument("--budget-share", type=float, default=0.98, help="of a card")
     parser.add_argument("--allocators", default="elastic", help="elastic, native, torch")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
@@ -210,11 +222,7 @@ def main() -> None:
         run = run_here(arguments.path, Setting(**json.loads(arguments.here)), arguments.steps)
         print(json.dumps(asdict(run)))
         return
-    settings = all_settings(
-        [parse_size(card) for card in arguments.cards.split(",")],
-        arguments.budget_share,
-        arguments.allocators.split(","),
-    )
+    settings = all_settings(arguments)
     text = heading()
     print(heading())
     for name in arguments.workloads.split(","):
