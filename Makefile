@@ -1,4 +1,4 @@
-# Everything from a fresh clone: Python 3.11 or later, a C++20 compiler and the package registries.
+# Everything from a fresh clone: Python 3.11 or later and a C++20 compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

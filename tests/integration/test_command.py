@@ -68,6 +68,16 @@ def test_several_configurations_come_best_first() -> None:
     assert table[:3] == ["expandable_segments:True", "default", "max_split_size_mb:128"]
 
 
+def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
+    command = [sys.executable, "-m", "plimsoll", "replay", str(RECORDING), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait() == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
 def test_what_does_not_fit_ends_with_one() -> None:
     done = plimsoll("replay", RECORDING, "--limit", "6GiB")
     assert done.returncode == 1
@@ -140,7 +150,7 @@ def bad_files(folder: Path) -> dict[str, tuple[bytes, str]]:
     bomb = {"device_traces": [[Bomb(folder / "ran")]]}
     return {
         "text": (b"hello, this is not a pickle", "not a readable pickle"),
-        "empty file": (b"", "the pickle is empty"),
+        "empty file": (b"", "the file is empty"),
         "truncated pickle": (good[:60], "the pickle is truncated"),
         "truncated gzip": (gzip.compress(good)[:40], "the gzip file is truncated"),
         "damaged gzip": (gzip.compress(good)[:-8] + b"12345678", "the gzip file is damaged"),
@@ -208,6 +218,8 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
         ([str(RECORDING), "--conf", "backend:cudaMallocAsync"], "is another allocator"),
         ([str(RECORDING), "--version", "1.13"], "unknown PyTorch version '1.13'"),
         ([str(RECORDING), "--allocator", "magic"], "unknown allocator 'magic'"),
+        ([str(RECORDING), "--magic"], "No such option: --magic; see plimsoll replay --help"),
+        ([], "Missing argument 'FILE...'; see plimsoll replay --help"),
         (
             [str(RECORDING), "--version", "2.9", "--conf", "large_segment_size_mb:64"],
             "exists from PyTorch 2.11 on, not in 2.9",

@@ -85,7 +85,7 @@ def test_the_top_lines_at_the_peak_are_the_true_ones(workload: str) -> None:
 def test_the_parts_add_up(recorded: Recorded) -> None:
     found = explained(recorded.path)
     r = found.reserved
-    parts = r.allocated_bytes + r.pending_bytes + r.cached_bytes + r.fragment_bytes
+    parts = r.allocated_bytes + r.pending_bytes + r.cached_bytes + r.fragments_bytes
     assert parts == r.reserved_bytes
     assert sum(found.peak.by_category.values()) == found.peak.allocated_bytes
     assert found.peak.by_category["rounding"] >= 0
@@ -93,7 +93,7 @@ def test_the_parts_add_up(recorded: Recorded) -> None:
     assert found.fragmentation.largest_request_bytes <= found.fragmentation.largest_hole_bytes
     assert found.fragmentation.largest_hole_bytes <= free
     if r.exact and not found.out_of_memory:
-        assert free == r.cached_bytes + r.fragment_bytes
+        assert free == r.cached_bytes + r.fragments_bytes
         if "limit" not in recorded.name and recorded.workload in WORKLOADS:
             assert r.reserved_bytes == recorded.stats["reserved_bytes.all.peak"]
             assert found.peak.allocated_bytes == recorded.stats["allocated_bytes.all.peak"]
@@ -146,7 +146,7 @@ def test_a_failure_is_explained_as_pytorch_did(name: str, reason: str) -> None:
 def test_a_limit_without_failures_shows_in_retries() -> None:
     found = explained(BY_NAME["prefetch_streams.limited"].path)
     assert found.out_of_memory == []
-    assert found.retries == 3
+    assert found.num_alloc_retries == 3
     assert "3 times a request found no room" in str(found)
 
 

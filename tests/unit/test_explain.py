@@ -55,7 +55,7 @@ def test_reserved_memory_is_taken_apart() -> None:
     assert found.reserved.reserved_bytes == 140 * MiB
     assert found.reserved.allocated_bytes == 92 * MiB
     assert found.reserved.cached_bytes == 30 * MiB
-    assert found.reserved.fragment_bytes == 18 * MiB
+    assert found.reserved.fragments_bytes == 18 * MiB
     assert found.fragmentation.free_bytes == 48 * MiB
     assert found.fragmentation.largest_request_bytes == 30 * MiB
     (pinned,) = found.fragmentation.pinned
@@ -300,7 +300,7 @@ def test_a_running_process_without_a_history_shows_what_there_is_now(
     assert found.reserved.exact
     assert found.reserved.allocated_bytes == 42 * MiB
     assert found.reserved.cached_bytes == 30 * MiB
-    assert found.reserved.fragment_bytes == 18 * MiB
+    assert found.reserved.fragments_bytes == 18 * MiB
     assert found.fragmentation.largest_request_bytes == 30 * MiB
     assert found.tried == 0
     assert "there is no history" in str(found)

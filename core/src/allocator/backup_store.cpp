@@ -35,9 +35,11 @@ BackupFile::~BackupFile() { ::close(file_); }
 
 void BackupFile::reserve(Bytes size) {
   // Where the file system cannot say in advance, writing will.
-  if (::fallocate(file_, 0, 0, static_cast<off_t>(size)) != 0 && errno != EOPNOTSUPP) {
-    fail("write", errno);
-  }
+  int result = 0;
+  do {
+    result = ::fallocate(file_, 0, 0, static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno != EOPNOTSUPP) fail("write", errno);
 }
 
 void BackupFile::write(Bytes offset, Address from, Bytes size) {

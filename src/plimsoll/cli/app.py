@@ -6,7 +6,7 @@ Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -18,6 +18,8 @@ from plimsoll.cli.run import run
 from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
+
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 app = typer.Typer(
     name="plimsoll",
@@ -52,7 +54,19 @@ def _root(
 def main() -> None:
     """Run the command line and exit."""
     try:
-        app()
+        sys.exit(app(prog_name="plimsoll", standalone_mode=False))
+    except _UsageError as error:
+        if len(sys.argv) == 1:  # asked for nothing, it shows its help
+            error.show()
+        else:
+            context = error.ctx.command_path if error.ctx else "plimsoll"
+            message = error.format_message().rstrip(".")
+            print(f"plimsoll: {message}; see {context} --help", file=sys.stderr)
+        sys.exit(2)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # who reads has seen enough
+            sys.exit(0)
+        raise
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
@@ -62,12 +76,9 @@ def main() -> None:
     except MemoryError:
         print("plimsoll: there is not enough memory for this file", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
         print(f"plimsoll: {error.strerror or error}", file=sys.stderr)
         sys.stdout = None  # what it still holds cannot be written
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from plimsoll.errors import InputError
+
 
 def explain(
     source: Annotated[
@@ -58,6 +60,10 @@ def explain(
     """
     from plimsoll.explain import explain as run
 
+    if not seconds >= 0:
+        raise InputError(f"--seconds must not be below zero, and is {seconds:g}")
+    if script is None and (vary or arguments):
+        raise InputError("--vary and the script's arguments go with --script")
     found = run(
         int(source) if source.isdigit() and not Path(source).exists() else source,
         device=device, gpu=gpu, limit=limit, version=version, advice=advice, seconds=seconds,

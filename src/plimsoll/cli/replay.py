@@ -24,7 +24,9 @@ _LONG = 3_000_000
 def replay(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Snapshots (.pickle, .pickle.gz) or .parquet."),
+        typer.Argument(
+            metavar="FILE...", help="Snapshots (.pickle, .pickle.gz) or traces (.plim, .parquet)."
+        ),
     ],
     allocator: Annotated[
         str, typer.Option(help="native (PyTorch's rules), elastic or uncached.", metavar="NAME")

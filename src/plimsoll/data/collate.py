@@ -78,8 +78,9 @@ class PinnedCollate:
             self._slots.append(torch.UntypedStorage._new_shared(_HEADER))
         arena = _Arena(self._slots[number])
         batch = self._batch(samples, arena.make)
-        needed = sum(_rounded(t.nbytes) for t in tensors_of(batch) if _fits_in_slots(t))
-        if arena.size < needed:
+        parts = [t for t in tensors_of(batch) if _fits_in_slots(t)]
+        needed = sum(_rounded(t.nbytes) for t in parts)
+        if arena.left < sum(_rounded(t.nbytes) for t in parts if not arena.has(t)):
             self._slots[number] = torch.UntypedStorage._new_shared(_HEADER + needed + needed // 4)
             arena = _Arena(self._slots[number])
         slot = _Slot((self._name, worker.id, number), arena.storage)
@@ -132,10 +133,19 @@ class _Arena:
         self.size = storage.nbytes() - _HEADER
         self._end = 0
 
+    @property
+    def left(self) -> int:
+        """Bytes that nothing is in; what was made and given up counts, too."""
+        return int(self.size - self._end)
+
+    def has(self, tensor: Any) -> bool:
+        """Whether a tensor is in it."""
+        return bool(tensor.untyped_storage().data_ptr() == self.storage.data_ptr())
+
     def make(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A contiguous tensor in it, or None if there is no room."""
         size = _rounded(torch.Size(shape).numel() * dtype.itemsize)
-        if self._end + size > self.size:
+        if size > self.left:
             return None
         tensor = torch.empty(0, dtype=dtype)
         tensor.set_(self.storage, (_HEADER + self._end) // dtype.itemsize, shape)
@@ -144,7 +154,7 @@ class _Arena:
 
     def place(self, tensor: Any) -> int:
         """Where a tensor is in it, after it was copied if need be."""
-        if tensor.untyped_storage().data_ptr() == self.storage.data_ptr():
+        if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end
         there = torch.empty(0, dtype=tensor.dtype)
@@ -237,7 +247,7 @@ class _Filling:
         _word(self.mapping.storage).value = _FREE
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a collection of garbage, in the midst of it, may forget a slot
 _mappings: dict[tuple[str, int, int], _Mapping] = {}
 _fillings: dict[int, _Filling] = {}  # by address
 

@@ -177,7 +177,7 @@ class _Ahead(Generic[Batch]):
 
     def __del__(self) -> None:
         if self._staged is not None and not sys.is_finalizing():
-            HOST_MEMORY.give_back(self._staged)
+            HOST_MEMORY.bury(self._staged)
 
     def _next(self) -> Batch:
         had = int(any(storage() is not None for storage in self._last))

@@ -8,6 +8,7 @@ program's own tensors, is held until the copy is done: nobody may write there be
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class HostMemory:
         self._buffers = PinnedBuffers()
         self._lock = threading.Lock()
         self._reading: list[tuple[Any, Any, PinnedBuffer | None]] = []
+        self._dead: deque[Staged] = deque()
 
     @property
     def held_bytes(self) -> int:
@@ -52,6 +54,8 @@ class HostMemory:
     def stage(self, tree: Any) -> Staged:
         """Write what is not page-locked into a buffer; the host waits for nothing else."""
         self.release_read()
+        while self._dead:
+            self.give_back(self._dead.popleft())
         pageable = [t for t in tensors_of(tree) if t.device.type == "cpu" and needs_staging(t)]
         sizes = [-(-t.numel() * t.itemsize // _ALIGNMENT) * _ALIGNMENT for t in pageable]
         if not sum(sizes):
@@ -86,6 +90,10 @@ class HostMemory:
         """A batch that was never copied."""
         if staged.buffer is not None:
             self._buffers.give_back(staged.buffer)
+
+    def bury(self, staged: Staged) -> None:
+        """Likewise, from a finalizer, which may run in the midst of anything here."""
+        self._dead.append(staged)
 
     def release_read(self) -> None:
         """Let go of what was read."""

@@ -278,7 +278,7 @@ class _Found:
                 peak_reserved_range_bytes=result.peak_reserved_range_bytes,
                 peak_dedicated_bytes=dedicated,
                 serves_failed_requests=True if failed else None,
-                retries=result.num_alloc_retries,
+                num_alloc_retries=result.num_alloc_retries,
                 driver_seconds=result.driver_seconds - before.driver_seconds,
                 note=note,
             )

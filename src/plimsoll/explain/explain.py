@@ -134,7 +134,7 @@ def explain(
         reserved=reserved,
         peak=peak,
         fragmentation=fragmentation,
-        retries=base.num_alloc_retries,
+        num_alloc_retries=base.num_alloc_retries,
         steps=StepsFound(len(steps), steps.source, steps.confidence),
         leaks=find_leaks(lifetimes, steps, group, names),
         out_of_memory=out_of_memory,
@@ -213,15 +213,19 @@ def _reserved(base: ReplayResult, steps: Steps) -> ReservedUse:
         rounding_bytes=peak.rounding_bytes,
         pending_bytes=peak.pending_free_bytes,
         cached_bytes=peak.cached_bytes,
-        fragment_bytes=peak.split_bytes,
+        fragments_bytes=peak.split_bytes,
         exact=base.matches_recording is True,
     )
 
 
 def _room(out_of_memory: list[OutOfMemory]) -> int | None:
-    """What the card had for this program, known where a request found it full."""
-    last = out_of_memory[-1] if out_of_memory else None
-    return last.reserved_bytes + last.device_free_bytes if last and last.cause == "card" else None
+    """What the program surely had room for, where a request found no more."""
+    if not out_of_memory:
+        return None
+    last = out_of_memory[-1]
+    if last.cause == "card":
+        return last.reserved_bytes + last.device_free_bytes
+    return last.limit_range_bytes[0] if last.limit_range_bytes else None
 
 
 def _card(gpu: str | None, reserved: int, out_of_memory: list[OutOfMemory]) -> CardUse:

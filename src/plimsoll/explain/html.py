@@ -24,7 +24,7 @@ def to_html(e: Explanation) -> str:
                 ("allocated", format_size(r.allocated_bytes)),
                 ("waiting for other streams", format_size(r.pending_bytes)),
                 ("cached", format_size(r.cached_bytes)),
-                ("fragments", format_size(r.fragment_bytes)),
+                ("fragments", format_size(r.fragments_bytes)),
             ],
         ),
         _table(

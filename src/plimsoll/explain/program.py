@@ -164,7 +164,7 @@ def _advice(what: str, how: str, base: Prediction, result: Prediction) -> list[A
             peak_reserved_range_bytes=None,
             peak_dedicated_bytes=None,
             serves_failed_requests=None if base.fits else True,
-            retries=0,
+            num_alloc_retries=0,
             driver_seconds=0.0,
             note=f"by running the script on a simulated {base.gpu}, against "
             f"{format_size(base.peak_reserved_bytes)} as it is",

@@ -67,12 +67,13 @@ def _reserved(e: Explanation) -> Iterator[str]:
     if r.pending_bytes:
         yield _row(r.pending_bytes, "freed, but another stream may still use it", r.reserved_bytes)
     yield _row(r.cached_bytes, "cached: free, empty_cache() would return it", r.reserved_bytes)
-    yield _row(r.fragment_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
+    yield _row(r.fragments_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
     yield _row(r.reserved_bytes, "reserved")
-    if e.retries:
+    if e.num_alloc_retries:
+        times = _times(e.num_alloc_retries)
         yield (
-            f"{_INDENT}{_times(e.retries)} a request found no room until cached memory had been "
-            "returned to the driver"
+            f"{_INDENT}{times} a request found no room until cached memory had been returned to "
+            "the driver"
         )
 
 
@@ -80,7 +81,7 @@ def _peak(e: Explanation) -> Iterator[str]:
     p = e.peak
     when = "" if p.seconds is None else f", {p.seconds:.2f} s after the first event"
     yield (
-        f"The peak: {format_size(p.allocated_bytes)} allocated in {p.blocks:,} blocks, at event "
+        f"The peak: {format_size(p.allocated_bytes)} allocated in {_blocks(p.blocks)}, at event "
         f"{p.event:,}{_in_step(p.step)}{when}"
     )
     source = {
@@ -242,8 +243,8 @@ def _one_advice(number: int, a: Advice, *, failed: bool) -> Iterator[str]:
     if a.peak_reserved_range_bytes is not None:
         least, most = map(format_size, a.peak_reserved_range_bytes)
         extra.append(f"{least} to {most}, as frees wait for other streams")
-    if a.retries:
-        extra.append(f"{_times(a.retries)} cached memory is returned to serve a request")
+    if a.num_alloc_retries:
+        extra.append(f"{_times(a.num_alloc_retries)} cached memory is returned to serve a request")
     if abs(a.driver_seconds) >= 0.001:
         extra.append(f"driver calls take {a.driver_seconds:+.3f} s, by the cost model")
     if a.note:
@@ -265,8 +266,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 def _lines(lines: Iterable[LineShare], whole: int | None, depth: int = 1) -> Iterator[str]:
     for line in lines:
-        blocks = f"{line.blocks:,} block{'' if line.blocks == 1 else 's'}"
-        yield _row(line.bytes, f"{line.line} ({blocks})", whole, depth)
+        yield _row(line.bytes, f"{line.line} ({_blocks(line.blocks)})", whole, depth)
 
 
 def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) -> str:
@@ -279,6 +279,10 @@ def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) 
 
 def _in_step(step: int | None) -> str:
     return "" if step is None else f" in step {step}"
+
+
+def _blocks(count: int) -> str:
+    return f"{count:,} block{'' if count == 1 else 's'}"
 
 
 def _times(count: int) -> str:

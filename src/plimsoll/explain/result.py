@@ -42,7 +42,7 @@ class CardUse:
 class ReservedUse:
     """Reserved memory taken apart, at the event where it was the most.
 
-    `reserved_bytes == allocated_bytes + pending_bytes + cached_bytes + fragment_bytes`.
+    `reserved_bytes == allocated_bytes + pending_bytes + cached_bytes + fragments_bytes`.
 
     Attributes:
         event: That event.
@@ -52,7 +52,7 @@ class ReservedUse:
         rounding_bytes: What of them was added to the requests.
         pending_bytes: Freed, but another stream might still use it.
         cached_bytes: Free, in segments that are free as a whole: `empty_cache` would return it.
-        fragment_bytes: Free, in segments that are in use elsewhere: it cannot be returned.
+        fragments_bytes: Free, in segments that are in use elsewhere: it cannot be returned.
         exact: Whether the replay matched the recording to the address.
     """
 
@@ -63,7 +63,7 @@ class ReservedUse:
     rounding_bytes: int
     pending_bytes: int
     cached_bytes: int
-    fragment_bytes: int
+    fragments_bytes: int
     exact: bool
 
 
@@ -232,7 +232,7 @@ class Advice:
         peak_dedicated_bytes: What of it was on the card, where the rest is in shared memory.
         serves_failed_requests: Whether the requests that failed in the recording were served; None
             where none failed.
-        retries: How often cached memory had to be returned to serve a request.
+        num_alloc_retries: How often cached memory had to be returned to serve a request.
         driver_seconds: Time in driver calls, by the cost model, more than before.
         note: What else to know, or "".
     """
@@ -245,7 +245,7 @@ class Advice:
     peak_reserved_range_bytes: tuple[int, int] | None
     peak_dedicated_bytes: int | None
     serves_failed_requests: bool | None
-    retries: int
+    num_alloc_retries: int
     driver_seconds: float
     note: str = ""
 
@@ -264,7 +264,7 @@ class Explanation:
         peak: What was live at the peak.
         fragmentation: How free memory lies at the peak of reserved memory, or before the last
             failure.
-        retries: How often cached memory had to be returned to serve a request.
+        num_alloc_retries: How often cached memory had to be returned to serve a request.
         steps: The steps of the program.
         leaks: What grows from step to step, fastest first.
         out_of_memory: Each request that failed.
@@ -282,7 +282,7 @@ class Explanation:
     reserved: ReservedUse
     peak: Peak
     fragmentation: Fragmentation
-    retries: int
+    num_alloc_retries: int
     steps: StepsFound
     leaks: list[Leak]
     out_of_memory: list[OutOfMemory]

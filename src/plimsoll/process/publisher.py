@@ -21,7 +21,6 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
 from plimsoll.process.counters import CountersFile, ProcessCounters, read_processes
 from plimsoll.process.folder import counters_path, private_folder, remove, socket_path
 from plimsoll.process.identity import pid_namespace, start_ticks
@@ -171,11 +170,18 @@ def publish(source: Source) -> None:
     try:
         publisher = Publisher(source, private_folder())
         _add_hooks()
-        Finalize(None, publisher.stop, exitpriority=1)  # runs in this process only
+        Finalize(None, _stop, exitpriority=1)  # runs in this process only
         publisher.start()
         _publisher = publisher
-    except (InputError, OSError, RuntimeError) as error:
+    except Exception as error:
         _log.debug("counters are not published: %s", error)
+
+
+def _stop() -> None:
+    global _publisher
+    publisher, _publisher = _publisher, None  # a fork from now on finds none
+    if publisher is not None:
+        publisher.stop()
 
 
 def source_of_process() -> Source | None:
@@ -212,5 +218,5 @@ def _after_in_child() -> None:
 
 def _program() -> str:
     """The script and its arguments, as a person would name it."""
-    script, *arguments = sys.argv or [""]
+    script, *arguments = map(str, getattr(sys, "argv", None) or [""])
     return " ".join([Path(script).name or "python", *arguments])

@@ -175,16 +175,18 @@ class Recorder(ContextDecorator):
                 self._step_hook = None
             self._is_over.set()
             self._thread.join()
-            if self._failure is None:
-                try:
-                    end = self._source.segments()
-                    self._source.stop()
-                    self._write(end=end, ended=True)
-                except OSError as error:
-                    self._fail(error)
-            else:
+            try:
+                end = self._source.segments() if self._failure is None else None
+            except Exception as error:  # such as a GPU that has failed
+                self._fail(error)
+            finally:
                 self._source.stop()
-            self._writer.close()
+            try:
+                if self._failure is None:
+                    self._write(end=end, ended=True)
+                self._writer.close()
+            except OSError as error:
+                self._fail(error)
             buffer.close()
             self._buffer = None
             _active = None

@@ -36,6 +36,8 @@ def read_recording(path: str | PathLike[str]) -> Recording:
     try:
         with path.open("rb") as file:
             magic = file.peek(4)[:4]
+            if not magic:
+                raise InputError(f"{path}: the file is empty")
             if magic == _PARQUET:
                 from plimsoll.trace.parquet import read_parquet
 

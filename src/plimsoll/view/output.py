@@ -25,6 +25,8 @@ def new_path(path: str | os.PathLike[str], *, force: bool) -> Iterator[Path]:
     if not path.exists():
         yield path
         return
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory")
     if not force or not path.is_file():
         hint = "; --force overwrites it" if path.is_file() else ""
         raise InputError(f"{path}: exists already and is not overwritten{hint}")

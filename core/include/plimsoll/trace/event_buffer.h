@@ -52,9 +52,9 @@ class EventBuffer {
 
   // Gives the memory back; whatever is added from now on is dropped.
   void close() {
-    drained_ = {};
+    std::vector<DeviceEvent>().swap(drained_);
     const std::scoped_lock lock(mutex_);
-    filling_ = {};
+    std::vector<DeviceEvent>().swap(filling_);
     capacity_ = 0;
   }
 

@@ -28,7 +28,7 @@ class Ring {
  public:
   void set_capacity(size_t capacity) { capacity_ = capacity == 0 ? 1 : capacity; }
   void clear() {
-    entries_ = {};
+    std::vector<Entry>().swap(entries_);  // which gives the memory back
     oldest_ = 0;
   }
   void add(Entry entry) {

@@ -83,6 +83,9 @@ void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* bu
 void stop_recording(bool gives_back_stacks) {
   sink.store(nullptr, std::memory_order_release);
   if (gives_back_stacks) {
+    // PyTorch forgets the function before it stops to call it; so it stops first.
+    Original(torch_allocator::get())
+        .record({true, number_stack, 1, RecordContext::NEVER, true, all_actions()});
     Original(torch_allocator::get()).record({false, nullptr, 1, RecordContext::NEVER, true, {}});
   }
 }
