@@ -98,12 +98,22 @@ def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
         assert not (tmp_path / f"{name}.html").exists()
 
 
+def hear_interrupts() -> None:
+    """What is started in the background may have been told to ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_serving_says_where_and_answers(recording: Path) -> None:
     command = [sys.executable, "-m", "plimsoll", "view", str(recording), "--serve", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        with urlopen(url, timeout=30) as answer:
-            assert answer.read().startswith(b"<!doctype html>")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            with urlopen(url, timeout=30) as answer:
+                assert answer.read().startswith(b"<!doctype html>")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
