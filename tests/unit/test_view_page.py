@@ -59,7 +59,7 @@ def test_a_page_is_overwritten_only_if_that_is_wanted(tmp_path: Path) -> None:
     view(RECORDING, output=page, force=True)
     assert page.read_text().startswith("<!doctype html>")
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
-    with pytest.raises(InputError, match="not overwritten"):
+    with pytest.raises(InputError, match="is a directory"):
         view(RECORDING, output=tmp_path, force=True)
     with pytest.raises(InputError, match="cannot be written"):
         view(RECORDING, output=tmp_path / "nowhere" / "page.html")
