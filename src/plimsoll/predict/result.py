@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from plimsoll import analysis
 from plimsoll.engine import SharedUse
 
-CATEGORIES = (
-    "parameters",
-    "gradients",
-    "optimizer_state",
-    "activations",
-    "temporaries",
-    "workspaces",
-    "inputs",
-    "rounding",
-)
-"""What memory is for. `temporaries` die within the pass that made them; `workspaces` are kept by
-libraries such as cuBLAS; `rounding` is what blocks have beyond what was asked."""
+CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
+"""What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
 
 
 @dataclass(frozen=True)
