@@ -115,7 +115,7 @@ class ProcessCounters:
         pid: Its number.
         start_ticks: When it began, see `identity.start_ticks`.
         namespace: Which numbers its number is one of, see `identity.pid_namespace`.
-        heartbeat_ns: When this was written, by the machine's monotonic clock.
+        heartbeat_ns: When this was read; nothing in it is older. By the machine's monotonic clock.
         interval_ns: When the next is due, after that.
         pinned_bytes: Page-locked memory of the host that its allocator holds.
         shared_total_bytes: How much of the host's memory GPUs may use.

@@ -96,6 +96,7 @@ class Publisher:
         Raises:
             OSError: If they cannot be written.
         """
+        read_at = time.monotonic_ns()  # before, so that nothing told is older than it says
         now = self.source.read()
         if not now.devices:
             return
@@ -113,7 +114,7 @@ class Publisher:
                 pid=self._pid,
                 start_ticks=self._start_ticks,
                 namespace=self._namespace,
-                heartbeat_ns=time.monotonic_ns(),
+                heartbeat_ns=read_at,
                 interval_ns=int(self._interval * 1e9),
                 pinned_bytes=now.pinned_bytes,
                 shared_total_bytes=now.shared_total_bytes,
