@@ -1,5 +1,8 @@
 // The elastic allocator with shared memory beside the card's own: spilling, placement, coming back.
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "check.h"
+#include "plimsoll/driver/locked.h"
 #include "support.h"
 #include "tiered_gpu.h"
 
@@ -400,6 +404,63 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.allocator.check_invariants();
   gpu.free({middle});
   gpu.check_nothing_is_left();
+}
+
+// The simulated one exports nothing.
+class ExportingDriver final : public LockedDriver {
+ public:
+  using LockedDriver::LockedDriver;
+  Status export_handle(Handle, int& descriptor) override {
+    descriptor = ::eventfd(0, EFD_CLOEXEC);
+    return Status::success;
+  }
+};
+
+void export_and_close(ElasticAllocator& allocator, const Block* block) {
+  for (const auto& piece : allocator.export_memory(block->address).pieces) {
+    ::close(piece.descriptor);
+  }
+}
+
+TEST(tiers_what_other_processes_have_stays_where_it_is) {
+  constexpr RegionId kRegion = 1;
+  SimulatedHost host(64_MiB);
+  SimulatedDriver simulated(host, 16_MiB);
+  ExportingDriver driver(simulated);
+  HostPool pool(driver);
+  ElasticAllocator allocator(driver, AllocatorConfig::parse("", {}));
+  allocator.set_spill_policy(SpillPolicy::spill);
+
+  Block* const wall = allocator.malloc(16_MiB, 0);
+  Block* const sent = allocator.malloc(1_MiB, 0);
+  Block* const beside = allocator.malloc(1_MiB, 0);  // in the same piece
+  Block* const other = allocator.malloc(4_MiB, 0);
+  export_and_close(allocator, sent);
+  allocator.free(wall);
+  allocator.empty_cache();
+  CHECK_EQUAL(allocator.rebalance(1_GiB), Bytes{4_MiB});
+  CHECK_EQUAL(sent->shared, sent->size);
+  CHECK_EQUAL(beside->shared, beside->size);
+  CHECK_EQUAL(other->shared, Bytes{0});
+  allocator.free(sent);  // nobody has it any more
+  CHECK_EQUAL(allocator.rebalance(1_GiB), Bytes{2_MiB});
+  CHECK_EQUAL(beside->shared, Bytes{0});
+
+  const auto malloc_in_region = [&] {
+    const Placed placed(kRegion);
+    return allocator.malloc(2_MiB, 0);
+  };
+  Block* const in_region = malloc_in_region();
+  export_and_close(allocator, in_region);
+  CHECK_THROWS(allocator.pause(kRegion, {&pool}), std::invalid_argument);
+  CHECK(!allocator.is_paused(kRegion));
+  allocator.check_invariants();
+  allocator.free(in_region);
+  Block* const again = malloc_in_region();
+  CHECK_EQUAL(allocator.pause(kRegion, {&pool}), Bytes{2_MiB});
+  CHECK_THROWS(allocator.export_memory(again->address), std::invalid_argument);
+  CHECK_EQUAL(allocator.resume(kRegion), Bytes{2_MiB});
+  allocator.check_invariants();
 }
 
 TEST(tiers_export_of_shared_pieces_is_refused_or_whole) {

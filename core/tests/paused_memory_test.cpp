@@ -263,6 +263,20 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
+// What is left of two batches could be copied in one go, but for their backup: two allocations that
+// lie side by side.
+TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
+  TieredGpu gpu(512_MiB, 1_GiB);
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 12; ++i) blocks.push_back(gpu.malloc_in(kRegion, 16_MiB));
+  for (std::size_t i = 0; i < blocks.size(); ++i) gpu.fill(blocks[i], i + 1);
+  gpu.allocator.pause(kRegion, {&gpu.pool});
+  for (std::size_t i = 0; i < 6; ++i) gpu.free({blocks[i]});
+  CHECK_EQUAL(gpu.allocator.resume(kRegion), Bytes{96_MiB});
+  for (std::size_t i = 6; i < blocks.size(); ++i) CHECK(gpu.holds(blocks[i], i + 1));
+  gpu.allocator.check_invariants();
+}
+
 TEST(pause_leaves_shared_pieces_where_they_are) {
   TieredGpu gpu(64_MiB, 1_GiB, SpillPolicy::spill);
   Block* const spilled = gpu.malloc_in(kRegion, 100_MiB);

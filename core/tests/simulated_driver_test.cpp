@@ -629,6 +629,14 @@ TEST(simulated_driver_refuses_copies_where_no_memory_is) {
   CHECK_EQUAL(driver.synchronize(), Status::success);
   CHECK_EQUAL(driver.unmap(range, 2_MiB), Status::success);
   CHECK_EQUAL(copy_both_ways(range, 2_MiB), Status::invalid_value);
+
+  Address first = 0;
+  Address second = 0;
+  CHECK_EQUAL(driver.allocate_host(1_MiB, first), Status::success);
+  CHECK_EQUAL(driver.allocate_host(1_MiB, second), Status::success);
+  CHECK_EQUAL(second, first + 1_MiB);
+  CHECK_EQUAL(copy_both_ways(first + 512, 1_MiB), Status::invalid_value);  // of two allocations
+  CHECK_EQUAL(copy_both_ways(first, 1_MiB), Status::success);
 }
 
 TEST(simulated_driver_refuses_to_take_memory_away_while_it_is_copied) {

@@ -80,6 +80,7 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->requested = requested;
   block->stream = arena.stream;
   block->context = context_;
+  block->exported = false;
   if (block->space->tiers() != Tiers::dedicated) {
     block->lent = ++lent_;
     count_shared(*block, block->space->shared_bytes(block->address, block->size));
@@ -907,6 +908,7 @@ std::optional<Location> ElasticAllocator::locate(Address address) const {
 }
 
 ExportedMemory ElasticAllocator::export_memory(Address address) {
+  const std::lock_guard lock(mutex_);  // nothing moves meanwhile
   Arena* const arena = arena_around(address);
   ExportedMemory memory;
   if (arena != nullptr) {
@@ -929,6 +931,7 @@ ExportedMemory ElasticAllocator::export_memory(Address address) {
         }
         memory.pieces.push_back({descriptor, piece->second.size});
       }
+      (*found)->exported = true;
       return memory;
     }
   }

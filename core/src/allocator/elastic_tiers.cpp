@@ -22,6 +22,12 @@ std::invalid_argument no_region() {
   return std::invalid_argument("the region has never had any memory");
 }
 
+std::invalid_argument is_exported() {
+  return std::invalid_argument(
+      "the region has memory that was sent to other processes, which would keep it; delete those "
+      "tensors first");
+}
+
 }  // namespace
 
 void ElasticAllocator::set_spill_policy(SpillPolicy policy) {
@@ -122,9 +128,10 @@ Bytes ElasticAllocator::rebalance(Bytes most) {
 }
 
 // The pieces of shared memory to move, and no more than `room` in sum: those of the blocks that
-// lived longest first.
+// lived longest first. What other processes have stays: they would keep the old memory.
 std::vector<ElasticAllocator::Move> ElasticAllocator::moves_within(Bytes room) {
   std::vector<Move> moves;
+  std::set<Address> taken;  // two blocks may have parts of a piece
   if (room < kGranule) return moves;
   for (const auto& [key, arena] : arena_index_) {
     if (arena->pool->is_paused) continue;
@@ -132,7 +139,12 @@ std::vector<ElasticAllocator::Move> ElasticAllocator::moves_within(Bytes room) {
     arena->spilled.for_each_block([&, arena = arena](const Block* block) {
       if (!block->allocated || block->shared == 0) return;
       const auto add = [&](Address address, const Piece& piece) {
-        if (piece.tier == Tier::shared) moves.push_back({block->lent, arena, address, piece});
+        if (piece.tier != Tier::shared) return;
+        if (block->exported) {
+          taken.insert(address);
+        } else {
+          moves.push_back({block->lent, arena, address, piece});
+        }
       };
       arena->spilled.for_each_piece(block->address, block->size, add);
     });
@@ -140,7 +152,6 @@ std::vector<ElasticAllocator::Move> ElasticAllocator::moves_within(Bytes room) {
   std::sort(moves.begin(), moves.end(), [](const Move& a, const Move& b) {
     return std::tie(a.lent, a.address) < std::tie(b.lent, b.address);
   });
-  std::set<Address> taken;  // two blocks may have parts of a piece
   std::erase_if(moves, [&](const Move& move) {
     if (move.piece.size > room || !taken.insert(move.address).second) return true;
     room -= move.piece.size;
@@ -236,6 +247,9 @@ std::vector<PausedPiece> ElasticAllocator::pieces_to_pause(const ElasticPool& po
   for_each_arena_of(pool, [&](Arena& arena) {
     const Guard guard(arena.lock);
     for (MappedSpace* const space : arena.spaces()) {
+      space->for_each_block([](const Block* block) {
+        if (block->allocated && block->exported) throw is_exported();
+      });
       for (const auto& [address, piece] : space->pieces()) {
         if (piece.tier == Tier::dedicated) pieces.push_back({space, address, piece});
       }

@@ -91,6 +91,7 @@ Status map_with_access(Driver& driver, Address address, const Piece& piece) {
 
 PausedMemory::PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces)
     : driver_(driver), backup_(std::move(backup)), pieces_(std::move(pieces)) {
+  number_batches();
   if (backup_.store != nullptr) {
     Bytes offset = 0;
     for (PausedPiece& piece : pieces_) {
@@ -142,17 +143,28 @@ void PausedMemory::forget(const std::set<Address>& addresses) {
                 [&](const PausedPiece& piece) { return addresses.contains(piece.address); });
 }
 
-// The pieces in parts, while one of which is copied the next or the last one is mapped or unmapped.
-std::vector<PausedMemory::Batch> PausedMemory::batches() {
-  std::vector<Batch> batches;
-  Bytes size = kBatch;
+// The pieces are handled in parts: while one is copied, the next or the last one is mapped or
+// unmapped.
+void PausedMemory::number_batches() {
+  std::size_t batch = 0;
+  Bytes size = 0;
   for (PausedPiece& piece : pieces_) {
     if (size >= kBatch) {
-      batches.emplace_back(&piece, 0);
+      ++batch;
       size = 0;
     }
-    batches.back() = {batches.back().data(), batches.back().size() + 1};
+    piece.batch = batch;
     size += piece.piece.size;
+  }
+}
+
+std::vector<PausedMemory::Batch> PausedMemory::batches() {
+  std::vector<Batch> batches;
+  for (PausedPiece& piece : pieces_) {
+    if (batches.empty() || batches.back().front().batch != piece.batch) {
+      batches.emplace_back(&piece, 0);
+    }
+    batches.back() = {batches.back().data(), batches.back().size() + 1};
   }
   return batches;
 }
@@ -161,7 +173,8 @@ std::vector<PausedMemory::Batch> PausedMemory::batches() {
 template <typename Function>
 Status PausedMemory::for_each_run(Batch batch, Function function) {
   for (std::size_t first = 0; first < batch.size();) {
-    const auto& [space, address, piece, backup] = batch[first];
+    const Address address = batch[first].address;
+    const Address backup = batch[first].backup;
     Bytes size = 0;
     for (; first < batch.size() && batch[first].address == address + size &&
            (backup == 0 || batch[first].backup == backup + size);

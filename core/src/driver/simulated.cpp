@@ -481,8 +481,19 @@ bool SimulatedDriver::is_being_copied(Address address, Bytes size) {
   });
 }
 
+// Whether the bytes begin in page-locked memory and go on behind the end of that allocation.
+bool SimulatedDriver::leaves_host_allocation(Address address, Bytes size) const {
+  const auto next = host_allocations_.upper_bound(address);
+  if (next == host_allocations_.begin()) return false;
+  const auto& [first, length] = *std::prev(next);
+  return address < first + length && address + size > first + length;
+}
+
 Status SimulatedDriver::copy(Address to, Address from, Bytes size, StreamId stream) {
   if (const Status status = begin(Call::copy); status != Status::success) return status;
+  if (leaves_host_allocation(to, size) || leaves_host_allocation(from, size)) {
+    return Status::invalid_value;
+  }
   struct Piece {
     Place target;
     std::uint64_t tag;

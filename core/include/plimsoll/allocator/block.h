@@ -36,8 +36,9 @@ struct Block {
   std::uint32_t context = 0;          // history's number for the stack of the last request
   std::uint32_t segment_context = 0;  // likewise, for the stack that made the segment
   bool allocated = false;
-  bool mapped = true;    // false: address space of an expandable segment without memory
-  bool retired = false;  // elastic: its memory serves elsewhere already; not yet to be reused
+  bool mapped = true;     // false: address space of an expandable segment without memory
+  bool retired = false;   // elastic: its memory serves elsewhere already; not yet to be reused
+  bool exported = false;  // elastic: other processes may have the memory of a lent block
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }
   [[nodiscard]] bool is_active() const { return allocated || !stream_uses.empty(); }

@@ -109,15 +109,17 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   // Brings pieces of shared memory under live blocks that spilled back to the card, at their
   // addresses: at most `most` bytes, and what lived longest first, which is what the next step will
-  // use again. Waits for the device, and nobody uses the blocks meanwhile. Returns the bytes moved;
-  // stops where the memory ends that is not reserved: what is cached, the next step needs. Throws
-  // DriverError, with every piece whole in one tier or the other.
+  // use again. Blocks that were exported stay. Waits for the device, and nobody uses the blocks
+  // meanwhile. Returns the bytes moved; stops where the memory ends that is not reserved: what is
+  // cached, the next step needs. Throws DriverError, with every piece whole in one tier or the
+  // other.
   Bytes rebalance(Bytes most);
 
   // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
   // driver; the blocks keep their addresses, which nobody may touch until `resume`. The content
   // goes to `backup`, or, if that is nowhere, is lost. Waits for the device.
-  // Throws std::invalid_argument if there is no such region, it is paused, or a graph is captured;
+  // Throws std::invalid_argument if there is no such region, it is paused, a block of it was
+  // exported, or a graph is captured;
   // HostOutOfMemory; BackupError; DriverError. Then the region goes on as it was, or, if a failing
   // driver lets it not, is paused with its content safe. Returns the bytes that the card got back.
   Bytes pause(RegionId region, Backup backup);

@@ -25,8 +25,9 @@ namespace plimsoll {
 struct PausedPiece {
   MappedSpace* space = nullptr;
   Address address = 0;
-  Piece piece;         // its handle is 0 while it is off the card
-  Address backup = 0;  // where its content is kept, if it is; an offset if that is a store
+  Piece piece;            // its handle is 0 while it is off the card
+  Address backup = 0;     // where its content is kept, if it is; an offset if that is a store
+  std::size_t batch = 0;  // which part of the region it belongs to; its backup is one allocation
 };
 
 // Where content is kept: in memory of `pool`; in `store`, if there is one, through memory of `pool`
@@ -69,6 +70,7 @@ class PausedMemory {
 
   using Batch = std::span<PausedPiece>;
 
+  void number_batches();
   [[nodiscard]] std::vector<Batch> batches();
   template <typename Function>
   static Status for_each_run(Batch batch, Function function);

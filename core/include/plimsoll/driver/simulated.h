@@ -249,6 +249,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] std::size_t handles_in(Address address, Bytes size) const;
   [[nodiscard]] bool is_complete(const Recorded& recorded) const;
   [[nodiscard]] std::optional<Place> place_of(Address address);
+  [[nodiscard]] bool leaves_host_allocation(Address address, Bytes size) const;
   [[nodiscard]] Place known_place_of(Address address);
   void forget_finished_copies();
   [[nodiscard]] bool is_being_copied(Address address, Bytes size);
