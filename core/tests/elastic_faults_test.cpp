@@ -81,6 +81,8 @@ class Run {
   void fail(Call call, std::uint64_t position, Status status) {
     gpu_.driver.inject({call, position, 1, status});
   }
+  // Until the first step has failed.
+  void fail_all(Call call, Status status) { gpu_.driver.inject({call, 0, 1'000'000, status}); }
   [[nodiscard]] std::uint64_t calls(Call call) const { return gpu_.driver.calls(call); }
   [[nodiscard]] int failures() const { return failures_; }
   [[nodiscard]] std::uint64_t moves() const { return gpu_.allocator.moves(); }
@@ -212,7 +214,31 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
+// What cannot be undone at once is undone later.
+void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
+  const std::vector<Step> program = make_program(seed);
+  Run clean;
+  clean.play(program);
+  int raised = 0;
+  for (std::uint64_t position = 0; position < clean.calls(call); ++position) {
+    Run run;
+    run.fail(call, position, Status::failed);
+    run.fail_all(Call::unmap, Status::failed);
+    run.play(program);
+    raised += run.failures();
+  }
+  CHECK(raised > 10);
+}
+
 }  // namespace
+
+TEST(elastic_survives_a_driver_that_gives_no_access_and_unmaps_nothing) {
+  fail_every_call_and_its_undoing(3, Call::set_access);
+}
+
+TEST(elastic_survives_a_driver_that_maps_in_part_and_unmaps_nothing) {
+  fail_every_call_and_its_undoing(4, Call::map);
+}
 
 TEST(elastic_survives_every_driver_call_that_runs_out_of_memory) {
   fail_every_call(1, Status::out_of_memory);

@@ -96,8 +96,10 @@ class SpaceProgram {
       if (!lent_.empty()) give_back();
     } else if (choice < 84) {
       choice % 2 == 0 ? fill_place() : add_piece();
-    } else if (choice < 92) {
+    } else if (choice < 91) {
       remove_pieces();
+    } else if (choice < 93) {
+      retire_hole();
     } else {
       clear();
     }
@@ -233,6 +235,16 @@ class SpaceProgram {
     for (const FreePiece& piece : found) {
       if (random_.one_in(2)) remove(piece);
     }
+  }
+
+  // The driver did not unmap what it had mapped there.
+  void retire_hole() {
+    const auto hole = space().hole_for(kGranule * random_.between(1, 3));
+    if (!hole) return;
+    const AddressRange range{hole->address, kGranule};
+    CHECK(model_.is(range.address, range.size, State::hole));
+    space().retire(range);
+    model_.set(range.address, range.size, State::retired);
   }
 
   // Whole pieces in free stretches that are old enough as a whole.

@@ -485,7 +485,7 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
   const Bytes room = request.space->tiers() == Tiers::dedicated ? 0 : shared_room();
   if (shared > room) return false;
   Status status = create(request, fillings, room - shared);
-  if (status == Status::success) status = map(fillings);
+  if (status == Status::success) status = map(*request.space, fillings);
   if (status == Status::success) {
     commit(request, fillings);
     return true;
@@ -516,7 +516,8 @@ Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fi
 }
 
 // All or nothing.
-Status ElasticAllocator::map(const std::vector<Filling>& fillings) {
+// If that fails nothing of it stays mapped, or what the driver does not unmap is retired.
+Status ElasticAllocator::map(MappedSpace& space, const std::vector<Filling>& fillings) {
   std::size_t mapped = 0;
   Status status = Status::success;
   for (; mapped < fillings.size(); ++mapped) {
@@ -536,7 +537,8 @@ Status ElasticAllocator::map(const std::vector<Filling>& fillings) {
   }
   if (status == Status::success) return status;
   for (std::size_t i = 0; i < mapped; ++i) {
-    static_cast<void>(driver_.unmap(fillings[i].address, fillings[i].piece.size));
+    const AddressRange range{fillings[i].address, fillings[i].piece.size};
+    if (driver_.unmap(range.address, range.size) != Status::success) space.retire(range);
   }
   return status;
 }

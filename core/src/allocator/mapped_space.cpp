@@ -185,6 +185,19 @@ void MappedSpace::make_hole(Block* block) {
   holes_.insert(block);
 }
 
+Block* MappedSpace::take_hole(const AddressRange& range) {
+  const auto hole = std::prev(holes_.upper_bound(range.address));
+  Block* block = *hole;
+  holes_.erase(hole);
+  if (block->address < range.address) {
+    Block* const back = split_at(block, range.address);
+    holes_.insert(block);
+    block = back;
+  }
+  if (block->size > range.size) holes_.insert(split_at(block, range.end()));
+  return block;
+}
+
 // --- pieces ------------------------------------------------------------------------------------
 
 std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
@@ -212,15 +225,7 @@ Bytes MappedSpace::shared_bytes(Address address, Bytes size) const {
 }
 
 void MappedSpace::add_piece(Address address, const Piece& piece, std::uint64_t age) {
-  const auto hole = std::prev(holes_.upper_bound(address));
-  Block* block = *hole;
-  holes_.erase(hole);
-  if (block->address < address) {
-    Block* const back = split_at(block, address);
-    holes_.insert(block);
-    block = back;
-  }
-  if (block->size > piece.size) holes_.insert(split_at(block, address + piece.size));
+  Block* const block = take_hole({address, piece.size});
   block->mapped = true;
   pieces_.emplace(address, piece);
   give_back(block, age);
@@ -243,6 +248,12 @@ void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
   block->retired = true;
   pieces_.erase(address);
   retired_.emplace(address, Retired{block, age});
+}
+
+void MappedSpace::retire(const AddressRange& range) {
+  Block* const block = take_hole(range);
+  block->retired = true;
+  retired_.emplace(range.address, Retired{block, 0});
 }
 
 void MappedSpace::clear(Address address) {

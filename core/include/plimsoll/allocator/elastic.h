@@ -237,7 +237,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings);
   [[nodiscard]] Status create(const Request& request, std::vector<Filling>& fillings,
                               Bytes shared_room);
-  [[nodiscard]] Status map(const std::vector<Filling>& fillings);
+  [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings);
   void discard_created(const std::vector<Filling>& fillings);
   void commit(const Request& request, const std::vector<Filling>& fillings);
   [[nodiscard]] bool add_reservation(Arena& arena, MappedSpace& space, Bytes size);

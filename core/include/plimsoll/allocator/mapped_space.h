@@ -111,6 +111,8 @@ class MappedSpace {
   // A free piece serves elsewhere, or is no more: its addresses are retired. Several free pieces of
   // one call to `free_pieces` are removed by ascending address, before anything else happens.
   void remove_piece(const FreePiece& piece, std::uint64_t age);
+  // Memory of nobody's is mapped in a hole, until the driver takes it away.
+  void retire(const AddressRange& range);
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
@@ -180,6 +182,8 @@ class MappedSpace {
   // Both blocks are in no index, and neighbours; `second` is no more.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
+  // The block of exactly this range, which lies in one hole and is none any more.
+  [[nodiscard]] Block* take_hole(const AddressRange& range);
   [[nodiscard]] std::optional<Place> place_from(const Block* first, Bytes size) const;
   [[nodiscard]] std::optional<Place> place_to(const Block* last, Bytes size) const;
 
