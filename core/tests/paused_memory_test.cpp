@@ -360,6 +360,17 @@ TEST(pause_to_a_store_goes_on_with_as_little_page_locked_memory_as_there_is) {
   without.end();
 }
 
+TEST(pause_to_a_store_without_buffers_holds_none_of_them) {
+  Region region;
+  TieredGpu& gpu = region.gpu;
+  gpu.driver.inject({Call::allocate_host, 2, 100, Status::failed});
+  CHECK_THROWS(gpu.allocator.pause(kRegion, disk_of(gpu)), DriverError);
+  gpu.driver.clear_faults();
+  CHECK_EQUAL(gpu.pool.statistics().active_bytes.current, std::int64_t{0});
+  region.check_whole();
+  region.end();
+}
+
 TEST(resume_from_a_store_forgets_what_was_freed_meanwhile) {
   Region region;
   TieredGpu& gpu = region.gpu;

@@ -16,8 +16,6 @@
 namespace plimsoll {
 namespace {
 
-using Guard = std::lock_guard<Lock>;
-
 std::invalid_argument no_region() {
   return std::invalid_argument("the region has never had any memory");
 }
@@ -106,6 +104,7 @@ Bytes ElasticAllocator::rebalance(Bytes most) {
   // The books' pieces change under `mutex_` alone, so frees need not wait for copies.
   const Status status = move_to_card(moves);
   Bytes moved = 0;
+  std::set<Arena*> changed;
   for (const Move& move : moves) {
     MappedSpace& space = move.arena->spilled;
     const Piece before = space.pieces().at(move.address);
@@ -117,8 +116,13 @@ Bytes ElasticAllocator::rebalance(Bytes most) {
     shared_reserved_ -= before.size;
     statistics_.shared_reserved_bytes.decrease(before.size);
     moved += before.size;
-    space.for_each_lent_block(move.address, before.size, [&](Block* block) {
-      count_shared(*block, space.shared_bytes(block->address, block->size));
+    changed.insert(move.arena);
+  }
+  for (Arena* const arena : changed) {
+    const Guard guard(arena->lock);
+    arena->live.for_each([&](Address, Block* block) {
+      if (block->shared == 0) return;
+      count_shared(*block, block->space->shared_bytes(block->address, block->size));
     });
   }
   if (status != Status::success && status != Status::out_of_memory) {
@@ -201,15 +205,15 @@ Status ElasticAllocator::move_to_card(std::vector<Move>& moves) {
 }
 
 // Maps `by` where `piece` is, and changes them for each other; if that fails, both are as they
-// were.
+// were. A driver that does not even map again what it had mapped is broken: `failed`.
 Status ElasticAllocator::replace(Address address, Piece& piece, Piece& by) {
   Status status = driver_.unmap(address, piece.size);
   if (status != Status::success) return status;
   status = map_with_access(driver_, address, by);
   if (status == Status::success) {
     std::swap(piece, by);
-  } else {
-    static_cast<void>(map_with_access(driver_, address, piece));
+  } else if (map_with_access(driver_, address, piece) != Status::success) {
+    status = Status::failed;
   }
   return status;
 }

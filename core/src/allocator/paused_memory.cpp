@@ -33,6 +33,9 @@ class SliceRing {
       }
     } catch (const HostOutOfMemory&) {
       if (buffers_.empty()) throw;
+    } catch (...) {
+      for (const Buffer& buffer : buffers_) pool_.free(buffer.address);
+      throw;
     }
   }
   SliceRing(const SliceRing&) = delete;

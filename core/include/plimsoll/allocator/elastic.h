@@ -112,7 +112,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // use again. Blocks that were exported stay. Waits for the device, and nobody uses the blocks
   // meanwhile. Returns the bytes moved; stops where the memory ends that is not reserved: what is
   // cached, the next step needs. Throws DriverError, with every piece whole in one tier or the
-  // other.
+  // other, as far as the driver maps again what it had mapped.
   Bytes rebalance(Bytes most);
 
   // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
@@ -144,6 +144,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
 
  private:
+  using Guard = std::lock_guard<Lock>;  // of an arena
+
   static constexpr Bytes kAlignment = 512;
   static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
   static constexpr Bytes kOwnPiecePart = 4;  // of the arena, at most

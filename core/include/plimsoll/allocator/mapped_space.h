@@ -131,14 +131,6 @@ class MappedSpace {
       function(piece->first, piece->second);
     }
   }
-  // Calls function(Block*) for each lent block that has any of these bytes.
-  template <typename Function>
-  void for_each_lent_block(Address address, Bytes size, Function function) const {
-    for (Block* block = block_at(address); block != nullptr && block->address < address + size;
-         block = block->next) {
-      if (block->allocated) function(block);
-    }
-  }
   [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
   [[nodiscard]] const BestFitIndex& free() const { return free_; }
   // The block around an address of one of the reservations.
