@@ -11,10 +11,11 @@
 #include <utility>
 
 #include "conversions.h"
-#include "engine.h"
 #include "events.h"
 #include "module.h"
 #include "plimsoll/allocator/config.h"
+#include "plimsoll/engine/simulated_engine.h"
+#include "tiers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -7,8 +7,8 @@
 #include <exception>
 #include <string_view>
 
-#include "engine.h"
 #include "module.h"
+#include "plimsoll/engine/simulated_engine.h"
 #include "stacks.h"
 
 namespace plimsoll::python {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "conversions.h"
-#include "engine.h"
 #include "module.h"
+#include "plimsoll/engine/simulated_engine.h"
 #include "plimsoll/recorder_api.h"
 #include "stacks.h"
 

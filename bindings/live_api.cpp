@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "live.h"
 #include "module.h"
 #include "plimsoll/allocator/by_address.h"
+#include "plimsoll/engine/live_engine.h"
 
 namespace plimsoll::python {
 namespace {
@@ -66,7 +66,8 @@ void require(bool found, Address address) {
 PoolId id_of(plimsoll_pool_id pool) { return {pool.first, pool.second}; }
 plimsoll_pool_id id_of(PoolId pool) { return {pool.first, pool.second}; }
 
-LiveAllocator& allocator_of(plimsoll_live* handle) { return LiveEngine::of(handle).allocator(); }
+LiveEngine& engine_of(plimsoll_live* handle) { return *reinterpret_cast<LiveEngine*>(handle); }
+LiveAllocator& allocator_of(plimsoll_live* handle) { return engine_of(handle).allocator(); }
 
 const char* last_error() { return error_text().c_str(); }
 
@@ -74,7 +75,7 @@ const char* last_error() { return error_text().c_str(); }
 
 int allocate(plimsoll_live* handle, std::uint64_t size, std::uint64_t stream,
              std::uint64_t* address) {
-  return guarded([&] { *address = LiveEngine::of(handle).allocate(size, stream); });
+  return guarded([&] { *address = engine_of(handle).allocate(size, stream); });
 }
 
 int allocate_at(plimsoll_live* handle, std::uint64_t address, std::uint64_t size,
@@ -106,12 +107,12 @@ int locate(plimsoll_live* handle, std::uint64_t address, plimsoll_place* place) 
 }
 
 int empty_cache(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { LiveEngine::of(handle).empty_cache(id_of(pool)); });
+  return guarded([&] { engine_of(handle).empty_cache(id_of(pool)); });
 }
 
 int memory_info(plimsoll_live* handle, std::uint64_t* free, std::uint64_t* total) {
   return guarded([&] {
-    const Driver& driver = LiveEngine::of(handle).driver();
+    const Driver& driver = engine_of(handle).driver();
     const MemoryInfo memory = driver.memory_info();
     if (memory.total == 0) throw std::runtime_error(driver.last_error());
     *free = memory.free;
@@ -121,7 +122,7 @@ int memory_info(plimsoll_live* handle, std::uint64_t* free, std::uint64_t* total
 
 void set_limit(plimsoll_live* handle, int has_limit, std::uint64_t limit) {
   (void)guarded([&] {
-    LiveEngine::of(handle).set_limit(has_limit != 0 ? std::optional<Bytes>(limit) : std::nullopt);
+    engine_of(handle).set_limit(has_limit != 0 ? std::optional<Bytes>(limit) : std::nullopt);
   });
 }
 
@@ -155,7 +156,7 @@ int use_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
 }
 
 int release_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { LiveEngine::of(handle).release_pool(id_of(pool)); });
+  return guarded([&] { engine_of(handle).release_pool(id_of(pool)); });
 }
 
 int pool_uses(plimsoll_live* handle, plimsoll_pool_id pool, int* uses) {
@@ -163,11 +164,11 @@ int pool_uses(plimsoll_live* handle, plimsoll_pool_id pool, int* uses) {
 }
 
 int set_use_on_oom(plimsoll_live* handle, plimsoll_pool_id pool, int use) {
-  return guarded([&] { LiveEngine::of(handle).set_use_on_oom(id_of(pool), use != 0); });
+  return guarded([&] { engine_of(handle).set_use_on_oom(id_of(pool), use != 0); });
 }
 
 int set_no_split(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { LiveEngine::of(handle).set_no_split(id_of(pool)); });
+  return guarded([&] { engine_of(handle).set_no_split(id_of(pool)); });
 }
 
 // --- what it came to ---------------------------------------------------------------------------
@@ -205,11 +206,11 @@ void statistics(plimsoll_live* handle, plimsoll_statistics* result) {
 }
 
 void reset_peak_statistics(plimsoll_live* handle) {
-  (void)guarded([&] { LiveEngine::of(handle).reset_peak_statistics(); });
+  (void)guarded([&] { engine_of(handle).reset_peak_statistics(); });
 }
 
 void reset_accumulated_statistics(plimsoll_live* handle) {
-  (void)guarded([&] { LiveEngine::of(handle).reset_accumulated_statistics(); });
+  (void)guarded([&] { engine_of(handle).reset_accumulated_statistics(); });
 }
 
 int segments(plimsoll_live* handle, void (*visit)(void* data, const plimsoll_segment*),
@@ -231,16 +232,40 @@ int segments(plimsoll_live* handle, void (*visit)(void* data, const plimsoll_seg
   });
 }
 
-void observe(plimsoll_live* handle, void (*function)(void* data, const plimsoll_event*),
-             void* data) {
-  (void)guarded([&] { LiveEngine::of(handle).observe(function, data); });
+class Listener final : public Observer {
+ public:
+  using Function = void (*)(void* data, const plimsoll_event*);
+
+  Listener(Function function, void* data) : function_(function), data_(data) {}
+  void observe(const TraceEvent& event) override {
+    const plimsoll_event told{event.address,
+                              event.size,
+                              event.stream,
+                              id_of(event.pool),
+                              event.time_us,
+                              static_cast<std::uint32_t>(event.action),
+                              0,
+                              event.shared};
+    function_(data_, &told);
+  }
+
+ private:
+  Function function_;
+  void* data_;
+};
+
+void observe(plimsoll_live* handle, Listener::Function function, void* data) {
+  (void)guarded([&] {
+    engine_of(handle).listen(function == nullptr ? nullptr
+                                                 : std::make_unique<Listener>(function, data));
+  });
 }
 
 // --- other GPUs and processes ------------------------------------------------------------------
 
 int enable_peer(plimsoll_live* handle, int device) {
   return guarded([&] {
-    LiveEngine& engine = LiveEngine::of(handle);
+    LiveEngine& engine = engine_of(handle);
     const Status status = engine.enable_peer()(device);
     if (status != Status::success) {
       throw DriverError("let another GPU use this one's memory", status,
@@ -272,20 +297,19 @@ int import_memory(plimsoll_live* handle, const int* descriptors, const std::uint
   return guarded([&] {
     std::vector<ImportedMemory::Piece> pieces;
     for (std::size_t i = 0; i < count; ++i) pieces.push_back({descriptors[i], sizes[i]});
-    *address = LiveEngine::of(handle).imported().open(pieces);
+    *address = engine_of(handle).imported().open(pieces);
   });
 }
 
 int close_memory(plimsoll_live* handle, std::uint64_t address) {
-  return guarded([&] { require(LiveEngine::of(handle).imported().close(address), address); });
+  return guarded([&] { require(engine_of(handle).imported().close(address), address); });
 }
 
 // --- host memory -------------------------------------------------------------------------------
 
 int host_malloc(plimsoll_live* handle, std::uint64_t size, plimsoll_pool_id pool,
                 std::uint64_t* address) {
-  return guarded(
-      [&] { *address = LiveEngine::of(handle).host_pool().allocate(size, id_of(pool)); });
+  return guarded([&] { *address = engine_of(handle).host_pool().allocate(size, id_of(pool)); });
 }
 
 int host_free(std::uint64_t address) {
@@ -299,7 +323,7 @@ int host_record(plimsoll_live* handle, std::uint64_t address, std::uint64_t stre
   bool is_known = false;
   const int status = guarded([&] {
     HostPool* const pool = LiveEngine::host_pool_if_open();
-    is_known = pool != nullptr && pool->record(address, stream, LiveEngine::of(handle).driver());
+    is_known = pool != nullptr && pool->record(address, stream, engine_of(handle).driver());
   });
   return status != PLIMSOLL_SUCCESS || is_known ? status : PLIMSOLL_UNKNOWN_ADDRESS;
 }
@@ -317,7 +341,7 @@ int host_empty_cache() {
 }
 
 int host_begin_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { LiveEngine::of(handle).host_pool().begin_allocate_to_pool(id_of(pool)); });
+  return guarded([&] { engine_of(handle).host_pool().begin_allocate_to_pool(id_of(pool)); });
 }
 
 int host_end_allocate_to_pool() {

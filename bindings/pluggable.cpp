@@ -17,9 +17,9 @@
 #include <string>
 #include <utility>
 
-#include "live.h"
 #include "module.h"
 #include "plimsoll/allocator/by_address.h"
+#include "plimsoll/engine/live_engine.h"
 
 struct CUstream_st;
 

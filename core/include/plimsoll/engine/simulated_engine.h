@@ -1,8 +1,6 @@
 // An allocator of either kind with its simulated driver, used by address.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,11 +15,11 @@
 #include "plimsoll/allocator/native.h"
 #include "plimsoll/allocator/uncached.h"
 #include "plimsoll/driver/simulated.h"
+#include "plimsoll/engine/tiers.h"
 #include "plimsoll/replay/tier_meter.h"
 #include "plimsoll/trace/event_buffer.h"
-#include "tiers.h"
 
-namespace plimsoll::python {
+namespace plimsoll {
 
 // One lock for all engines: drivers share their host. Never held while the interpreter's is taken.
 inline std::recursive_mutex& engine_mutex() {
@@ -131,4 +129,4 @@ class Engine {
   SpillWatch spill_watch_;
 };
 
-}  // namespace plimsoll::python
+}  // namespace plimsoll

@@ -15,17 +15,18 @@
 #include <string_view>
 #include <vector>
 
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/backup_store.h"
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/elastic.h"
 #include "plimsoll/allocator/host_pool.h"
 #include "plimsoll/allocator/imported_memory.h"
 #include "plimsoll/allocator/live_allocator.h"
 #include "plimsoll/driver/driver.h"
-#include "plimsoll/live_api.h"
+#include "plimsoll/engine/tiers.h"
 #include "plimsoll/replay/shadow.h"
-#include "tiers.h"
 
-namespace plimsoll::python {
+namespace plimsoll {
 
 class LiveEngine final : private Observer {
  public:
@@ -43,10 +44,6 @@ class LiveEngine final : private Observer {
   LiveEngine(std::unique_ptr<Driver> driver, std::string driver_name, EnablePeer enable_peer,
              const Options& options);
 
-  [[nodiscard]] plimsoll_live* handle() { return reinterpret_cast<plimsoll_live*>(this); }
-  [[nodiscard]] static LiveEngine& of(plimsoll_live* handle) {
-    return *reinterpret_cast<LiveEngine*>(handle);
-  }
   // The engine of a device, the newest one if there are several; null if there is none.
   [[nodiscard]] static LiveEngine* on(int device);
   [[nodiscard]] static LiveEngine* owner_of(Address address);
@@ -64,8 +61,8 @@ class LiveEngine final : private Observer {
   void set_no_split(PoolId pool);
   void reset_peak_statistics();
   void reset_accumulated_statistics();
-  using Observe = void (*)(void* data, const plimsoll_event*);
-  void observe(Observe function, void* data);
+  // Tells `listener` of all events from now on, instead of the one before; null ends it.
+  void listen(std::unique_ptr<Observer> listener);
 
   [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
   // Throws std::invalid_argument if PyTorch's rules serve.
@@ -107,11 +104,6 @@ class LiveEngine final : private Observer {
   [[nodiscard]] Account account();
 
  private:
-  struct Listener {
-    Observe function;
-    void* data;
-  };
-
   void observe(const TraceEvent& event) override;
   [[nodiscard]] std::unique_ptr<LiveAllocator> make_allocator();
   void sample_card();
@@ -130,12 +122,12 @@ class LiveEngine final : private Observer {
   SpillWatch spill_watch_;
   std::atomic<bool> took_memory_{false};
   std::atomic<Bytes> card_peak_{0};
-  std::atomic<const Listener*> listener_{nullptr};
+  std::atomic<Observer*> listener_{nullptr};
 
   std::mutex mutex_;                                  // of what follows
-  std::vector<std::unique_ptr<Listener>> listeners_;  // another thread may be calling an old one
+  std::vector<std::unique_ptr<Observer>> listeners_;  // another thread may be calling an old one
   Account before_resets_;
   DedicatedLimits limits_;
 };
 
-}  // namespace plimsoll::python
+}  // namespace plimsoll
