@@ -553,6 +553,32 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
+// The driver neither maps the new memory nor, at once, the old one again.
+TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
+  for (std::uint64_t position = 0; position < 30; ++position) {
+    TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
+    Block* const wall = gpu.malloc(60_MiB);
+    Block* const block = gpu.malloc(40_MiB);
+    gpu.fill(block, 5);
+    gpu.free({wall});
+    gpu.allocator.empty_cache();
+    gpu.driver.inject({Call::map, position, 2, Status::out_of_memory});
+    try {
+      gpu.allocator.rebalance(1_GiB);
+    } catch (const DriverError&) {
+    }
+    gpu.driver.clear_faults();
+    gpu.allocator.check_invariants();
+    gpu.allocator.empty_cache();
+    CHECK(gpu.holds(block, 5));
+    gpu.allocator.rebalance(1_GiB);
+    CHECK_EQUAL(block->shared, Bytes{0});
+    CHECK(gpu.holds(block, 5));
+    gpu.free({block});
+    gpu.check_nothing_is_left();
+  }
+}
+
 // Each driver call of a rebalance fails once: every piece is whole in one tier with its content, it
 // goes on when it is asked again, and nothing leaks.
 TEST(rebalance_survives_every_driver_call_that_fails) {

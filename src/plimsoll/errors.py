@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from plimsoll import _core
 
 
@@ -19,11 +21,17 @@ class ScriptError(RuntimeError):
     """A script that was run ended with an error of its own, which it printed.
 
     Attributes:
-        status: Its exit status.
+        status: Its exit status; -n if signal n killed it.
     """
 
     def __init__(self, script: str, status: int) -> None:
-        super().__init__(f"{script} ended with status {status}")
+        killed = status < 0 and -status in set(signal.Signals)
+        end = (
+            f"was killed by {signal.Signals(-status).name}"
+            if killed
+            else f"ended with status {status}"
+        )
+        super().__init__(f"{script} {end}")
         self.status = status
 
 

@@ -206,7 +206,8 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
         ([str(RECORDING), "--gpu-memory", "-1GiB"], "not a size: '-1GiB'"),
         ([str(RECORDING), "--dedicated", "-6GiB", "--shared", "1GiB"], "not a size: '-6GiB'"),
         ([str(RECORDING), "--dedicated", "6GiB", "--shared", "0"], "a size must be above zero"),
-        ([str(RECORDING), "--dedicated", "6GiB"], "go together"),
+        ([str(RECORDING), "--dedicated", "6GiB"], "--dedicated and --shared go together"),
+        ([str(RECORDING), "--dedicated", "6GiB"], "give --gpu-memory"),
         ([str(RECORDING), "--shared", "6GiB"], "go together"),
         (
             [str(RECORDING), "--dedicated", "6GiB", "--shared", "6GiB", "--gpu-memory", "6GiB"],
@@ -218,8 +219,8 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
         ([str(RECORDING), "--conf", "backend:cudaMallocAsync"], "is another allocator"),
         ([str(RECORDING), "--version", "1.13"], "unknown PyTorch version '1.13'"),
         ([str(RECORDING), "--allocator", "magic"], "unknown allocator 'magic'"),
-        ([str(RECORDING), "--magic"], "No such option: --magic; see plimsoll replay --help"),
-        ([], "Missing argument 'FILE...'; see plimsoll replay --help"),
+        ([str(RECORDING), "--magic"], "no such option: --magic; see plimsoll replay --help"),
+        ([], "missing argument 'FILE...'; see plimsoll replay --help"),
         (
             [str(RECORDING), "--version", "2.9", "--conf", "large_segment_size_mb:64"],
             "exists from PyTorch 2.11 on, not in 2.9",
@@ -233,3 +234,9 @@ def test_a_bad_argument_gets_one_clear_line(arguments: list[str], expected: str)
     assert done.stderr.startswith("plimsoll: ")
     assert done.stderr.count("\n") == 1
     assert expected in done.stderr
+
+
+def test_a_page_that_is_not_opened_is_said_to_be(tmp_path: Path) -> None:
+    done = plimsoll("view", RECORDING, "--open", "-o", tmp_path / "page.html")
+    assert done.returncode == 0
+    assert done.stderr == "note: nothing is opened, since this is no terminal\n"

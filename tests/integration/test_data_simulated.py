@@ -64,6 +64,33 @@ def simulate(folder: Path, text: str, *options: str) -> str:
     return done.stdout
 
 
+WORKERS = """
+class Numbers(Dataset):
+    def __init__(self, fails=()):
+        self.fails = set(fails)
+    def __len__(self):
+        return 24
+    def __getitem__(self, index):
+        if index in self.fails:
+            raise KeyError(f"sample {index}")
+        return {"x": torch.full((200,), index), "n": index, "name": str(index)}
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from (torch.full((3,), n) for n in range(8))
+
+def holds(loader, size=4):
+    count = 0
+    for number, found in enumerate(loader):
+        first = number * size
+        wanted = list(range(first, first + size))
+        assert found["n"].tolist() == wanted and found["name"] == [str(n) for n in wanted]
+        assert found["x"].is_cuda and found["x"][:, 7].tolist() == wanted
+        count += 1
+    assert count == 24 // size
+"""
+
+
 def test_the_model_of_streams_finds_what_is_wrong(tmp_path: Path) -> None:
     simulate(tmp_path, """
 side = torch.cuda.Stream()
@@ -413,6 +440,46 @@ for number in range(10):
 """, "--gpus", "2")  # fmt: skip
 
 
+def test_a_slot_is_written_again_when_every_gpu_has_read_it(tmp_path: Path) -> None:
+    simulate(tmp_path, WORKERS + """
+from plimsoll.data import collate
+
+loader = DataLoader(
+    Numbers(), 4, num_workers=1, persistent_workers=True, collate_fn=PinnedCollate()
+)
+for _ in range(3):
+    holds(PrefetchLoader(loader, "cuda"))  # locks the slots
+read = {0: 0, 1: 0}
+gpu = 1
+for found in loader:  # without `enumerate`, which keeps its last pair
+    slot = collate._fillings[found["x"].untyped_storage().data_ptr()]
+    gpu = 1 - gpu
+    with torch.cuda.device(gpu):
+        torch.cuda._sleep(1_000_000_000)
+        there = found["x"].to("cuda", non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+    assert not event.query()
+    del found
+    if slot.mapping.is_locked:
+        assert event.query()
+        read[gpu] += 1
+assert all(read.values()), read
+""", "--gpus", "2")  # fmt: skip
+
+
+def test_slots_are_locked_by_way_of_the_gpu_that_they_go_to(tmp_path: Path) -> None:
+    """Any other would get a context, which takes memory."""
+    simulate(tmp_path, WORKERS + """
+asked = []
+cudart = torch.cuda.cudart()
+cudart.cudaHostRegister = lambda *_: asked.append(torch.cuda.current_device()) or 0
+loader = DataLoader(Numbers(), 4, num_workers=1, collate_fn=PinnedCollate())
+holds(PrefetchLoader(loader, "cuda:1"))
+assert set(asked) == {1}, asked
+""", "--gpus", "2")  # fmt: skip
+
+
 def test_when_memory_is_short_the_loader_does_not_get_ahead(tmp_path: Path) -> None:
     simulate(tmp_path, """
 x = torch.empty(30 << 30, dtype=torch.uint8, pin_memory=True)
@@ -423,33 +490,6 @@ refused(torch.OutOfMemoryError, lambda: next(batches))
 del held
 assert sum(1 for _ in batches) == 4
 """, "--host-memory", "512GiB")  # fmt: skip
-
-
-WORKERS = """
-class Numbers(Dataset):
-    def __init__(self, fails=()):
-        self.fails = set(fails)
-    def __len__(self):
-        return 24
-    def __getitem__(self, index):
-        if index in self.fails:
-            raise KeyError(f"sample {index}")
-        return {"x": torch.full((200,), index), "n": index, "name": str(index)}
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield from (torch.full((3,), n) for n in range(8))
-
-def holds(loader, size=4):
-    count = 0
-    for number, found in enumerate(loader):
-        first = number * size
-        wanted = list(range(first, first + size))
-        assert found["n"].tolist() == wanted and found["name"] == [str(n) for n in wanted]
-        assert found["x"].is_cuda and found["x"][:, 7].tolist() == wanted
-        count += 1
-    assert count == 24 // size
-"""
 
 
 @pytest.mark.parametrize("collate", ["None", "PinnedCollate()"])

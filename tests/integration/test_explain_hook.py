@@ -81,6 +81,23 @@ def test_a_thread_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
     assert f"{place(tmp_path, 'torch.empty')} fill" in the_explanation(tmp_path)
 
 
+CATCH = """
+hook = explain_oom()
+try:
+    fill()
+except torch.OutOfMemoryError as error:
+    first, again = hook.explain(error), hook.explain(error)
+print(first is not None, again)
+"""
+
+
+def test_an_error_that_is_caught_is_explained_where_it_is_asked_for(tmp_path: Path) -> None:
+    done = run(tmp_path, FILL + CATCH)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True None\n"
+    assert "Out of memory at event" in the_explanation(tmp_path)
+
+
 GIVE_UP = """
 try:
     fill()
@@ -193,6 +210,59 @@ def test_a_watch_ends_by_itself_and_leaves_nothing(
     with LeakWatch(allocator=allocator):  # nothing happens at all
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+TRAIN = """
+import warnings
+model = torch.nn.Linear(64, 64).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+kept = []
+def train():
+    model(torch.randn(8, 64, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(torch.ones(4096, device="cuda"))
+"""
+
+
+def test_a_watch_of_optimizers_steps_warns_and_ends_by_itself(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        TRAIN
+        + """
+import glob, tempfile
+tempfile.tempdir = "."
+with LeakWatch(steps=32) as watch:
+    for number in range(1, 41):
+        train()
+        if number in (18, 31, 32):
+            print(number, len(watch.leaks), len(glob.glob("plimsoll-*")))
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "18 1 1\n31 1 1\n32 1 0\n"
+    assert done.stderr.count("LeakWarning") == 1
+    assert f"{place(tmp_path, 'optimizer.step')}: LeakWarning" in done.stderr
+
+
+def test_steps_that_are_told_are_not_counted_twice(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        TRAIN
+        + """
+with LeakWatch(steps=20) as watch:
+    for number in range(1, 25):
+        train()
+        train()
+        watch.step()
+        if watch._recorder is None:
+            print(number)
+            break
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "20\n"
+    assert "32.00 KiB more GPU memory each step" in done.stderr
 
 
 def test_too_few_steps_are_refused() -> None:

@@ -12,6 +12,8 @@ from plimsoll.explain.program import _halved, try_changes
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from plimsoll.replay import AllocatorName
+
 SCRIPT = """
 import argparse
 import torch
@@ -42,19 +44,23 @@ for _ in range(2):
 """
 
 
-def test_changes_save_what_a_direct_prediction_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("allocator", ["native", "elastic"])
+def test_changes_save_what_a_direct_prediction_says(
+    tmp_path: Path, allocator: AllocatorName
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     arguments = ["--batch-size", "8192"]
     advice, notes, runs = try_changes(
-        str(script), arguments, gpu="H100", conf="", vary="--batch-size"
+        str(script), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size"
     )
     assert runs == 5
     assert len(notes) == 1
     by_name = {one.what.split()[0]: one for one in advice}
     assert {"halve", "checkpoint", "compute"} <= set(by_name)
     whole, half = (
-        predict(script, ["--batch-size", str(size)]).peak_reserved_bytes for size in (8192, 4096)
+        predict(script, ["--batch-size", str(size)], allocator=allocator).peak_reserved_bytes
+        for size in (8192, 4096)
     )
     assert by_name["halve"].how == "--batch-size 4096"
     assert by_name["halve"].peak_reserved_bytes == half

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from plimsoll.gpus import gpu_profiles
 from plimsoll.predict import CATEGORIES, Prediction, fit, predict
-from plimsoll.predict.predict import AllocatorName
+from plimsoll.predict.options import AllocatorName
 from plimsoll.trace import read_recording
 from plimsoll.trace.events import Action
 from plimsoll.units import GiB, MiB
@@ -114,6 +117,16 @@ class TestCommand:
         done = command("predict", TRAIN_GPT, "--gpu", "T4", "--gpu", "H100", "--", "--depth", "2")
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["card", "T4", "H100"]
+        assert done.stderr.count("step 0") == 1  # the output of one run is enough
+
+    def test_all_cards_are_looked_up_before_the_script_runs(self, tmp_path: Path) -> None:
+        path = script(tmp_path, "print('ran')")
+        for verb in ("predict", "fit"):
+            done = command(verb, path, "--gpu", "T4", "--gpu", "H1000")
+            assert done.returncode == 2
+            assert done.stdout == ""
+            assert "unknown GPU 'H1000'" in done.stderr
+            assert "ran" not in done.stderr
 
     def test_arguments_reach_the_script_and_its_output_goes_to_stderr(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import sys, torch\nprint('got', sys.argv[1:], __name__)")
@@ -129,7 +142,7 @@ class TestCommand:
     def test_a_script_that_raises_shows_its_own_traceback(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch\ndef inner():\n    raise ValueError('mine')\ninner()")
         done = command("predict", path)
-        assert done.returncode == 1
+        assert done.returncode == 2  # 1 is "does not fit"
         assert "ValueError: mine" in done.stderr
         assert "in inner" in done.stderr
         assert "plimsoll/" not in done.stderr.split("Traceback")[1].split("ValueError")[0]
@@ -152,27 +165,74 @@ except torch.OutOfMemoryError as error:
         assert not found.fits
         assert found.peak_reserved_bytes == 1 << 40
 
-    def test_a_script_that_exits_with_a_status_failed(self, tmp_path: Path) -> None:
-        done = command("predict", script(tmp_path, "import sys; sys.exit(3)"))
-        assert done.returncode == 1
-        assert "ended with status 3" in done.stderr
+    @pytest.mark.parametrize(
+        "text", ["import sys; sys.exit(3)", "x = (", "import ctypes; ctypes.string_at(0)"]
+    )
+    def test_a_script_that_fails_is_no_answer(self, text: str, tmp_path: Path) -> None:
+        done = command("predict", script(tmp_path, text))
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.splitlines()[-1].startswith(f"plimsoll: {tmp_path / 'script.py'} ")
 
-    def test_an_optimistic_fork_does_not_answer_for_its_parent(self, tmp_path: Path) -> None:
+    def test_failures_that_the_script_survives_are_told(self, tmp_path: Path) -> None:
         path = script(tmp_path, """
-import os, torch
-x = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
-child = os.fork()
-if child == 0:
-    raise SystemExit(0)
-os.waitpid(child, 0)
-y = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+import torch
+for size in (1 << 40, 1 << 39, 1 << 20):
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        pass
 """)  # fmt: skip
-        assert predict(path).peak_allocated_bytes == (1 << 30) + (1 << 20)
+        found = predict(path)
+        assert found.fits
+        assert found.num_ooms == 2
+        assert "requests that failed, after which the script went on: 2" in str(found)
+
+    def test_what_the_program_resets_is_not_forgotten(self, tmp_path: Path) -> None:
+        path = script(tmp_path, """
+import torch
+torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+torch.cuda.empty_cache()
+torch.cuda.reset_peak_memory_stats()
+torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+assert torch.cuda.max_memory_allocated() == 1 << 20
+""")  # fmt: skip
+        found = predict(path)
+        assert found.peak_allocated_bytes == found.peak_reserved_bytes == GiB
+        assert found.device_used_bytes == GiB + found.context_bytes
+        assert found.by_category["rounding"] == 0
+
+    def test_a_prediction_as_text_is_what_the_command_prints(self, tmp_path: Path) -> None:
+        path = script(tmp_path, "import torch; x = torch.zeros(1 << 20, device='cuda')")
+        said = str(predict(path, gpu="T4"))
+        done = command("predict", path, "--gpu", "T4")
+        assert done.stdout.splitlines()[:-1] == said.splitlines()[:-1]  # the last has the time
+
+    def test_what_a_card_cannot_show_is_what_it_would_need(self, tmp_path: Path) -> None:
+        path = script(
+            tmp_path, "import torch; x = torch.empty(8 << 30, dtype=torch.uint8, device='cuda')"
+        )
+        done = command("predict", path, "--gpu", "T4:4GiB")
+        assert done.returncode == 1
+        assert "nvidia-smi" not in done.stdout
+        assert re.search(r"would need +8\.\d\d GiB of 4\.00 GiB", done.stdout)
+
+    @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+    def test_the_script_ends_with_the_command(self, end: signal.Signals, tmp_path: Path) -> None:
+        text = "import time\nprint('begun', flush=True)\ntime.sleep(60)\nprint('survived')"
+        command = [sys.executable, "-m", "plimsoll", "predict", str(script(tmp_path, text))]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "begun\n"
+            process.send_signal(end)
+            assert process.stderr.read() == ""  # until nobody is left to write there
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["predict", "no_such.py"], "there is no script 'no_such.py'"),
+            (["predict", "no_such.py"], "no_such.py: no such file"),
+            (["predict", str(ROOT)], "is a directory, not a script"),
+            (["predict"], "missing argument 'script'; see plimsoll predict --help"),
             (["predict", str(TRAIN_GPT), "--gpu", "H1000"], "did you mean"),
             (["predict", str(TRAIN_GPT), "--driver", "vista"], "unknown driver 'vista'"),
             (["predict", str(TRAIN_GPT), "--conf", "nonsense:1"], "nonsense"),
@@ -186,7 +246,8 @@ y = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
                 "spills by itself",
             ),
             (["run", str(TRAIN_GPT)], "--simulate"),
-            (["fit", "no_such.py"], "there is no script"),
+            (["fit", "no_such.py"], "no_such.py: no such file"),
+            (["fit", str(TRAIN_GPT), "--at-most", "0"], "the values to try begin at 1"),
         ],
     )
     def test_bad_input_gets_one_line_and_status_2(self, arguments: list[str], message: str) -> None:
@@ -273,17 +334,81 @@ def test_spilling_is_shown(tmp_path: Path) -> None:
     assert "In shared memory, when it held the most:" in done.stdout
 
 
-def test_fit_finds_the_largest_value_that_fits(tmp_path: Path) -> None:
-    path = script(tmp_path, """
+def test_the_default_card_is_told() -> None:
+    for verb in ("predict", "fit"):
+        assert "[default: (H100)]" in " ".join(command(verb, "--help").stdout.split())
+
+
+def test_all_cards_are_listed() -> None:
+    lines = command("gpus").stdout.splitlines()
+    assert len(lines) == len(gpu_profiles())
+    assert any(line.split()[:3] == ["T4", "14.57", "GiB"] for line in lines)
+    assert json.loads(command("gpus", "--json").stdout.splitlines()[0])["total_bytes"] > 0
+
+
+ALLOCATES = """
 import argparse, torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int)
 size = parser.parse_args().batch_size
-x = torch.empty(size << 30, dtype=torch.uint8, device="cuda")
-""")  # fmt: skip
-    found = fit(path, "--batch-size", gpu="T4")
+print("noise")
+{before}
+x = torch.empty({bytes}, dtype=torch.uint8, device="cuda")
+"""
+
+
+def fitted(folder: Path, bytes: str, before: str = "") -> Path:  # noqa: A002
+    return script(folder, ALLOCATES.format(bytes=bytes, before=before))
+
+
+def test_fit_finds_the_largest_value_that_fits(tmp_path: Path) -> None:
+    found = fit(fitted(tmp_path, "size << 30"), "--batch-size", gpu="T4")
     assert found.largest == 14
-    assert [value for value, fits, _ in found.curve if fits] == [1, 2, 4, 8, 12, 14]
+    assert found.stopped is None
+    assert [trial.value for trial in found.curve if trial.fits] == [1, 2, 4, 8, 12, 14]
+    assert found.to_dict()["curve"][0]["value"] == 1
+
+
+def test_fit_ends_where_the_script_fails(tmp_path: Path) -> None:
+    path = fitted(tmp_path, "size << 20", before="assert size < 4, 'too many'")
+    done = command("fit", path, "--gpu", "T4", "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert found["largest"] == 2
+    assert found["stopped"] == "with --batch-size 4 the script fails"
+    assert "too many" in done.stderr
+
+
+def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    done = command("fit", script(tmp_path, f"open({str(runs)!r}, 'a').write('x')"))
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == f"plimsoll: {tmp_path / 'script.py'} never touches CUDA: it needs no GPU memory\n"
+    )
+    assert runs.read_text() == "x"
+
+
+def test_fit_shows_no_output_but_of_what_fails(tmp_path: Path) -> None:
+    path = fitted(tmp_path, "size << 30")
+    done = command("fit", path, "--gpu", "T4:4GiB")
+    assert done.stderr == ""
+    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert head == ["T4:4GiB:", "--batch-size", "3"]
+    assert rows[0] == ["--batch-size", "on", "the", "card"]
+    assert rows[-2][-1] == "fits"
+    assert rows[-1] == ["4", "-", "does", "not", "fit"]
+    done = command("fit", path, "--vary=--nope")
+    assert done.returncode == 2
+    assert "unrecognized arguments: --nope 1" in done.stderr
+
+
+def test_fit_takes_the_options_of_predict(tmp_path: Path) -> None:
+    path = fitted(tmp_path, "size << 30")
+    options = ("--allocator", "elastic", "--policy", "spill", "--dedicated", "2GiB", "--shared")
+    done = command("fit", path, "--gpu", "T4", *options, "3GiB", "--json")
+    assert json.loads(done.stdout)["largest"] == 5
 
 
 def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:

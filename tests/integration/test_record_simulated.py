@@ -69,7 +69,7 @@ def test_the_command_records_a_script_that_knows_nothing_of_it(
     recording = read_recording(tmp_path / "run.plim")
     assert recording.is_whole
     assert recording.dropped == 0
-    assert done.stderr == f"next: plimsoll explain {tmp_path / 'run.plim'}\n"
+    assert f"next: plimsoll explain {tmp_path / 'run.plim'}" in done.stderr.splitlines()
     assert [mark.name for mark in recording.marks] == ["step"] * 3
     assert {3, 7, 8} <= lines_of(recording, script)
     (result,) = replay(recording)
@@ -202,11 +202,13 @@ def test_a_killed_script_leaves_a_file_that_opens(script: Path, tmp_path: Path) 
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "training\n"
-        deadline = time.monotonic() + 60
-        while not has_steps(path):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        os.killpg(child.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 120
+        try:
+            while not has_steps(path):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
     recording = read_recording(path)
     assert not recording.is_whole
     assert len(recording.marks) > 2

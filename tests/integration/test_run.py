@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from plimsoll.gpus import gpu_profile
+from plimsoll.units import GiB, format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,12 +20,13 @@ torch = pytest.importorskip("torch")
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "plimsoll", "run", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
+        cwd=folder,
     )
 
 
@@ -45,7 +51,7 @@ def test_without_a_gpu_one_line_names_the_way_out(script: Path, options: list[st
 def test_a_script_that_does_not_exist_is_named() -> None:
     done = run("no_such.py")
     assert done.returncode == 2
-    assert done.stderr == "plimsoll: there is no script 'no_such.py'\n"
+    assert done.stderr == "plimsoll: no_such.py: no such file\n"
 
 
 def test_an_unknown_allocator_is_named(script: Path) -> None:
@@ -64,7 +70,61 @@ def test_what_follows_the_script_is_its_own(script: Path, separator: list[str]) 
     assert done.returncode == 3
 
 
-def test_modules_are_not_simulated() -> None:
-    done = run("--simulate", "T4", "-m", "some.module")
-    assert done.returncode == 2
-    assert done.stderr == "plimsoll: -m and --json do not go together with --simulate\n"
+ALLOCATES = """
+import sys, torch
+x = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+del x
+torch.cuda.reset_peak_memory_stats()
+print(sys.argv[1:])
+"""
+
+
+def test_a_simulated_run_ends_with_an_account(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(ALLOCATES)
+    done = run("--simulate", "T4", path, "own")
+    assert (done.returncode, done.stdout) == (0, "['own']\n")
+    used = format_size(3 * GiB + gpu_profile("T4").context_bytes)
+    assert done.stderr == (
+        "plimsoll: GPU 0, the native allocator: peak allocated 3.00 GiB, reserved 3.00 GiB, "
+        f"in use on the card {used}\n"
+    )
+
+
+def test_the_account_says_what_pytorch_would_have_reserved(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import torch\n"
+        "x = [torch.empty(i << 20, dtype=torch.uint8, device='cuda') for i in range(1, 60)]\n"
+        "del x[::2]\n"
+        "y = torch.empty(700 << 20, dtype=torch.uint8, device='cuda')\n"
+    )
+    accounts = {}
+    for allocator in ("native", "elastic"):
+        file = tmp_path / f"{allocator}.json"
+        done = run("--simulate", "T4", "--allocator", allocator, "--json", file, path)
+        assert (done.returncode, done.stderr) == (0, "")
+        accounts[allocator] = json.loads(file.read_text())
+    native, elastic = accounts["native"], accounts["elastic"]
+    assert native["torch_peak_reserved_bytes"] is None
+    assert elastic["torch_peak_reserved_bytes"] == native["peak_reserved_bytes"]
+    assert elastic["torch_num_ooms"] == 0
+    assert elastic["peak_reserved_bytes"] < native["peak_reserved_bytes"]
+
+
+def test_modules_are_simulated_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ALLOCATES)
+    done = run("--simulate", "T4", "-m", "mine", "--own", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "['--own']\n")
+    assert "peak allocated 3.00 GiB" in done.stderr
+
+
+def test_a_simulated_script_is_the_process_that_was_started(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == process.pid
+        process.terminate()
+    assert process.returncode == -signal.SIGTERM

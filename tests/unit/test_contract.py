@@ -232,7 +232,7 @@ class Contract(RuleBasedStateMachine):
         if limit is None:
             return dedicated + shared
         left = limit - self.allocator.memory_reserved()
-        if self.driver == "wddm" or shared == 0:
+        if self.allocator.name != "elastic" or shared == 0:
             return min(dedicated + shared, left)
         left += self.allocator.memory_stats()["shared_reserved_bytes.current"]
         return min(dedicated, max(left, 0)) + shared  # the limit is one of dedicated memory

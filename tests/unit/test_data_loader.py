@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +16,7 @@ from plimsoll.data import collate as slots  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def test_on_the_host_batches_pass_through() -> None:
@@ -155,6 +158,32 @@ def test_a_worker_whose_slots_are_all_in_use_makes_ordinary_batches() -> None:
     assert len(slots._fillings) == slots._MOST_SLOTS
     del kept
     assert not slots._fillings
+
+
+def test_a_child_of_fork_does_not_give_the_programs_slots_back(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text("""
+import gc, os, torch
+from plimsoll.data import PinnedCollate, collate
+
+if __name__ == "__main__":
+    loader = torch.utils.data.DataLoader(torch.arange(8), 4, num_workers=1,
+                                         collate_fn=PinnedCollate())
+    batches = list(loader)
+    words = [collate._word(filling.mapping.storage) for filling in collate._fillings.values()]
+    assert [word.value for word in words] == [1, 1]
+    child = os.fork()
+    if child == 0:
+        del batches
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [word.value for word in words] == [1, 1], "what the program holds may be written over"
+    del batches
+    assert [word.value for word in words] == [0, 0]
+""")
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_slots_are_forgotten_with_their_collate() -> None:

@@ -11,8 +11,7 @@ from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explain import Explanation, explain
 from plimsoll.explain.advice import _different, _keys, _text
 from plimsoll.explain.gradients import with_earlier_zero_grad
-from plimsoll.explain.source import read_state
-from plimsoll.trace import Recording
+from plimsoll.trace import Recording, read_recording
 from plimsoll.trace.files import read_snapshot
 from plimsoll.trace.recording import LoadedTrace, Mark
 from plimsoll.units import MiB
@@ -20,6 +19,7 @@ from tests.unit.test_analysis_steps import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from plimsoll.trace import Frame
 
@@ -82,6 +82,7 @@ def test_the_largest_request_heeds_the_settings() -> None:
         rounding.fragmentation.largest_hole_bytes,
         rounding.fragmentation.largest_request_bytes,
     )
+    assert request is not None
     assert request <= hole
 
 
@@ -306,12 +307,24 @@ def test_a_running_process_without_a_history_shows_what_there_is_now(
     assert "there is no history" in str(found)
 
 
+def test_a_foreign_file_is_told_what_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text('"""A program."""\n')
+    with pytest.raises(InputError) as refused:
+        read_recording(tmp_path / "script.py")
+    for kind in ("script.py", ".pickle", ".pickle.gz", ".plim", ".parquet"):
+        assert kind in str(refused.value)
+    assert "opcode" not in str(refused.value)
+    (tmp_path / "cut.pickle").write_bytes(snapshot_without_history()[:100])
+    with pytest.raises(InputError, match=r"cut\.pickle: not a readable pickle: ."):
+        read_recording(tmp_path / "cut.pickle")
+
+
 def test_an_empty_process_is_refused() -> None:
     nothing = pickle.dumps(Allocator(SimulatedGpu("1GiB")).memory_snapshot())
     with pytest.raises(InputError, match="the history is empty"):
-        read_state(nothing, "process 1")
+        read_snapshot(nothing, "process 1", needs_history=False)
     with pytest.raises(InputError, match="not a readable pickle"):
-        read_state(b"nonsense", "process 1")
+        read_snapshot(b"nonsense", "process 1", needs_history=False)
 
 
 def test_the_device_in_use_the_most_is_explained() -> None:

@@ -6,13 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import plimsoll
-from plimsoll import InputError
+from plimsoll import InputError, SimulatedGpu, _core
+from plimsoll.process.nvml import Nvml
+from plimsoll.tiers.limits import Tiers
+from plimsoll.torch import install as installing
 from plimsoll.torch.account import make_account
+from plimsoll.units import GiB
+from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +48,66 @@ def test_an_unknown_allocator_is_refused() -> None:
 def test_a_cpu_build_of_pytorch_is_refused() -> None:
     with pytest.raises(InputError, match="has no CUDA"):
         plimsoll.install()
+
+
+class TestSizes:
+    """A limit that a card cannot keep: said at once where that is known, else by each request."""
+
+    @pytest.fixture
+    def made(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """The engines that were made, on simulated cards of 1 GiB."""
+        made = []
+
+        def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
+            gpu = SimulatedGpu(GiB)
+            made.append(
+                _core.LiveEngine.simulated(gpu._driver, allocator, conf, version, device, account)
+            )
+            return made[-1]
+
+        engines = SimpleNamespace(cuda=cuda)
+        monkeypatch.setattr(installing, "_core", SimpleNamespace(LiveEngine=engines))
+        return made
+
+    def engines(self, **sizes: int) -> installing._Engines:
+        choice = installing._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]
+        return installing._Engines(choice, keeps_account=False)
+
+    def test_each_request_says_so_and_there_is_one_engine(self, made: list[Any]) -> None:
+        engines = self.engines(dedicated_bytes=2 * GiB)
+        for _ in range(3):
+            with pytest.raises(InputError, match=r"2\.00 GiB of dedicated memory is more than"):
+                engines.open(0)
+        assert len(made) == 1
+        assert engines.opened() == {0: made[0]}
+
+    def test_a_limit_that_holds_is_set_once(self, made: list[Any]) -> None:
+        engines = self.engines(dedicated_bytes=GiB // 2)
+        assert engines.open(0) is engines.open(0) is made[0]
+        assert made[0].limit == GiB // 2
+        made[0].set_dedicated_limit(GiB // 4)  # as `set_tiers` does later
+        assert engines.open(0).limit == GiB // 4
+
+    def test_what_no_card_has_is_refused_at_once(self) -> None:
+        nvml = Nvml(FakeNvml(Gpu("GPU-a", total=GiB), Gpu("GPU-b", total=3 * GiB)))
+        installing._check_sizes(Tiers(dedicated_bytes=3 * GiB), nvml)
+        with pytest.raises(InputError, match=r"4\.00 GiB .* than any card here has: 3\.00 GiB"):
+            installing._check_sizes(Tiers(dedicated_bytes=4 * GiB), nvml)
+
+    @pytest.mark.parametrize(
+        "library",
+        [
+            FakeNvml(fails="no driver"),
+            FakeNvml(Gpu("GPU-a", total=GiB), Gpu("GPU-b", fails={"nvmlDeviceGetMemoryInfo"})),
+        ],
+        ids=["no NVML", "a silent card"],
+    )
+    def test_what_is_not_known_is_not_refused(self, library: FakeNvml) -> None:
+        installing._check_sizes(Tiers(dedicated_bytes=4 * GiB), Nvml(library))
+
+    def test_what_no_host_has_is_refused_at_once(self) -> None:
+        with pytest.raises(InputError, match="of shared memory is more than the host can lock"):
+            installing._check_sizes(Tiers(shared_bytes=1 << 50))
 
 
 class TestAutoload:

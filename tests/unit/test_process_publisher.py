@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from plimsoll.process.sources import Counters
 
 SOURCE = """
 import os, sys, time, threading
+import plimsoll.process.publisher
 from plimsoll.process.counters import DeviceCounters
 from plimsoll.process.publisher import publish
 from plimsoll.process.sources import Counters
@@ -29,17 +31,19 @@ class Source:
         return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
     def snapshot(self):
         return {"segments": []}
+plimsoll.process.publisher._PATIENCE_SECONDS = 120
 def files():
     folder = os.path.join(os.environ["XDG_RUNTIME_DIR"], "plimsoll")
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 def wait(condition):
-    for _ in range(500):
+    for _ in range(12_000):
         if condition():
             return True
         time.sleep(0.01)
     return False
 def both(pid):
-    return [f"{pid}.counters", f"{pid}.socket"]
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    return [f"{pid}-{namespace}.counters", f"{pid}-{namespace}.socket"]
 """
 
 
@@ -62,6 +66,11 @@ class FakeSource:
         return {"segments": []}
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plimsoll.process.publisher._PATIENCE_SECONDS", 120)
+
+
 @pytest.fixture
 def source() -> FakeSource:
     return FakeSource()
@@ -75,7 +84,7 @@ def publisher(tmp_path: Path, source: FakeSource) -> Iterator[Publisher]:
 
 
 def wait_for(condition: Any) -> None:
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.005)
@@ -87,7 +96,7 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "XDG_RUNTIME_DIR": str(folder), **environment},
     )
 
@@ -156,6 +165,44 @@ def test_a_folder_that_vanishes_is_no_error(tmp_path: Path, source: FakeSource) 
     publisher.start()
     wait_for(lambda: source.value > 3)
     publisher.stop()
+
+
+def test_after_its_folder_vanished_it_publishes_where_there_is_one(
+    tmp_path: Path, source: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir(mode=0o700)
+    monkeypatch.setattr("plimsoll.process.folder.folders", lambda: [first, second])
+    publisher = Publisher(source, interval_seconds=0.01)
+    publisher.start()
+    wait_for(lambda: len(list(first.iterdir())) == 2)
+    first.rename(tmp_path / "gone")
+    first.touch()  # so that it cannot be made again
+    wait_for(lambda: len(list(second.iterdir())) == 2)
+    wait_for(lambda: read_processes(only=second))
+    publisher.stop()
+    assert list(second.iterdir()) == []
+
+
+def test_a_process_that_may_open_no_more_files_does_not_spin(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.write()
+    server = publisher._server
+    assert server is not None
+    answers: list[None] = []
+
+    def fail() -> bool:
+        answers.append(None)
+        return False
+
+    monkeypatch.setattr(server, "answer", fail)
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(str(server._path))
+        for _ in range(3):
+            assert not publisher._wait()
+    assert len(answers) == 3
 
 
 def test_a_path_too_long_for_a_socket_leaves_the_counters(
@@ -228,7 +275,8 @@ assert os.waitpid(child, 0)[1] == 0
 assert files() == both(os.getpid()), files()
 from plimsoll.process.counters import read_processes
 def age():
-    return time.monotonic_ns() - read_processes()[0].heartbeat_ns
+    mine, = (found for found in read_processes() if found.pid == os.getpid())
+    return time.monotonic_ns() - mine.heartbeat_ns
 assert wait(lambda: age() < 100_000_000)
 """,
             tmp_path,
@@ -276,6 +324,43 @@ if child == 0:
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert files() == both(os.getpid()), files()
+""",
+            tmp_path,
+        )
+
+    def test_threads_that_fork_at_the_same_time_leave_one_publisher(self, tmp_path: Path) -> None:
+        check(
+            """
+publish(Source())
+assert wait(lambda: files() == both(os.getpid()))
+ends = []
+def fork():
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if threading.active_count() == 1 else 5)
+        ends.append(os.waitpid(child, 0)[1])
+forking = [threading.Thread(target=fork) for _ in range(4)]
+for thread in forking:
+    thread.start()
+for thread in forking:
+    thread.join()
+assert ends == [0] * 80, ends
+assert [t.name for t in threading.enumerate()] == ["MainThread", "plimsoll counters"]
+""",
+            tmp_path,
+        )
+
+    def test_a_program_that_closed_all_files_forks_in_peace(self, tmp_path: Path) -> None:
+        check(
+            """
+publish(Source())
+assert wait(lambda: files() == both(os.getpid()))
+os.closerange(3, 64)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
 """,
             tmp_path,
         )

@@ -124,6 +124,54 @@ def test_another_process_behind_the_name_is_not_believed(folder: Path) -> None:
         child.wait()
 
 
+def test_all_folders_are_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale, long = tmp_path / "stale", tmp_path / ("x" * 120)
+    for other in (stale, long):
+        other.mkdir(mode=0o700)
+    SnapshotServer(socket_path(stale, os.getpid()), lambda: SNAPSHOT).close()
+    monkeypatch.setattr(module, "folders", lambda: [tmp_path / "none", long, stale, folder])
+    with serving(folder, lambda: SNAPSHOT):
+        assert pickle.loads(request_snapshot(os.getpid())) == SNAPSHOT
+
+
+def test_who_is_not_believed_does_not_keep_others_from_being_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    child = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN, str(other), "hang"], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        try:
+            child.stdout.readline()
+            socket_path(other, child.pid).rename(socket_path(other, os.getpid()))
+            monkeypatch.setattr(module, "folders", lambda: [other, folder])
+            with serving(folder, lambda: SNAPSHOT):
+                assert pickle.loads(request_snapshot(os.getpid())) == SNAPSHOT
+        finally:
+            child.kill()
+            child.wait()
+
+
+def test_one_that_takes_no_requests_may_be_stopped(folder: Path) -> None:
+    server = SnapshotServer(socket_path(folder, os.getpid()), lambda: SNAPSHOT)
+    waiting = []
+    try:
+        for _ in range(5):
+            waiting.append(socket.socket(socket.AF_UNIX))
+            waiting[-1].connect(str(socket_path(folder, os.getpid())))
+        with pytest.raises(InputError, match="does not take requests; it may be stopped"):
+            request_snapshot(os.getpid(), timeout_seconds=0.2)
+    finally:
+        for each in waiting:
+            each.close()
+        server.close()
+
+
 def test_another_users_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(InputError, match="another user's"):
@@ -135,7 +183,7 @@ def test_another_users_request_gets_nothing(folder: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "_peer", lambda _: (1, 12345))
         asking.connect(str(socket_path(folder, os.getpid())))
         asking.sendall(b"snapshot\n")
-        asking.settimeout(5)
+        asking.settimeout(120)
         with suppress(ConnectionResetError):
             assert asking.recv(1) == b""
 
@@ -145,7 +193,7 @@ def test_who_asks_for_something_else_gets_nothing(folder: Path, request_: bytes)
     with serving(folder, lambda: SNAPSHOT), socket.socket(socket.AF_UNIX) as asking:
         asking.connect(str(socket_path(folder, os.getpid())))
         asking.sendall(request_)
-        asking.settimeout(5)
+        asking.settimeout(120)
         with suppress(ConnectionResetError):
             assert asking.recv(1) == b""
         assert pickle.loads(request_snapshot(os.getpid())) == SNAPSHOT
@@ -178,8 +226,10 @@ def test_what_is_no_answer_is_refused(folder: Path, answer: bytes, message: str)
 
 STUBBORN = """
 import os, socket, sys, time
+from pathlib import Path
+from plimsoll.process.folder import socket_path
 server = socket.socket(socket.AF_UNIX)
-server.bind(os.path.join(sys.argv[1], f"{os.getpid()}.socket"))
+server.bind(str(socket_path(Path(sys.argv[1]), os.getpid())))
 server.listen()
 print("ready", flush=True)
 connection, _ = server.accept()
@@ -192,10 +242,13 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
-    [("die", "it died while it answered"), ("hang", "did not answer within 0.5")],
+    ("what", "patience", "message"),
+    [("die", 120, "it died while it answered"), ("hang", 0.5, "did not answer within 0.5")],
 )
-def test_a_process_that_breaks_off(folder: Path, what: str, message: str) -> None:
+def test_a_process_that_breaks_off(
+    folder: Path, what: str, patience: float, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DYING_SECONDS", 120)
     child = subprocess.Popen(
         [sys.executable, "-c", STUBBORN, str(folder), what], stdout=subprocess.PIPE
     )
@@ -204,7 +257,7 @@ def test_a_process_that_breaks_off(folder: Path, what: str, message: str) -> Non
         child.stdout.readline()
         try:
             with pytest.raises(InputError, match=message):
-                request_snapshot(child.pid, timeout_seconds=0.5)
+                request_snapshot(child.pid, timeout_seconds=patience)
         finally:
             child.kill()
             child.wait()

@@ -55,7 +55,7 @@ def test_fragments_of_the_elastic_allocator_are_what_empty_cache_leaves() -> Non
     for block in blocks[1:-1]:
         allocator.free(block)
     simulation: Any = SimpleNamespace(
-        allocators=[allocator], profiles=[gpu_profile("T4")], machine=machine, has_contexts=True
+        allocators=[allocator], profiles=[gpu_profile("T4")], machine=machine, contexts={0}
     )
     source = SimulatedSource(simulation)
     (before,) = source.read().devices

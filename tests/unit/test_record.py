@@ -10,6 +10,8 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +19,12 @@ import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
 from plimsoll.record import Recorder, record, recorder
+from plimsoll.record.sources import AllocatorSource
+from plimsoll.tiers import engines
 from plimsoll.trace import Action, Recording, read_recording
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -32,6 +37,19 @@ def churn(allocator: Allocator, rounds: int = 100) -> None:
     for number in range(rounds):
         address = allocator.malloc(1000 * number + 1)
         allocator.free(address)
+
+
+@contextmanager
+def limited_files(most: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_the_file_has_the_events_of_the_history(allocator: Allocator, tmp_path: Path) -> None:
@@ -105,6 +123,42 @@ class TestMarks:
             (46, "end", 0),
         ]
 
+    def test_threads_that_name_at_once_get_numbers_of_their_own(
+        self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Slow(dict[str, int]):
+            """In which threads meet between the look and the entry."""
+
+            def setdefault(self, key: str, default: int | None = None) -> int:
+                time.sleep(0.01)
+                return super().setdefault(key, default or 0)
+
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            monkeypatch.setattr(recording, "_names", Slow())
+            churn(allocator, 1)
+            names = {f"mark {number}" for number in range(8)}
+            threads = [threading.Thread(target=recording.mark, args=(name,)) for name in names]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert {mark.name for mark in read_recording(tmp_path / "run.plim").marks} == names
+
+    def test_steps_of_optimizers_are_those_of_pytorchs_memory(
+        self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Once they are watched, they are no steps of an allocator by itself."""
+        with record(tmp_path / "run.plim", allocator=allocator):
+            churn(allocator, 1)
+            recorder._after_step()
+        assert read_recording(tmp_path / "run.plim").marks == []
+        monkeypatch.setattr(AllocatorSource, "when_torch_is_there", lambda _self, action: action())
+        monkeypatch.setattr(recorder, "_watch_optimizers", lambda: None)
+        with record(tmp_path / "other.plim", allocator=allocator):
+            churn(allocator, 1)
+            recorder._after_step()
+        assert [mark.name for mark in read_recording(tmp_path / "other.plim").marks] == ["step"]
+
     def test_they_need_a_recording(self, allocator: Allocator, tmp_path: Path) -> None:
         with record(tmp_path / "run.plim", allocator=allocator) as recording:
             churn(allocator, 1)
@@ -142,6 +196,24 @@ class TestMisuse:
         ):
             pass
 
+    @pytest.mark.parametrize("room", [16, 4096])
+    def test_a_beginning_that_cannot_be_written_leaves_nothing(
+        self, allocator: Allocator, tmp_path: Path, room: int
+    ) -> None:
+        """No room for the header; and room for it, but not for what memory holds already."""
+        for _ in range(2000):
+            allocator.malloc("1MiB")
+        recording = record(tmp_path / "run.plim", allocator=allocator)
+        with limited_files(room), pytest.raises(InputError, match="cannot be written: File too"):
+            recording.__enter__()
+        assert not (tmp_path / "run.plim").exists()
+        recording.stop()
+        churn(allocator, 1)  # goes nowhere
+        with recording:
+            churn(allocator, 5)
+        assert recording.event_count == 15
+        assert read_recording(tmp_path / "run.plim").is_whole
+
     def test_without_a_gpu_it_says_what_needs_none(self, tmp_path: Path) -> None:
         torch = pytest.importorskip("torch")
         if torch.version.cuda is not None:
@@ -173,16 +245,47 @@ def test_an_exception_ends_the_file_in_good_order(allocator: Allocator, tmp_path
     assert recording.devices[0].event_count == 301
 
 
-def test_it_decorates_functions(allocator: Allocator, tmp_path: Path) -> None:
+def test_each_call_of_a_decorated_function_has_a_file(allocator: Allocator, tmp_path: Path) -> None:
     @record(tmp_path / "run.plim", allocator=allocator)
     def work(rounds: int) -> str:
+        """Works."""
         churn(allocator, rounds)
         return "done"
 
-    assert work(7) == "done"
-    assert read_recording(tmp_path / "run.plim").devices[0].event_count == 22
-    with pytest.raises(InputError, match="exists already"):
-        work(7)
+    assert [work(7), work(5), work(3)] == ["done"] * 3
+    assert work.__doc__ == "Works."
+    counts = {path.name: read_recording(path).devices[0].event_count for path in tmp_path.iterdir()}
+    assert counts == {"run.plim": 22, "run-2.plim": 15, "run-3.plim": 9}
+
+
+def test_a_call_within_a_call_is_part_of_its_recording(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def work(depth: int) -> None:
+        churn(allocator, 1)
+        if depth:
+            work(depth - 1)
+
+    work(2)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.plim"]
+    assert read_recording(tmp_path / "run.plim").devices[0].event_count == 10
+
+
+def test_a_decorated_function_overwrites_nothing(allocator: Allocator, tmp_path: Path) -> None:
+    (tmp_path / "run-2.plim").write_text("mine")
+
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def work() -> None:
+        churn(allocator, 1)
+
+    work()
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"run-2\.plim: exists already"):
+            work()
+    (tmp_path / "run-2.plim").unlink()
+    work()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-2.plim", "run.plim"]
 
 
 def test_events_are_in_the_file_while_the_program_runs(
@@ -223,20 +326,14 @@ def test_lost_events_are_counted_and_said(
 def test_a_full_disk_ends_the_recording_and_not_the_program(
     allocator: Allocator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        with record(tmp_path / "run.plim", allocator=allocator) as recording:
-            churn(allocator, 10)
-            while recording.event_count == 0:
-                time.sleep(0.01)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (recording.path.stat().st_size + 100, hard))
+    with record(tmp_path / "run.plim", allocator=allocator) as recording:
+        churn(allocator, 10)
+        while recording.event_count == 0:
+            time.sleep(0.01)
+        with limited_files(recording.path.stat().st_size + 100):
             churn(allocator, 5000)
             recording._thread.join(timeout=30)
             assert not recording._thread.is_alive()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
     assert "plimsoll: the recording to" in (said := capsys.readouterr().err)
     assert "ended: File too large" in said
     cut = read_recording(tmp_path / "run.plim")
@@ -330,3 +427,17 @@ def test_the_file_is_the_users_own(allocator: Allocator, tmp_path: Path) -> None
     with Recorder(tmp_path / "run.plim", allocator=allocator):
         churn(allocator, 1)
     assert os.stat(tmp_path / "run.plim").st_mode & 0o077 == 0  # noqa: PTH116
+
+
+@pytest.mark.parametrize(
+    ("fell_back", "name"), [(None, "elastic"), ("no virtual memory", "native")]
+)
+def test_the_allocator_in_place_is_named(
+    monkeypatch: pytest.MonkeyPatch, fell_back: str | None, name: str
+) -> None:
+    engine = SimpleNamespace(fell_back=fell_back)
+    in_place = SimpleNamespace(allocator="elastic", opened=lambda: {0: engine})
+    monkeypatch.setattr(engines, "_engines", in_place)
+    assert engines.allocator_name() == name
+    monkeypatch.setattr(engines, "_engines", None)
+    assert engines.allocator_name() is None

@@ -22,6 +22,9 @@ WAYS: dict[str, Callable[[], Allocator]] = {
     "elastic": lambda: Allocator(
         SimulatedGpu("8GiB", host_memory="32GiB"), allocator="elastic", policy="spill"
     ),
+    "elastic, wddm": lambda: Allocator(
+        SimulatedGpu("8GiB", host_memory="32GiB", driver="wddm"), allocator="elastic"
+    ),
 }
 
 

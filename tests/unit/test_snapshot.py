@@ -110,6 +110,7 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     assert states == {"active_allocated", "active_pending_free", "inactive"}
     settings, their_settings = ours["allocator_settings"], theirs["allocator_settings"]
     assert settings["roundup_power2_divisions"] == their_settings["roundup_power2_divisions"]
+    assert settings.pop("allocator") == "native"
     assert settings.items() <= their_settings.items()
 
     by_action = {event["action"]: event for event in theirs["device_traces"][0]}

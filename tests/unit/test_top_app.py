@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -44,7 +45,7 @@ def drive(
     look: Callable[[], Machine] = busy_machine,
 ) -> None:
     async def run() -> None:
-        app = TopApp(look, interval_seconds=60)
+        app = RememberingApp(look, interval_seconds=3600)
         async with app.run_test(size=size) as pilot:
             await settle(app, pilot)
             await steps(app, pilot)
@@ -63,9 +64,22 @@ async def press(app: TopApp, pilot: Pilot[None], *keys: str) -> str:
     return screen(app)
 
 
+class RememberingApp(TopApp):
+    """Keeps its messages, which vanish from the screen after a while."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.messages: list[str] = []
+
+    def notify(self, message: str, **options: Any) -> None:
+        self.messages.append(message)
+        super().notify(message, **options)
+
+
 def told(app: TopApp) -> str:
     """The last message."""
-    return list(app._notifications)[-1].message
+    assert isinstance(app, RememberingApp)
+    return app.messages[-1]
 
 
 def order(text: str) -> list[str]:
@@ -192,6 +206,35 @@ def test_space_stops_looking() -> None:
         app._look_again()
         await settle(app, pilot)
         assert looks == before + 1
+
+    drive(steps, look=look)
+
+
+def test_a_look_longer_than_the_interval_is_waited_for_and_shown() -> None:
+    first, second = busy_machine(), Machine(gpus=())
+    may_go_on = threading.Event()
+    looks: list[Machine] = []
+
+    def look() -> Machine:
+        looks.append(second if looks else first)
+        if len(looks) > 1:
+            may_go_on.wait()
+        return looks[-1]
+
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        try:
+            for _ in range(5):
+                app._look_again()
+                await pilot.pause()
+            assert "GPU 0" in screen(app)
+        finally:
+            may_go_on.set()
+        await settle(app, pilot)
+        assert len(looks) == 2
+        assert "no GPU is in sight" in screen(app)
+        app._look_again()
+        await settle(app, pilot)
+        assert len(looks) == 3
 
     drive(steps, look=look)
 

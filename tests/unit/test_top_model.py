@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import time
 
-import pytest
-
 from plimsoll.process.counters import ProcessCounters
 from plimsoll.top import GpuUse
 from tests.unit.fake_nvml import FakeNvml, Gpu
@@ -120,9 +118,10 @@ def test_an_empty_machine_is_empty() -> None:
 
 
 def test_processes_that_went_silent_are_marked() -> None:
-    silent = process(1, device(), heartbeat_ns=time.monotonic_ns() - 9_000_000_000)
+    began = time.monotonic_ns() - 9_000_000_000
+    silent = process(1, device(), heartbeat_ns=began, interval_ns=250_000_000)
     gpu = only(Gpu("GPU-aa"), silent)
-    assert gpu.processes[0].silent_seconds == pytest.approx(9, abs=1)
+    assert (gpu.processes[0].silent_seconds or 0) >= 9
 
 
 def test_json_has_stable_keys_in_base_units() -> None:

@@ -46,7 +46,7 @@ def process(pid: int, *devices: DeviceCounters, **changes: Any) -> ProcessCounte
         start_ticks=1,
         namespace=1,
         heartbeat_ns=time.monotonic_ns(),
-        interval_ns=250_000_000,
+        interval_ns=3600 * 10**9,
         pinned_bytes=0,
         shared_total_bytes=128 * GIB,
         program="train.py --batch-size 64",
@@ -96,6 +96,7 @@ def busy_machine() -> Machine:
         ),
         program="finetune.py",
         shared_total_bytes=32 * GIB,
-        heartbeat_ns=time.monotonic_ns() - 41_600_000_000,
+        interval_ns=250_000_000,
+        heartbeat_ns=time.monotonic_ns() - 41_510_000_000,
     )  # fmt: skip
     return machine(FakeNvml(first, second), trainer, server, simulated)

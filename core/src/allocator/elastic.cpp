@@ -347,7 +347,7 @@ void ElasticAllocator::clear_retired(Arena& arena) {
     }
     for (const Address address : idle) {
       const Bytes size = space->retired().at(address).block->size;
-      if (driver_.unmap(address, size) == Status::success) space->clear(address);
+      if (unmap(address, size) == Status::success) space->clear(address);
     }
   }
 }

@@ -59,6 +59,7 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
     }
     clear_retired(arena);
   }
+  map_lost();
   const Guard guard(arena.lock);
   Block* block = request.space->take(request.size);
   if (block != nullptr) return lend(arena, block, request.requested);
@@ -253,6 +254,13 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
   throw DriverError("give memory to addresses", status, reason);
 }
 
+// Of the tier that is asked for, whatever the driver would do by itself.
+Status ElasticAllocator::create(Piece& piece) {
+  const bool is_refused =
+      piece.tier == Tier::dedicated && driver_.spills() && driver_.memory_info().free < piece.size;
+  return is_refused ? Status::out_of_memory : driver_.create(piece.size, piece.tier, piece.handle);
+}
+
 // What dedicated memory refuses although it seemed to have room is made of shared memory as well,
 // up to `shared_room`.
 Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fillings,
@@ -260,7 +268,7 @@ Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fi
   for (Filling& filling : fillings) {
     if (filling.source) continue;
     Piece& piece = filling.piece;
-    Status status = driver_.create(piece.size, piece.tier, piece.handle);
+    Status status = create(piece);
     const bool may_spill = request.space->tiers() == Tiers::both && piece.tier == Tier::dedicated;
     if (status == Status::out_of_memory && may_spill && piece.size <= shared_room) {
       piece.tier = Tier::shared;
@@ -381,6 +389,7 @@ void ElasticAllocator::settle() {
     mark_idle(*arena, true);
     clear_retired(*arena);
   }
+  map_lost();
   if (is_scratch_mapped_) static_cast<void>(clear_scratch());
   release_again();
 }
@@ -412,7 +421,7 @@ void ElasticAllocator::release_free_pieces(Arena& arena) {
     Status status = Status::success;
     for (const FreePiece& free : space->free_pieces(arena.idle_age)) {
       const Bytes size = free.piece.size;
-      status = driver_.unmap(free.address, size);
+      status = unmap(free.address, size);
       if (status != Status::success) break;
       space->remove_piece(free, arena.age);
       unmapped.push_back(free.address);
@@ -426,6 +435,10 @@ void ElasticAllocator::release_free_pieces(Arena& arena) {
       throw DriverError("unmap memory", status, driver_.last_error());
     }
   }
+}
+
+Status ElasticAllocator::unmap(Address address, Bytes size) {
+  return lost_.erase(address) > 0 ? Status::success : driver_.unmap(address, size);
 }
 
 // A handle that the driver refuses to take back is offered again with the next one.

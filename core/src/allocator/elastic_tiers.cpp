@@ -98,6 +98,7 @@ bool ElasticAllocator::may_gain_by_waiting(const Request& request, Tiers tiers) 
 Bytes ElasticAllocator::rebalance(Bytes most) {
   const std::lock_guard lock(mutex_);
   if (private_pools_.is_capturing()) return 0;
+  map_lost();
   std::vector<Move> moves = moves_within(std::min(most, dedicated_room()));
   if (moves.empty()) return 0;
   wait_for_device();
@@ -144,7 +145,7 @@ std::vector<ElasticAllocator::Move> ElasticAllocator::moves_within(Bytes room) {
       if (!block->allocated || block->shared == 0) return;
       const auto add = [&](Address address, const Piece& piece) {
         if (piece.tier != Tier::shared) return;
-        if (block->exported) {
+        if (block->exported || lost_.contains(address)) {
           taken.insert(address);
         } else {
           moves.push_back({block->lent, arena, address, piece});
@@ -174,7 +175,7 @@ Status ElasticAllocator::move_to_card(std::vector<Move>& moves) {
   Bytes size = 0;
   for (const Move& move : moves) {
     Piece piece{move.piece.size, 0, Tier::dedicated};
-    status = driver_.create(piece.size, piece.tier, piece.handle);
+    status = create(piece);
     if (status != Status::success) break;
     status = driver_.map(scratch_.address + size, piece.size, piece.handle);
     if (status != Status::success) {
@@ -198,24 +199,33 @@ Status ElasticAllocator::move_to_card(std::vector<Move>& moves) {
   const Status cleared = clear_scratch();
   if (status == Status::success) status = cleared;
   for (std::size_t i = 0; i < filled.size(); ++i) {
-    if (status == Status::success) status = replace(moves[i].address, moves[i].piece, filled[i]);
+    if (status == Status::success) status = replace(moves[i], filled[i]);
     release(filled[i].handle);
   }
   return status == Status::success ? created : status;
 }
 
-// Maps `by` where `piece` is, and changes them for each other; if that fails, both are as they
-// were. A driver that does not even map again what it had mapped is broken: `failed`.
-Status ElasticAllocator::replace(Address address, Piece& piece, Piece& by) {
-  Status status = driver_.unmap(address, piece.size);
+// Maps `by` where the piece is, and changes them for each other; if that fails, both are as they
+// were. A driver that does not even map again what it had mapped is asked again later.
+Status ElasticAllocator::replace(Move& move, Piece& by) {
+  Status status = driver_.unmap(move.address, move.piece.size);
   if (status != Status::success) return status;
-  status = map_with_access(driver_, address, by);
+  status = map_with_access(driver_, move.address, by);
   if (status == Status::success) {
-    std::swap(piece, by);
-  } else if (map_with_access(driver_, address, piece) != Status::success) {
+    std::swap(move.piece, by);
+  } else if (map_with_access(driver_, move.address, move.piece) != Status::success) {
+    lost_.emplace(move.address, &move.arena->spilled);
     status = Status::failed;
   }
   return status;
+}
+
+void ElasticAllocator::map_lost() {
+  std::erase_if(lost_, [this](const auto& lost) {
+    const auto piece = lost.second->pieces().find(lost.first);
+    return piece != lost.second->pieces().end() &&
+           map_with_access(driver_, lost.first, piece->second) == Status::success;
+  });
 }
 
 // What the driver refuses to unmap there is offered again before the next use.

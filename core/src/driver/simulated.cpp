@@ -139,7 +139,8 @@ void SimulatedDriver::give_address(Address address, Bytes size) {
 
 Status SimulatedDriver::allocate(Bytes size, Address& address) {
   if (const Status status = begin(Call::allocate); status != Status::success) return status;
-  if (size == 0 || size > kReservable) return Status::invalid_value;
+  if (size == 0) return Status::invalid_value;
+  if (size > kReservable) return Status::out_of_memory;
   charge(costs_.allocate.of(size));
   if (size < kGranule && fed_.empty()) return allocate_small(size, address);
   const auto physical = take(round_up(size, kGranule), Tier::dedicated);

@@ -6,7 +6,7 @@ namespace plimsoll {
 
 Bytes TierMeter::lent(const Block& block) {
   Bytes shared = block.shared;
-  if (driver_spills()) {
+  if (driver_spills_) {
     look_at_driver();
     shared = driver_.shared_in(block.address, block.size);
     shared_allocated_.increase(shared);
@@ -17,12 +17,12 @@ Bytes TierMeter::lent(const Block& block) {
 }
 
 void TierMeter::returning(const Block& block) {
-  if (driver_spills()) shared_allocated_.decrease(driver_.shared_in(block.address, block.size));
+  if (driver_spills_) shared_allocated_.decrease(driver_.shared_in(block.address, block.size));
 }
 
 Statistics TierMeter::statistics() {
   Statistics statistics = allocator_.statistics();
-  if (driver_spills()) {
+  if (driver_spills_) {
     look_at_driver();
     statistics.shared_allocated_bytes = shared_allocated_;
     statistics.shared_reserved_bytes = shared_reserved_;
@@ -47,7 +47,7 @@ void TierMeter::reset_accumulated() {
 
 std::vector<SegmentInfo> TierMeter::segments() const {
   std::vector<SegmentInfo> segments = allocator_.segments();
-  if (!driver_spills()) return segments;
+  if (!driver_spills_) return segments;
   for (SegmentInfo& segment : segments) {
     segment.shared = driver_.shared_in(segment.address, segment.total_size);
     for (BlockInfo& block : segment.blocks) {
@@ -59,7 +59,7 @@ std::vector<SegmentInfo> TierMeter::segments() const {
 
 Bytes TierMeter::dedicated_reserved() const {
   const Statistics& now = allocator_.statistics();
-  const Stat& shared = driver_spills() ? shared_reserved_ : now.shared_reserved_bytes;
+  const Stat& shared = driver_spills_ ? shared_reserved_ : now.shared_reserved_bytes;
   return static_cast<Bytes>(
       std::max<std::int64_t>(0, now.reserved_bytes.all.current - shared.current));
 }

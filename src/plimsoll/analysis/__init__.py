@@ -5,7 +5,8 @@ Nothing here shows anything: events go in as columns, tables come out.
 
 from plimsoll.analysis.categories import CATEGORIES, Categories, find_categories
 from plimsoll.analysis.lifetimes import Lifetimes, find_lifetimes
-from plimsoll.analysis.lines import NO_LINE, source_line, source_lines
+from plimsoll.analysis.lines import NO_LINE, LineShare, source_line, source_lines
+from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.analysis.steps import Steps, find_steps
 
 __all__ = [
@@ -13,9 +14,12 @@ __all__ = [
     "NO_LINE",
     "Categories",
     "Lifetimes",
+    "LineShare",
+    "SegmentLifetimes",
     "Steps",
     "find_categories",
     "find_lifetimes",
+    "find_segments",
     "find_steps",
     "source_line",
     "source_lines",

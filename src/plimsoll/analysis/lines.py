@@ -8,6 +8,7 @@ Recordings come from other machines, so that files are told by their paths, not 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,22 @@ if TYPE_CHECKING:
 
 NO_LINE = "(no Python line)"
 """What stands for a stack without one: PyTorch's own threads, such as autograd's, have none."""
+
+
+@dataclass(frozen=True)
+class LineShare:
+    """What one source line holds at a moment, such as the peak.
+
+    Attributes:
+        line: "file:line function".
+        bytes: What was asked for there and is live then.
+        blocks: In how many blocks.
+    """
+
+    line: str
+    bytes: int
+    blocks: int
+
 
 _OWN = re.compile(
     r"""

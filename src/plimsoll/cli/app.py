@@ -1,10 +1,12 @@
 """The command `plimsoll`: its verbs, and how it ends.
 
-Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input.
+Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a script that fails.
+`run` is the exception: its exit status is the script's.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated, cast
 
@@ -12,6 +14,7 @@ import typer
 
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
+from plimsoll.cli.gpus import gpus
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
 from plimsoll.cli.run import run
@@ -24,12 +27,14 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 app = typer.Typer(
     name="plimsoll",
     help="GPU memory for PyTorch that people can predict, see and stretch.",
+    epilog="Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a "
+    "script that fails; that of run is the script's.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (predict, fit, run, replay, explain, view, top):
+for verb in (predict, fit, run, replay, explain, view, top, gpus):
     # What follows the script of `run` is the script's own.
     app.command(context_settings={"allow_interspersed_args": verb is not run})(verb)
 
@@ -53,6 +58,7 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # files are removed
     try:
         sys.exit(app(prog_name="plimsoll", standalone_mode=False))
     except _UsageError as error:
@@ -61,23 +67,22 @@ def main() -> None:
         else:
             context = error.ctx.command_path if error.ctx else "plimsoll"
             message = error.format_message().rstrip(".")
+            message = message[:1].lower() + message[1:]
             print(f"plimsoll: {message}; see {context} --help", file=sys.stderr)
         sys.exit(2)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # who reads has seen enough
             sys.exit(0)
         raise
-    except InputError as error:
+    except (InputError, ScriptError) as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
-    except ScriptError as error:
-        print(f"plimsoll: {error}", file=sys.stderr)
-        sys.exit(1)
     except MemoryError:
         print("plimsoll: there is not enough memory for this file", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        print(f"plimsoll: {error.strerror or error}", file=sys.stderr)
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"plimsoll: {where}{error.strerror or error}", file=sys.stderr)
         sys.stdout = None  # what it still holds cannot be written
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):

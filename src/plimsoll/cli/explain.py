@@ -36,7 +36,7 @@ def explain(
         bool, typer.Option("--advice/--no-advice", help="Whether to search for what helps.")
     ] = True,
     seconds: Annotated[
-        float, typer.Option(help="The most time that the search takes.", metavar="S")
+        float, typer.Option(help="The most time that the search takes; 0 for none.", metavar="S")
     ] = 60.0,
     script: Annotated[
         Path | None,

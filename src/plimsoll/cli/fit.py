@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plimsoll.units import format_size
+from plimsoll.cli.options import (
+    DEFAULT_GPU,
+    Allocator,
+    Arguments,
+    Conf,
+    Dedicated,
+    Driver,
+    Gpu,
+    Gpus,
+    HostMemory,
+    Policy,
+    Shared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,43 +31,48 @@ if TYPE_CHECKING:
 
 def fit(
     script: Annotated[Path, typer.Argument(help="A Python script that uses CUDA.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
-    ] = None,
+    arguments: Arguments = None,
     vary: Annotated[
         str, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
     ] = "--batch-size",
-    gpu: Annotated[
-        list[str] | None, typer.Option(help="A card; several are answered each.")
-    ] = None,
-    gpus: Annotated[int, typer.Option(help="How many of them.")] = 1,
     start: Annotated[int, typer.Option(help="The value to begin with.")] = 1,
-    conf: Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")] = "",
+    at_most: Annotated[int | None, typer.Option(help="The largest value to try.")] = None,
+    gpu: Gpu = None,
+    gpus: Gpus = 1,
+    driver: Driver = "linux",
+    conf: Conf = "",
+    allocator: Allocator = "native",
+    policy: Policy = None,
+    dedicated: Dedicated = None,
+    shared: Shared = None,
+    host_memory: HostMemory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find the largest value of an argument with which a script fits a card.
 
-    Each value is a prediction of its own. Exit status 1: not even 1 fits.
+    Each value is a prediction of its own; the script's output is shown only where it fails. Where
+    the search ends before a value does not fit, the answer is "at least", and says why.
+
+    Exit status 1: not even 1 fits. 2: bad input, or the script fails.
     """
     from plimsoll.predict import fit as run
+    from plimsoll.predict.options import Options
 
+    cards = [
+        Options(name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)
+        for name in gpu or [DEFAULT_GPU]
+    ]
+    for card in cards:  # what is wrong is said before the first run
+        card.request(script)
     any_fails = False
-    for name in gpu or ["H100"]:
-        with _progress(name, vary) as progress:
+    for card in cards:
+        with _progress(card.gpu, vary) as progress:
             found = run(
-                script, vary, arguments or [], gpu=name, gpus=gpus, start=start, conf=conf,
-                progress=progress,
+                script, vary, arguments or [],
+                start=start, at_most=at_most, progress=progress, **asdict(card),
             )  # fmt: skip
         any_fails = any_fails or found.largest is None
-        if as_json:
-            print(json.dumps(found.to_dict()))
-            continue
-        if found.largest is None:
-            print(f"{found.gpu}: not even {vary} 1 fits")
-        else:
-            print(f"{found.gpu}: {vary} {found.largest}")
-        for value, fits, used in found.curve:
-            print(f"  {value:>8}  {format_size(used):>12}  {'fits' if fits else 'does not fit'}")
+        print(json.dumps(found.to_dict()) if as_json else found)
     if any_fails:
         raise typer.Exit(1)
 

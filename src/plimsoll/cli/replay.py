@@ -48,7 +48,7 @@ def replay(
     dedicated: Annotated[
         str | None,
         typer.Option(
-            help="Likewise, where requests that find it spent go on in shared memory.",
+            help="With --shared: likewise, where requests that find it spent go on in that.",
             metavar="SIZE",
         ),
     ] = None,

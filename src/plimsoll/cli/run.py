@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -63,13 +64,13 @@ def run(
     """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
 
     The script is not changed, and all that follows it is its own. When it ends, a line on stderr
-    says what each of its processes used of each GPU.
+    says what each of its processes used of each GPU; of simulated ones, the first process alone.
     """
     own = arguments or []
     if own[:1] == ["--"]:
         own = own[1:]
     if not module and not Path(script).exists():
-        raise InputError(f"there is no script {script!r}")
+        raise InputError(f"{script}: no such file")
     if record is not None:
         if record.exists():
             raise InputError(f"{record}: exists already and is not overwritten")
@@ -78,16 +79,19 @@ def run(
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
         _run_live(command, allocator or "elastic", conf, json, tiers)
-    if module or json is not None:
-        raise InputError("-m and --json do not go together with --simulate")
-    from plimsoll.predict.predict import make_request, run_child
+    from plimsoll.predict.options import Options
+    from plimsoll.predict.process import become
 
-    request = make_request(
-        script, own, gpu=simulate, gpus=gpus, driver=driver, conf=conf,
-        allocator=allocator or "native", policy=policy, dedicated=dedicated, shared=shared,
-        host_memory=host_memory,
-    )  # fmt: skip
-    sys.exit(run_child(request))
+    options = Options(
+        simulate, gpus, driver, conf, allocator or "native", policy, dedicated, shared, host_memory
+    )
+    request = options.request(script, own, is_module=module)
+    become(replace(request, account=_account(json)))
+
+
+def _account(json: Path | None) -> str:
+    """Where the script's processes say what they used, as PLIMSOLL_REPORT."""
+    return "1" if json is None else str(json.resolve())
 
 
 def _run_live(
@@ -115,7 +119,7 @@ def _run_live(
             build(BRIDGE)
     environment = dict(os.environ)
     environment["PLIMSOLL_ALLOCATOR"] = allocator
-    environment["PLIMSOLL_REPORT"] = "1" if json is None else str(json.resolve())
+    environment["PLIMSOLL_REPORT"] = _account(json)
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     environment |= {f"PLIMSOLL_{key}": value for key, value in tiers.items() if value is not None}
     if conf:

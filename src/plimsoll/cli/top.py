@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from plimsoll.errors import InputError
 
 if TYPE_CHECKING:
     from plimsoll.top import Machine
+    from plimsoll.top.text import SortKey
 
 _WIDTH_OF_FILES = 120
 
@@ -19,10 +21,16 @@ _WIDTH_OF_FILES = 120
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print what there is now and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Likewise, as one JSON object.")] = False,
-    interval: Annotated[float, typer.Option(help="Between two looks, in seconds.")] = 1.0,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Between two looks, in seconds; 1 unless it is given."),
+    ] = None,
     sort: Annotated[
-        str, typer.Option(help="driver, allocated, cached, fragments, program or pid.")
-    ] = "driver",
+        str | None,
+        typer.Option(
+            help="driver (unless it is given), allocated, cached, fragments, program or pid."
+        ),
+    ] = None,
 ) -> None:
     """Watch the memory of every GPU and process.
 
@@ -32,28 +40,39 @@ def top(
     from plimsoll.top import Watch
     from plimsoll.top.text import SORT_KEYS
 
-    if sort not in SORT_KEYS:
+    if sort is not None and sort not in SORT_KEYS:
         raise InputError(f"unknown sort key {sort!r}; there are {', '.join(SORT_KEYS)}")
-    if not 0.1 <= interval <= 3600:
+    if interval is not None and not 0.1 <= interval <= 3600:
         raise InputError(f"an interval lies within 0.1 and 3600 seconds, not {interval:g}")
+    if as_json and sort is not None:
+        raise InputError("--json does not sort: leave --sort out, or --json")
+    looks_once = as_json or once
+    if looks_once and interval is not None:
+        option = "--json" if as_json else "--once"
+        raise InputError(f"{option} looks once: leave --interval out, or {option}")
+    has_terminal = all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout))
+    if interval is not None and not has_terminal:
+        raise InputError("here is no terminal to show anything on again and again: use --once")
     watch = Watch()
     if as_json:
         print(json.dumps(watch.look().to_dict()))
-    elif once or not sys.stdout.isatty():
-        _print(watch.look(), sort)
+    elif once or not has_terminal:
+        _print(watch.look(), sort or "driver")
     else:
         from plimsoll.top.app import TopApp
 
-        TopApp(watch.look, interval_seconds=interval, sort=sort).run()
+        TopApp(watch.look, interval_seconds=interval or 1.0, sort=sort or "driver").run()
 
 
-def _print(machine: Machine, sort: str) -> None:
+def _print(machine: Machine, sort: SortKey) -> None:
     from rich.console import Console
 
     from plimsoll.top.text import render
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # in an encoding that has no such signs
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
-    view = render(machine, console.width, sort=sort)  # type: ignore[arg-type]
+    view = render(machine, console.width, sort=sort)
     console.print(view.text, soft_wrap=True)
     told = next((row.use for row in view.rows if row.use.counters is not None), None)
     if told is not None:

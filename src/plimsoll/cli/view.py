@@ -53,6 +53,8 @@ def view(
     if export and other:
         raise InputError("--export takes one recording at a time")
     opens = open_page and sys.stderr.isatty()
+    if open_page and not opens:
+        print("note: nothing is opened, since this is no terminal", file=sys.stderr)
     if serve:
         _serve(file, other, opens=opens, as_json=as_json)
     elif export:

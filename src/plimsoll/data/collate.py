@@ -9,6 +9,8 @@ done with them. The first word of a slot says so.
 
 Only `PrefetchLoader` locks slots, because it knows when the copy of a batch is over. For all others
 a batch is ordinary host memory.
+
+What a process has forked may hold the same batches, but a slot is the program's own to give back.
 """
 
 from __future__ import annotations
@@ -207,9 +209,10 @@ class _Mapping:
         self.storage = storage
         self.is_locked = False
         self._was_tried = False
+        self._process = os.getpid()
 
     def lock(self) -> None:
-        """Lock its pages, once."""
+        """Lock its pages, once, by way of the current GPU."""
         if self._was_tried:
             return
         self._was_tried = True
@@ -228,7 +231,8 @@ class _Mapping:
             )
 
     def __del__(self) -> None:
-        if self.is_locked and not sys.is_finalizing():
+        is_ours = self._process == os.getpid()
+        if self.is_locked and is_ours and not sys.is_finalizing():
             torch.cuda.cudart().cudaHostUnregister(self.storage.data_ptr())
 
 
@@ -238,13 +242,23 @@ class _Filling:
     def __init__(self, mapping: _Mapping) -> None:
         self.mapping = mapping
         self.is_held = False  # until its copy is over, by a PrefetchLoader
+        self._process = os.getpid()
 
     def end(self) -> None:
         """The program has none of its tensors any more: the worker may write again."""
+        if self._process != os.getpid():
+            return  # a child of fork let go of it
         _fillings.pop(self.mapping.storage.data_ptr(), None)
         if self.mapping.is_locked and not self.is_held:
-            torch.cuda.synchronize()  # copies may be under way, on whatever stream
+            _wait_for_gpus()  # copies may be under way, on whatever stream
         _word(self.mapping.storage).value = _FREE
+
+
+def _wait_for_gpus() -> None:
+    """Wait for all that this process has queued on any GPU."""
+    for gpu in range(torch.cuda.device_count()):
+        if torch._C._cuda_hasPrimaryContext(gpu):  # to wait for another would make one
+            torch.cuda.synchronize(gpu)
 
 
 _lock = threading.RLock()  # a collection of garbage, in the midst of it, may forget a slot
@@ -280,7 +294,10 @@ def _forget(name: str) -> None:
 
 
 def page_lock(tree: object) -> None:
-    """Lock the slots that a batch is in; whoever calls this holds it until its copies are over."""
+    """Lock the slots that a batch is in, by way of the current GPU.
+
+    Whoever calls this holds the batch until its copies are over.
+    """
     for tensor in tensors_of(tree):
         if tensor.device.type == "cpu" and can_copy(tensor):
             filling = _fillings.get(tensor.untyped_storage().data_ptr())

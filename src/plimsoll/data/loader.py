@@ -208,7 +208,8 @@ class _Ahead(Generic[Batch]):
                 while len(self._read) > self._depth:
                     self._read.popleft().synchronize()
             with times.staging:
-                page_lock(batch)
+                with torch.cuda.device(self._device):
+                    page_lock(batch)
                 self._staged = HOST_MEMORY.stage(batch)
         except StopIteration:
             self._end = StopIteration()

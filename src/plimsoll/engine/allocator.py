@@ -132,12 +132,12 @@ class Allocator:
             raise InputError(f"unknown policy {policy!r}; there are strict and spill")
         if policy == "strict" and by_driver:
             raise InputError("the wddm driver spills by itself; strict is for the linux driver")
-        if policy == "spill" and not by_driver:
-            if self.name != "elastic":
-                raise InputError(
-                    f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
-                )
-            self._engine.spills = True
+        if policy == "spill" and not by_driver and self.name != "elastic":
+            raise InputError(
+                f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
+            )
+        if self.name == "elastic":  # it asks for memory of a tier, which it takes itself
+            self._engine.spills = by_driver or policy == "spill"
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -231,8 +231,8 @@ class Allocator:
             InputError: If the allocator does not spill by itself, or the machine has not as much.
         """
         size = None if limit is None else parse_size(limit)
-        if self.name != "elastic" or self.gpu.machine.driver == "wddm":
-            raise InputError("only the elastic allocator, without wddm, has a limit of its own")
+        if self.name != "elastic":
+            raise InputError("only the elastic allocator has a limit of its own")
         total = self.gpu.machine.shared_total_bytes
         if size is not None and size > total:
             raise InputError(
@@ -362,7 +362,7 @@ class Allocator:
             stats,
             total_bytes=self.gpu.machine.shared_total_bytes,
             peak_dedicated_bytes=self._engine.peak_dedicated,
-            by_driver=self.gpu.machine.driver == "wddm",
+            by_driver=self.name != "elastic",
         )
 
     # --- history and snapshots -------------------------------------------------------------------
@@ -382,7 +382,9 @@ class Allocator:
 
     def memory_snapshot(self) -> dict[str, Any]:
         """The state and the history as torch.cuda.memory._snapshot() returns them."""
-        snapshot = snapshot_dict(self._engine, self.device, self.conf, self.config, self._stacks)
+        snapshot = snapshot_dict(
+            self._engine, self.device, self.conf, self.config, self._stacks, self.name
+        )
         self._engine.note_snapshot()
         return snapshot
 

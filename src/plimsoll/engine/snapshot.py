@@ -1,8 +1,8 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
 The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.13. What of a segment, a
-block or an entry is in shared memory stands beside it as "shared_size", where it is anything, and
-segments whose content is off the card say "is_paused".
+block or an entry is in shared memory stands beside it as "shared_size", where it is anything,
+segments whose content is off the card say "is_paused", and the settings name the "allocator".
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def snapshot_dict(
     conf: str,
     config: _core.AllocatorConfig,
     stacks: Stacks,
+    allocator: str,
 ) -> dict[str, Any]:
     """The segments, the history and the settings of one allocator."""
     # Both first, and then what takes long: other threads may be allocating.
@@ -34,7 +35,7 @@ def snapshot_dict(
     return {
         "segments": [_segment(segment, device, stacks) for segment in segments],
         "device_traces": [*([] for _ in range(device)), _trace(history, stacks)],
-        "allocator_settings": settings_dict(conf, config),
+        "allocator_settings": settings_dict(conf, config, allocator),
         "external_annotations": [],
     }
 
@@ -115,10 +116,11 @@ def _trace(
     return entries
 
 
-def settings_dict(conf: str, config: _core.AllocatorConfig) -> dict[str, Any]:
-    """What PyTorch calls `allocator_settings`."""
+def settings_dict(conf: str, config: _core.AllocatorConfig, allocator: str) -> dict[str, Any]:
+    """What PyTorch calls `allocator_settings`, and which allocator they are of."""
     divisions = config.roundup_power2_divisions
     return {
+        "allocator": allocator,
         "PYTORCH_CUDA_ALLOC_CONF": conf,
         "max_split_size": -1 if config.max_split_size is None else config.max_split_size,
         "garbage_collection_threshold": config.garbage_collection_threshold,

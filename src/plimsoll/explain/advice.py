@@ -1,9 +1,10 @@
 """What would help: every piece of it tried by replaying, ranked by the bytes that it saves.
 
 The search replays the recorded requests under settings of PyTorch's allocator and combinations of
-those that help, under plimsoll's elastic allocator, under ever smaller limits, with shared memory
-to spill into, and with the frees of gradients moved to where `zero_grad` could be called. It ends
-when its time is up.
+those that help, under plimsoll's elastic allocator, under smaller limits or the larger one that a
+failed request needed, with shared memory to spill into, and with the frees of gradients moved to
+where `zero_grad` could be called. What was on in the recording is where it starts from, and no
+advice. It ends when its time is up.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from plimsoll.units import MiB, format_size
 
 if TYPE_CHECKING:
     from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.explain.result import OutOfMemory
     from plimsoll.replay import AllocatorName, ReplayResult
     from plimsoll.trace import Recording
 
@@ -40,6 +42,7 @@ _MOST_SETTINGS = 3
 _LIMIT_STEP = 2 * MiB
 _SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
 _ENOUGH_SHARED = 1 << 40
+_NO_LIMIT: dict[str, Any] = {"gpu_memory": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Search:
     """Replays under settings until time is up.
 
     Attributes:
+        recording: What is replayed.
         limit: What may be reserved at most, where a setting does not say less.
         trials: What was tried, in order.
         out_of_time: Whether something was not tried for lack of time.
@@ -94,7 +98,7 @@ class Search:
             seconds: The time there is.
         """
         self.limit = limit
-        self._recording = recording
+        self.recording = recording
         self._version = version
         self._end = time.monotonic() + seconds
         self.trials: list[Trial] = []
@@ -102,17 +106,19 @@ class Search:
 
     def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
         """Try a setting, by default on the recording itself; None if there is no time left."""
-        if time.monotonic() > self._end:
+        if time.monotonic() >= self._end:
             self.out_of_time = True
             return None
         tiers: dict[str, Any] = {}
         if setting.dedicated is not None:
             tiers = {"dedicated": setting.dedicated, "shared": _ENOUGH_SHARED}
-        else:
-            tiers = {"limit": setting.limit or self.limit}
+        elif limit := setting.limit or self.limit:
+            tiers = {"limit": limit}
+        elif self.recording.allocator != "native":
+            tiers = _NO_LIMIT  # what looks like one is this allocator's way
         try:
             (result,) = replay(
-                recording or self._recording,
+                recording or self.recording,
                 allocator=setting.allocator,
                 conf=setting.conf if setting.allocator == "native" else None,
                 version=self._version,
@@ -188,44 +194,72 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
 def give_advice(
     search: Search,
-    recording: Recording,
-    base: ReplayResult,
+    base: ReplayResult | None,
     lifetimes: Lifetimes,
     steps: Steps,
     categories: Categories,
     *,
+    failure: OutOfMemory | None,
     total_bytes: int | None,
 ) -> list[Advice]:
     """Search, and keep what helps.
 
     Args:
-        search: What replays.
-        recording: The recording, of one device.
-        base: Its replay under the recorded settings.
+        search: What replays the recording, of one device.
+        base: Its replay under the recorded settings, if it was PyTorch's allocator.
         lifetimes: Its blocks.
         steps: The program's steps.
         categories: What blocks are for.
+        failure: The last request that failed.
         total_bytes: The memory of the card, if it is known.
     """
-    found = _Found(base, total_bytes)
-    settings = search_settings(search, base)
-    for trial in _different(settings)[:_MOST_SETTINGS]:
-        limit = trial.setting.limit
-        under = "" if limit is None else f", under a limit of {format_size(limit)}"
-        found.add("setting", f"set PyTorch's allocator{under}", found.call(trial.setting), trial)
-    elastic = search.trial(Setting("", allocator="elastic"))
-    how = "plimsoll run --allocator elastic"
-    found.add("elastic", "use plimsoll's elastic allocator", how, elastic)
-    unlimited = [trial.setting for trial in settings if trial.setting.limit is None]
-    for setting in dict.fromkeys([Setting(base.conf), *unlimited[:1]]):
+    recording = search.recording
+    own = recorded_setting(recording)
+    if own is None:
+        return []
+    if base is None:
+        before = search.trial(own)
+        if before is None:
+            return []
+        base = before.result
+    found = _Found(base, failure is not None or base.num_ooms > 0, total_bytes)
+    limited = [own]
+    if own.allocator == "native":
+        settings = search_settings(search, base)
+        for trial in _different(settings)[:_MOST_SETTINGS]:
+            limit = trial.setting.limit
+            under = "" if limit is None else f", under a limit of {format_size(limit)}"
+            what = f"set PyTorch's allocator{under}"
+            found.add("setting", what, found.call(trial.setting), trial)
+        limited += [trial.setting for trial in settings if trial.setting.limit is None][:1]
+    elastic: Trial | None = Trial(own, base)
+    if own.allocator != "elastic":
+        elastic = search.trial(Setting("", allocator="elastic"))
+        how = "plimsoll run --allocator elastic"
+        found.add("elastic", "use plimsoll's elastic allocator", how, elastic)
+    for setting in dict.fromkeys(limited):
         _add_limit(search, setting, found)
     found.drop_needless_limits()
-    _add_spill(search, elastic, found)
-    if not base.num_ooms and not base.reconstructed_start:
+    if failure is not None and failure.cause == "limit":
+        _add_higher_limit(search, own, failure, found)
+    if not (own.allocator == "elastic" and lifetimes.shared.any()):
+        _add_spill(search, elastic, found)
+    if not found.failed and not base.reconstructed_start:
         edited = with_earlier_zero_grad(recording, lifetimes, steps, categories)
         if edited is not None:
-            _add_zero_grad(search, edited, found, is_known=categories.source == "stacks")
+            is_known = categories.source == "stacks"
+            _add_zero_grad(search, own, edited, found, is_known=is_known)
     return sorted(found.advice, key=lambda one: -one.saves_bytes)
+
+
+def recorded_setting(recording: Recording) -> Setting | None:
+    """What the recording ran under; None where that cannot be replayed."""
+    match recording.allocator:
+        case "native":
+            return Setting(recording.conf)
+        case "elastic" | "uncached" as allocator:
+            return Setting("", allocator=allocator)
+    return None
 
 
 class _Found:
@@ -233,11 +267,13 @@ class _Found:
 
     Attributes:
         base: The replay under the recorded settings.
+        failed: Whether a request failed.
         advice: What helps.
     """
 
-    def __init__(self, base: ReplayResult, total_bytes: int | None) -> None:
+    def __init__(self, base: ReplayResult, failed: bool, total_bytes: int | None) -> None:
         self.base = base
+        self.failed = failed
         self.advice: list[Advice] = []
         self._total_bytes = total_bytes
 
@@ -262,7 +298,7 @@ class _Found:
         """
         if trial is None or not trial.works:
             return
-        before, result, failed = against or self.base, trial.result, self.base.num_ooms > 0
+        before, result, failed = against or self.base, trial.result, self.failed
         dedicated = None if result.shared is None else result.shared.peak_dedicated_bytes
         on_card = result.peak_reserved_bytes if dedicated is None else dedicated
         saves = before.peak_reserved_bytes - on_card
@@ -310,7 +346,7 @@ class _Found:
 
 def _add_limit(search: Search, setting: Setting, found: _Found) -> None:
     base = found.base
-    if base.num_ooms:
+    if found.failed:
         return
     trial = search.least_limit(setting, base.peak_allocated_bytes, base.peak_reserved_bytes)
     if trial is None or trial.setting.limit is None:
@@ -320,12 +356,27 @@ def _add_limit(search: Search, setting: Setting, found: _Found) -> None:
     found.add("limit", what, found.call(trial.setting), trial)
 
 
+def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found: _Found) -> None:
+    """Where a limit was the cause: the least that serves all, of what the card surely had."""
+    most = failure.reserved_bytes + failure.device_free_bytes
+    trial = search.trial(replace(own, limit=most))
+    if trial is None or not trial.works:
+        return
+    least, enough = failure.limit_bytes or failure.reserved_bytes, trial.result.peak_reserved_bytes
+    tight = search.trial(replace(own, limit=enough))
+    if tight is not None and tight.works:
+        trial, most = tight, enough
+    trial = search.least_limit(own, least, most) or trial
+    what = f"raise the limit to {format_size(trial.setting.limit or most)}, which the card had"
+    found.add("limit", what, found.call(trial.setting), trial)
+
+
 def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
     """With the elastic allocator, and less dedicated memory than it needs."""
     if elastic is None:
         return
     room = search.limit or found.base.limit_bytes
-    if found.base.num_ooms and room:
+    if found.failed and room:
         dedicated = room
     else:
         dedicated = int(_SPILL_TO * elastic.result.peak_allocated_bytes)
@@ -345,10 +396,15 @@ def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
 
 
 def _add_zero_grad(
-    search: Search, edited: tuple[Recording, Recording], found: _Found, *, is_known: bool
+    search: Search,
+    own: Setting,
+    edited: tuple[Recording, Recording],
+    found: _Found,
+    *,
+    is_known: bool,
 ) -> None:
     """Gradients that outlive their step, freed at its end: the effect on the same requests."""
-    before, after = (search.trial(Setting(found.base.conf), one) for one in edited)
+    before, after = (search.trial(own, one) for one in edited)
     guess = "" if is_known else "; which blocks are gradients is a guess"
     found.add(
         "program",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plimsoll import _core
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
-from plimsoll.explain.advice import Search, give_advice
+from plimsoll.explain.advice import Search, give_advice, recorded_setting
 from plimsoll.explain.fragmentation import find_fragmentation
 from plimsoll.explain.leaks import find_leaks
 from plimsoll.explain.oom import MOST_EXPLAINED, explain_failure, failures
 from plimsoll.explain.peak import find_peak, step_of
 from plimsoll.explain.program import try_changes
+from plimsoll.explain.recorded import RecordedPast
 from plimsoll.explain.result import (
     Advice,
     CardUse,
@@ -23,7 +26,7 @@ from plimsoll.explain.result import (
     StepsFound,
 )
 from plimsoll.explain.source import has_history, read_source
-from plimsoll.explain.state import Past
+from plimsoll.explain.state import ReplayedPast
 from plimsoll.gpus import gpu_profile
 from plimsoll.replay import replay
 from plimsoll.trace import Recording
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plimsoll.analysis import Lifetimes, Steps
+    from plimsoll.explain.state import Past
     from plimsoll.replay import ReplayResult
     from plimsoll.trace import DeviceTrace
 
@@ -79,25 +83,26 @@ def explain(
     recording = Recording(recording.name, [trace], recording.settings, recording.marks)
     profile = gpu_profile(gpu) if gpu else None
     limit_bytes = None if limit is None else parse_size(limit)
-    (base,) = replay(recording, limit=limit_bytes, version=version)
-    past = Past(trace, trace.start(recording.conf, base.version), base)
-    notes = _notes(base)
-    if not has_history(recording):
-        advice = False
-        notes = ["there is no history, so that this is what there is now: a history says more, and "
-                 "keeping one takes torch.cuda.memory._record_memory_history()"]  # fmt: skip
-
     lifetimes = find_lifetimes(trace)
+    past, base, notes = _past(recording, lifetimes, limit=limit_bytes, version=version)
+    is_known = has_history(recording)
+    if not is_known:
+        of_pieces = notes if recording.allocator != "native" else []
+        notes = [
+            *of_pieces,
+            "there is no history, so that this is what there is now: what was live at the peak, "
+            "leaks and advice need one. `plimsoll run --record run.plim SCRIPT` records a program, "
+            "torch.cuda.memory._record_memory_history() has PyTorch keep one from then on",
+        ]
     steps = find_steps(lifetimes, recording.marks, device=trace.device)
     categories = find_categories(lifetimes, steps, trace.frames)
     has_stacks = bool(lifetimes.stack.any())
     group, names = _groups(trace, lifetimes, has_stacks=has_stacks)
-    config = past.config
     peak = find_peak(
         trace, lifetimes, steps, categories, group if has_stacks else None, names,
-        config.round_request, base.peak_allocated_bytes,
+        past.round_request, past.peak_allocated_bytes,
     )  # fmt: skip
-    reserved = _reserved(base, steps)
+    reserved = _reserved(past, steps)
 
     failed = failures(past)
     if len(failed) > MOST_EXPLAINED:
@@ -112,15 +117,28 @@ def explain(
         recording, version=version, limit=limit_bytes or _room(out_of_memory), seconds=seconds
     )
     found: list[Advice] = []
-    if advice:
-        total = profile.total_bytes if profile else None
+    if advice and is_known:
         found = give_advice(
-            search, recording, base, lifetimes, steps, categories, total_bytes=total
+            search,
+            base,
+            lifetimes,
+            steps,
+            categories,
+            failure=out_of_memory[-1] if out_of_memory else None,
+            total_bytes=profile.total_bytes if profile else None,
         )
+        if not search.trials and not search.out_of_time:
+            notes.append("there is no advice, as this recording cannot be replayed")
     tried = len(search.trials)
     if script is not None:
+        own = recorded_setting(recording)
         changes, said, runs = try_changes(
-            script, arguments, gpu=gpu or "H100", conf=recording.conf, vary=vary
+            script,
+            arguments,
+            gpu=gpu or "H100",
+            conf=recording.conf,
+            allocator="native" if own is None else own.allocator,
+            vary=vary,
         )
         found = sorted([*found, *changes], key=lambda one: -one.saves_bytes)
         notes += said
@@ -129,12 +147,14 @@ def explain(
         file=recording.name,
         device=trace.device,
         events=trace.event_count,
+        has_history=is_known,
+        allocator=recording.allocator,
         conf=recording.conf,
-        card=_card(profile.name if profile else None, reserved.reserved_bytes, out_of_memory),
+        card=_card(profile.name if profile else None, past.peak_dedicated_bytes, out_of_memory),
         reserved=reserved,
         peak=peak,
         fragmentation=fragmentation,
-        num_alloc_retries=base.num_alloc_retries,
+        num_alloc_retries=past.num_alloc_retries,
         steps=StepsFound(len(steps), steps.source, steps.confidence),
         leaks=find_leaks(lifetimes, steps, group, names),
         out_of_memory=out_of_memory,
@@ -159,12 +179,43 @@ def _choose(recording: Recording, device: int | None) -> DeviceTrace:
     )
 
 
+def _past(
+    recording: Recording, lifetimes: Lifetimes, *, limit: int | None, version: str | None
+) -> tuple[Past, ReplayResult | None, list[str]]:
+    """What happened; its replay by PyTorch's rules, if those ruled; what has to be said of it."""
+    (trace,) = recording.devices
+    if recording.allocator != "native":
+        recorded = RecordedPast(
+            trace, lifetimes, recording.allocator, "", version or _core.NEWEST_VERSION
+        )
+        notes = list(recorded.notes)
+        if not recorded.is_exact:
+            notes.append(
+                "what was reserved before the first event is in pieces of unknown size: cached and "
+                "fragments take them for 2 MiB each"
+            )
+        return recorded, None, notes
+    (base,) = replay(recording, limit=limit, version=version)
+    notes = _notes(base)
+    if base.matches_recording is False and "allocator" not in recording.settings:
+        notes.append(
+            "nothing says which allocator was recorded, and it was taken for PyTorch's own; "
+            "recordings of plimsoll and plimsoll.memory_snapshot() name it"
+        )
+    if base.matches_recording is False:
+        past = RecordedPast(trace, lifetimes, "native", base.conf, base.version)
+        return past, base, [*notes, *past.notes]
+    start = trace.start(recording.conf, base.version)
+    return ReplayedPast(trace, start, base), base, notes
+
+
 def _notes(base: ReplayResult) -> list[str]:
     notes = []
     if base.matches_recording is False:
         notes.append(
-            "the replay differs from the recording: the parts of reserved memory, fragmentation "
-            "and advice follow PyTorch's rules, not what happened"
+            "the replay differs from the recording: reserved memory and its parts are as recorded, "
+            "where ends of blocks that are too small to split off count as fragments; advice "
+            "follows PyTorch's rules, not what happened"
         )
     if base.matches_recording is None:
         notes.append(
@@ -188,23 +239,26 @@ def _groups(
 
 
 class _Owners:
-    """Names the live blocks of one moment by address."""
+    """Names the live blocks of one moment by an address in them."""
 
     def __init__(
         self, lifetimes: Lifetimes, event: int, group: NDArray[np.int64], names: list[str]
     ) -> None:
         held = np.flatnonzero((lifetimes.start <= event) & (lifetimes.completed > event))
-        addresses = lifetimes.address[held].tolist()
-        self._names: dict[int, str] = {
-            address: names[one] for address, one in zip(addresses, group[held], strict=True)
-        }
+        held = held[np.argsort(lifetimes.address[held])]
+        self._begins = lifetimes.address[held].tolist()
+        self._sizes = lifetimes.size[held].tolist()
+        self._names: list[str] = [names[one] for one in group[held]]
 
     def __call__(self, address: int, size: int) -> str:
-        return self._names.get(address, f"blocks of {format_size(size)}")
+        place = bisect_right(self._begins, address) - 1
+        if place >= 0 and address < self._begins[place] + max(self._sizes[place], 1):
+            return self._names[place]
+        return f"blocks of {format_size(size)}"
 
 
-def _reserved(base: ReplayResult, steps: Steps) -> ReservedUse:
-    peak = base.peak
+def _reserved(past: Past, steps: Steps) -> ReservedUse:
+    peak = past.peak
     return ReservedUse(
         event=peak.event,
         step=step_of(steps, peak.event),
@@ -214,7 +268,8 @@ def _reserved(base: ReplayResult, steps: Steps) -> ReservedUse:
         pending_bytes=peak.pending_free_bytes,
         cached_bytes=peak.cached_bytes,
         fragments_bytes=peak.split_bytes,
-        exact=base.matches_recording is True,
+        shared_bytes=past.peak_shared_bytes,
+        exact=past.is_exact,
     )
 
 

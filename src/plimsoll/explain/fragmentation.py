@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import LineShare
 from plimsoll.explain.result import Fragmentation, PinnedSegment
-from plimsoll.predict.result import LineShare
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
         event: The event.
         owner: What to call the live block of an address and size.
     """
-    segments = past.after(event)
+    segments, units = past.after(event), past.units(event)
     holes = [
         block.size for segment in segments for block in segment.blocks if block.state == "inactive"
     ]
@@ -37,14 +37,15 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
             by_stream[segment.stream] += segment.total_size
     stream = by_stream.most_common(1)[0][0] if by_stream else 0
     hole = largest_hole(segments, lambda one: _is_default(one) and one.stream == stream)
-    pinned = [segment for segment in segments if is_partly_used(segment)]
-    pinned.sort(key=lambda segment: -_free(segment))
+    pinned = [unit for unit in units if is_partly_used(unit)]
+    pinned.sort(key=lambda segment: -free_bytes(segment))
     return Fragmentation(
         event=event,
         free_bytes=sum(holes),
         holes=len(holes),
         largest_hole_bytes=hole,
         largest_request_bytes=_largest_request(past, event, stream, hole),
+        movable_bytes=sum(map(movable_bytes, units)) if past.moves else None,
         pinned=[_pinned(segment, owner) for segment in pinned[:_MOST_SHOWN]],
         pinned_segments=len(pinned),
     )
@@ -71,27 +72,34 @@ def is_partly_used(segment: _core.SegmentInfo) -> bool:
     return len({block.state == "inactive" for block in segment.blocks}) == 2
 
 
+def free_bytes(segment: _core.SegmentInfo) -> int:
+    """What of a segment is free."""
+    return sum(block.size for block in segment.blocks if block.state == "inactive")
+
+
+def movable_bytes(unit: _core.SegmentInfo) -> int:
+    """What can move of something that moves as a whole."""
+    return unit.total_size if free_bytes(unit) == unit.total_size else 0
+
+
 def _is_default(segment: _core.SegmentInfo) -> bool:
     return segment.pool.first == 0 and segment.pool.second == 0
 
 
-def _free(segment: _core.SegmentInfo) -> int:
-    return sum(block.size for block in segment.blocks if block.state == "inactive")
-
-
-def _largest_request(past: Past, event: int, stream: int, hole: int) -> int:
+def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
     """The largest request that the cache serves: the hole itself, or what the rules leave of it."""
 
     def serves(size: int) -> bool:
         return past.is_served_from_cache(event, size, stream)
 
-    config = past.config
+    if not past.can_try:
+        return None
     if hole <= _SMALL_REQUEST:
         return 0
     least, most = _SMALL_REQUEST, hole  # rounding is a matter of arithmetic
     while least < most:
         middle = (least + most + 1) // 2
-        if config.round_request(middle) <= hole:
+        if past.round_request(middle) <= hole:
             least = middle
         else:
             most = middle - 1
@@ -119,7 +127,7 @@ def _pinned(segment: _core.SegmentInfo, owner: Callable[[int, int], str]) -> Pin
     return PinnedSegment(
         address=segment.address,
         total_bytes=segment.total_size,
-        free_bytes=_free(segment),
+        free_bytes=free_bytes(segment),
         blocks=sum(blocks_of.values()),
         lines=[
             LineShare(name, size, blocks_of[name])

@@ -111,6 +111,9 @@ class OomHook:
     def explain(self, error: BaseException) -> Path | None:
         """Write the explanation of an error, if it is for lack of memory.
 
+        Errors that a program catches are explained where it calls this: it takes seconds, and many
+        such errors are part of how programs work.
+
         Returns:
             The file, or None. Raises nothing.
         """
@@ -186,7 +189,12 @@ def _snapshot() -> bytes:
 
     import torch
 
-    return pickle.dumps(torch.cuda.memory._snapshot())
+    from plimsoll.tiers.engines import allocator_name
+    from plimsoll.tiers.report import memory_snapshot
+
+    # Of its own allocator, PyTorch's snapshot says all.
+    is_ours = allocator_name() is not None
+    return pickle.dumps(memory_snapshot() if is_ours else torch.cuda.memory._snapshot())
 
 
 def _device(devices: list[Any]) -> int | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import plimsoll
 from plimsoll.analysis import find_lifetimes, find_steps, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explain.leaks import LEAST_STEPS, find_leaks
-from plimsoll.record import record
+from plimsoll.record import Recorder
 from plimsoll.trace import read_recording
 from plimsoll.units import format_size
 
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 
     from plimsoll.engine import Allocator
     from plimsoll.explain.result import Leak
-    from plimsoll.record import Recorder
 
 _MARK = "step of LeakWatch"
 
@@ -38,8 +40,8 @@ class LeakWatch:
     ...         watch.step()
 
     It records into a temporary file, looks at it now and then, and warns once for each line. After
-    `steps` steps it stops by itself: nothing is recorded any more, and the file is gone. Where
-    `step()` is never called, the steps of optimizers count.
+    `steps` steps it stops by itself: nothing is recorded any more, and the file is gone. Until
+    `step()` is called, the steps of optimizers count; from then on they do not.
 
     Attributes:
         leaks: What was found, fastest first.
@@ -72,29 +74,45 @@ class LeakWatch:
             InputError: If another recording is on, or there is no GPU, real or simulated.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="plimsoll-")
-        recorder = record(Path(self._folder.name) / "watch.plim", allocator=self._allocator)
+        recorder = Recorder(
+            Path(self._folder.name) / "watch.plim",
+            allocator=self._allocator,
+            after_step=self._optimizer_step,
+        )
+        self._steps = 0
+        self._is_told = False
+        self._next_look = 2 * LEAST_STEPS
         try:
             recorder.__enter__()
         except BaseException:
             self._folder.cleanup()
             raise
         self._recorder = recorder
-        self._steps = 0
-        self._next_look = 2 * LEAST_STEPS
         return self
 
     def step(self) -> None:
         """Say that a step ends here."""
-        if self._recorder is None:
+        recorder = self._recorder
+        if recorder is None:
             return
-        self._recorder.mark(_MARK)
+        recorder.mark(_MARK)
+        if not self._is_told:
+            self._is_told, self._steps = True, 0
+        self._count(recorder)
+
+    def _optimizer_step(self) -> None:
+        recorder = self._recorder
+        if recorder is not None and not self._is_told:
+            self._count(recorder)
+
+    def _count(self, recorder: Recorder) -> None:
         self._steps += 1
         if self._steps >= self._most_steps:
             self._end()
         elif self._steps >= self._next_look:
             self._next_look *= 2  # so that looking costs no more than recording
-            self._recorder.flush()
-            self._look(self._recorder.path, callers=2)
+            recorder.flush()
+            self._look(recorder.path)
 
     def __exit__(
         self,
@@ -110,12 +128,12 @@ class LeakWatch:
             return
         try:
             recorder.stop()
-            self._look(recorder.path, callers=3)
+            self._look(recorder.path)
         finally:
             self._folder.cleanup()
 
-    def _look(self, path: Path, *, callers: int) -> None:
-        """Look for leaks; a warning names who is so many calls up."""
+    def _look(self, path: Path) -> None:
+        """Look for leaks, and warn of those that are new."""
         try:
             recording = read_recording(path)
         except InputError:  # nothing has happened yet
@@ -136,5 +154,19 @@ class LeakWatch:
                     f"{leak.what} keeps {format_size(round(leak.slope_bytes))} more GPU memory "
                     f"each step, {format_size(leak.grown_bytes)} so far",
                     LeakWarning,
-                    stacklevel=callers + 1,
+                    stacklevel=_calls_to_program(),
                 )
+
+
+def _calls_to_program() -> int:
+    """How many calls up the program is, from who asks: beyond plimsoll, and beyond optimizers."""
+    torch = sys.modules.get("torch")
+    inside = tuple(
+        str(Path(str(file)).parent) + os.sep
+        for file in (plimsoll.__file__, getattr(torch, "__file__", None))
+        if file is not None
+    )
+    calls, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+        calls, frame = calls + 1, frame.f_back
+    return calls + 1

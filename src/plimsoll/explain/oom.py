@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.explain.fragmentation import largest_hole
+from plimsoll.explain.fragmentation import free_bytes, largest_hole, movable_bytes
 from plimsoll.explain.result import OomReason, OutOfMemory
 from plimsoll.trace.events import Action
 
@@ -44,30 +44,34 @@ def explain_failure(
     failed = _event(past, event)
     asked, device_free = int(failed.size[0]), int(failed.address[0])
     stream, pool = int(failed.stream[0]), (int(failed.pool_first[0]), int(failed.pool_second[0]))
-    needed = past.config.segment_size(asked)
-    before, after = past.after(event - 1), past.after(event)
+    before, after = past.after(_last_of_program(past, event)), past.after(event)
     reserved = sum(segment.total_size for segment in after)
-    blocks = [(segment, block) for segment in after for block in segment.blocks]
-    free = sum(block.size for _, block in blocks if block.state == "inactive")
+    free = sum(map(free_bytes, after))
     active = reserved - free
-    allocated = sum(block.size for _, block in blocks if block.state == "active_allocated")
+    blocks = [block for segment in after for block in segment.blocks]
+    allocated = sum(block.size for block in blocks if block.state == "active_allocated")
+    movable, held = _movable(past, event, pool) if past.moves else (0, 0)
+    needed = past.driver_request(max(asked - movable, 1))
     by_limit = device_free >= needed
     below = reserved + needed
     known = limit if by_limit else reserved + device_free
-    most = max(past.replayed.peak_reserved_bytes, reserved)
+    most = max(past.peak.reserved_bytes, reserved)
 
     def is_own(segment: _core.SegmentInfo) -> bool:
-        return segment.stream == stream and (segment.pool.first, segment.pool.second) == pool
+        return segment.stream == stream and is_streams(segment)
 
     def is_streams(segment: _core.SegmentInfo) -> bool:
-        return (segment.pool.first, segment.pool.second) == pool
+        return _pool(segment) == pool
 
     reason: OomReason
     if free < asked and (known is None or active + asked > known):
         reason = "too_little"
+    elif past.moves:
+        room = 0 if known is None else max(known - reserved, 0)
+        reason = "other_pools" if free - held + room < asked else "fragmentation"
     elif largest_hole(after, is_own) >= asked:
         # Else the replay is not what happened.
-        reason = "unknown" if past.config.max_split_size is None else "max_split_size"
+        reason = "unknown" if past.max_split_size is None else "max_split_size"
     elif largest_hole(after, is_streams) >= asked:
         reason = "other_streams"
     elif largest_hole(after, lambda _: True) >= asked:
@@ -92,6 +96,34 @@ def explain_failure(
         returned_bytes=max(0, sum(segment.total_size for segment in before) - reserved),
         missing_bytes=None if known is None else max(0, active + asked - known),
     )
+
+
+def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
+    """What was free and could move to a request of a pool, and what other private pools held."""
+    movable = held = 0
+    for unit in past.units(event):
+        if _pool(unit) in (pool, (0, 0)):
+            movable += movable_bytes(unit)
+        else:
+            held += free_bytes(unit)
+    return movable, held
+
+
+def _pool(segment: _core.SegmentInfo) -> tuple[int, int]:
+    return segment.pool.first, segment.pool.second
+
+
+def _last_of_program(past: Past, event: int) -> int:
+    """The last request or free before an event; what follows it the allocator did for the event."""
+    last, passed = -1, 0
+    for batch in past.trace.batches():
+        actions = batch.action[: max(event - passed, 0)]
+        rows = np.flatnonzero((actions <= Action.FREE_COMPLETED) | (actions == Action.OOM))
+        last = int(rows[-1]) + passed if len(rows) else last
+        passed += len(batch)
+        if passed > event:
+            break
+    return last
 
 
 def _event(past: Past, event: int) -> EventBatch:

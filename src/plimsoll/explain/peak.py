@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import CATEGORIES
+from plimsoll.analysis import CATEGORIES, LineShare
 from plimsoll.explain.result import Peak
-from plimsoll.predict.result import LineShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plimsoll.predict import Prediction
+    from plimsoll.replay import AllocatorName
 
 _AROUND = """\
 import contextlib
@@ -85,7 +86,13 @@ _LEAST_SHARE = 0.01
 
 
 def try_changes(
-    script: str, arguments: Sequence[str], *, gpu: str, conf: str, vary: str | None
+    script: str,
+    arguments: Sequence[str],
+    *,
+    gpu: str,
+    conf: str,
+    allocator: AllocatorName,
+    vary: str | None,
 ) -> tuple[list[Advice], list[str], int]:
     """Run a script as it is and with changes.
 
@@ -94,6 +101,7 @@ def try_changes(
         arguments: Its arguments.
         gpu: The card to simulate.
         conf: As PYTORCH_CUDA_ALLOC_CONF.
+        allocator: Which one serves it.
         vary: An argument to halve, such as "--batch-size"; None for none.
 
     Returns:
@@ -106,7 +114,7 @@ def try_changes(
     from plimsoll.predict import predict
 
     halved = None if vary is None else _halved(arguments, vary)
-    base = predict(script, arguments, gpu=gpu, conf=conf)
+    base = predict(script, arguments, gpu=gpu, conf=conf, allocator=allocator)
     reserved = format_size(base.peak_reserved_bytes)
     notes = [f"{script}, as it is, reserves {reserved} on a simulated {base.gpu}"]
     if not base.fits:
@@ -115,7 +123,7 @@ def try_changes(
     runs = 1
     if halved is not None:
         value, changed = halved
-        result = predict(script, changed, gpu=gpu, conf=conf)
+        result = predict(script, changed, gpu=gpu, conf=conf, allocator=allocator)
         advice += _advice(f"halve the {vary}", f"{vary} {value}", base, result)
         runs += 1
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
@@ -125,7 +133,7 @@ def try_changes(
             around.write_text(_AROUND.format(before=before, script=absolute, context=context))
             runs += 1
             try:
-                result = predict(around, arguments, gpu=gpu, conf=conf)
+                result = predict(around, arguments, gpu=gpu, conf=conf, allocator=allocator)
             except ScriptError:
                 notes.append(f"with a change the script failed: {what}")
                 continue

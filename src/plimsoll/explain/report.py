@@ -11,9 +11,14 @@ from plimsoll.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from plimsoll.analysis import LineShare
     from plimsoll.explain.result import Advice, Explanation, OutOfMemory
-    from plimsoll.predict.result import LineShare
 
+_ALLOCATORS = {
+    "native": "PyTorch's allocator",
+    "elastic": "plimsoll's elastic allocator",
+    "uncached": "an allocator that keeps nothing",
+}
 _MOST_LEAKS = 5
 _INDENT = "  "
 _WIDTH = 100
@@ -32,9 +37,10 @@ def _title(e: Explanation) -> Iterator[str]:
     if e.steps.count:
         how = "as marked" if e.steps.source == "marks" else "found from the rhythm of allocations"
         steps = f", {e.steps.count} steps ({how})"
-    yield f"{e.file}, device {e.device}: {e.events:,} events{steps}"
-    if e.conf:
-        yield f"recorded with {e.conf}"
+    events = f"{e.events:,} events{steps}" if e.has_history else "no history"
+    yield f"{e.file}, device {e.device}: {events}"
+    conf = f", recorded with {e.conf}" if e.conf else ""
+    yield f"allocator: {_allocator(e)}{conf}"
 
 
 def _card(e: Explanation) -> Iterator[str]:
@@ -46,7 +52,8 @@ def _card(e: Explanation) -> Iterator[str]:
         estimated = str(card.context_source).startswith("estimate")
         how = "estimated" if estimated else "measured"
         yield _row(card.context_bytes, f"CUDA context of one process, {how} ({card.gpu})")
-    yield _row(card.reserved_bytes, "reserved by PyTorch's allocator, at its peak")
+    when = ", at its peak" if e.has_history else ""
+    yield _row(card.reserved_bytes, f"reserved by {_allocator(e)}{when}")
     if card.other_bytes is None:
         yield _row(None, "others (processes, libraries): a recording does not say; see nvidia-smi")
     else:
@@ -57,18 +64,17 @@ def _card(e: Explanation) -> Iterator[str]:
 
 def _reserved(e: Explanation) -> Iterator[str]:
     r = e.reserved
-    exact = "" if r.exact else " (by PyTorch's rules; see the notes)"
-    yield (
-        f"Reserved = allocated + cached + fragments, at its peak, event {r.event:,}"
-        f"{_in_step(r.step)}{exact}"
-    )
+    exact = "" if r.exact else " (see the notes)"
+    when = f", at its peak, event {r.event:,}{_in_step(r.step)}" if e.has_history else ""
+    yield f"Reserved = allocated + cached + fragments{when}{exact}"
     rounding = f", {format_size(r.rounding_bytes)} of it rounding" if r.rounding_bytes else ""
     yield _row(r.allocated_bytes, f"allocated: in live tensors{rounding}", r.reserved_bytes)
     if r.pending_bytes:
         yield _row(r.pending_bytes, "freed, but another stream may still use it", r.reserved_bytes)
     yield _row(r.cached_bytes, "cached: free, empty_cache() would return it", r.reserved_bytes)
     yield _row(r.fragments_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
-    yield _row(r.reserved_bytes, "reserved")
+    shared = f", {format_size(r.shared_bytes)} of it in shared memory" if r.shared_bytes else ""
+    yield _row(r.reserved_bytes, f"reserved{shared}")
     if e.num_alloc_retries:
         times = _times(e.num_alloc_retries)
         yield (
@@ -80,10 +86,11 @@ def _reserved(e: Explanation) -> Iterator[str]:
 def _peak(e: Explanation) -> Iterator[str]:
     p = e.peak
     when = "" if p.seconds is None else f", {p.seconds:.2f} s after the first event"
-    yield (
-        f"The peak: {format_size(p.allocated_bytes)} allocated in {_blocks(p.blocks)}, at event "
-        f"{p.event:,}{_in_step(p.step)}{when}"
-    )
+    allocated = f"{format_size(p.allocated_bytes)} allocated in {_blocks(p.blocks)}"
+    if e.has_history:
+        yield f"The peak: {allocated}, at event {p.event:,}{_in_step(p.step)}{when}"
+    else:
+        yield f"Live now: {allocated}"
     source = {
         "stacks": "by call stacks",
         "lifetimes": "a guess from lifetimes, as there are no call stacks",
@@ -103,15 +110,19 @@ def _peak(e: Explanation) -> Iterator[str]:
 def _fragmentation(e: Explanation) -> Iterator[str]:
     f = e.fragmentation
     when = "before the last request that failed" if e.out_of_memory else "at the peak of reserved"
-    yield f"Fragmentation, {when}, after event {f.event:,}"
+    yield f"Fragmentation, {when}, after event {f.event:,}" if e.has_history else "Fragmentation"
     if not f.free_bytes:
         yield f"{_INDENT}nothing reserved was free"
         return
-    yield f"{_INDENT}{format_size(f.free_bytes)} was free, in {f.holes:,} pieces"
-    if f.largest_request_bytes:
+    pieces = f"{f.holes:,} piece{'' if f.holes == 1 else 's'}"
+    yield f"{_INDENT}{format_size(f.free_bytes)} was free, in {pieces}"
+    if f.movable_bytes is not None:
+        movable = format_size(f.movable_bytes)
+        yield f"{_INDENT}{movable} of it in whole pieces, which go to where they are needed"
+    elif f.largest_request_bytes:
         largest = format_size(f.largest_request_bytes)
         yield f"{_INDENT}the largest request that needs no new memory: {largest} (tried)"
-    else:
+    elif f.largest_request_bytes is not None:
         yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
     for segment in f.pinned:
         blocks = f"{segment.blocks:,} live block{'' if segment.blocks == 1 else 's'}"
@@ -121,10 +132,13 @@ def _fragmentation(e: Explanation) -> Iterator[str]:
         )
         yield from _lines(segment.lines[:2], None, depth=2)
     if f.pinned_segments > len(f.pinned):
-        yield f"{_INDENT}and {f.pinned_segments - len(f.pinned)} more segments, partly in use"
+        kind = "segments" if f.movable_bytes is None else "pieces"
+        yield f"{_INDENT}and {f.pinned_segments - len(f.pinned)} more {kind}, partly in use"
 
 
 def _leaks(e: Explanation) -> Iterator[str]:
+    if not e.has_history:
+        return
     yield "Leaks"
     if not e.leaks:
         if e.steps.count >= LEAST_STEPS:
@@ -200,7 +214,7 @@ def _reason(o: OutOfMemory) -> str:
             "larger requests."
         )
     if o.reason == "unknown":
-        return "Why reserved memory did not serve is not known: the replay has room for it."
+        return "Why reserved memory did not serve is not known: it seems to have had room."
     who = "streams" if o.reason == "other_streams" else "pools"
     return (
         f"{free} of reserved memory was free, a large enough piece too, but it belongs to other "
@@ -210,6 +224,8 @@ def _reason(o: OutOfMemory) -> str:
 
 def _advice(e: Explanation) -> Iterator[str]:
     if not e.tried:
+        if e.out_of_time:
+            yield "Advice: nothing was tried, for there was no time for it (--seconds)"
         return
     ended = "; time was up before everything was tried" if e.out_of_time else ""
     by = "by replaying this recording"
@@ -275,6 +291,10 @@ def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) 
     if whole is not None and size is not None:
         share = f"{size / max(whole, 1):6.1%}  "
     return f"{_INDENT * depth}{shown:>12}  {share}{what}"
+
+
+def _allocator(e: Explanation) -> str:
+    return _ALLOCATORS.get(e.allocator, e.allocator)
 
 
 def _in_step(step: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from plimsoll.predict.result import LineShare
+from plimsoll.analysis import LineShare
 
 OomCause = Literal["limit", "card"]
 OomReason = Literal[
@@ -23,7 +23,7 @@ class CardUse:
         total_bytes: Its memory.
         context_bytes: What a CUDA context takes there.
         context_source: Where that figure is from, such as "measured" or "estimate: ...".
-        reserved_bytes: What PyTorch's allocator had taken, at the peak.
+        reserved_bytes: What the allocator had taken of the card, at the peak.
         other_bytes: Other processes and libraries: known only from what the driver had left when a
             request failed.
         shown_bytes: What nvidia-smi would show.
@@ -52,8 +52,10 @@ class ReservedUse:
         rounding_bytes: What of them was added to the requests.
         pending_bytes: Freed, but another stream might still use it.
         cached_bytes: Free, in segments that are free as a whole: `empty_cache` would return it.
-        fragments_bytes: Free, in segments that are in use elsewhere: it cannot be returned.
-        exact: Whether the replay matched the recording to the address.
+        fragments_bytes: Free, in segments (or pieces, where they move) that are in use elsewhere:
+            it cannot be returned.
+        shared_bytes: What of the whole was in shared memory.
+        exact: Whether all parts are to the byte what happened.
     """
 
     event: int
@@ -64,6 +66,7 @@ class ReservedUse:
     pending_bytes: int
     cached_bytes: int
     fragments_bytes: int
+    shared_bytes: int
     exact: bool
 
 
@@ -123,7 +126,9 @@ class Fragmentation:
         holes: In how many pieces.
         largest_hole_bytes: The largest of them, on the stream that has the most memory.
         largest_request_bytes: The largest request there that gets no new memory from the driver:
-            tried in the replay. 0 if none above 1 MiB does.
+            tried in the replay. 0 if none above 1 MiB does, None where it cannot be tried.
+        movable_bytes: Free in pieces that go to where they are needed, as under the elastic
+            allocator; None where memory does not move.
         pinned: The segments that lose the most, most first.
         pinned_segments: How many segments are partly in use.
     """
@@ -132,7 +137,8 @@ class Fragmentation:
     free_bytes: int
     holes: int
     largest_hole_bytes: int
-    largest_request_bytes: int
+    largest_request_bytes: int | None
+    movable_bytes: int | None
     pinned: list[PinnedSegment]
     pinned_segments: int
 
@@ -181,7 +187,7 @@ class OutOfMemory:
     Attributes:
         event: The event.
         asked_bytes: The request, rounded.
-        needed_bytes: What the driver was asked for.
+        needed_bytes: What the driver was asked for; where memory moves, what no free piece served.
         at: The source line of the request, or None.
         cause: Who refused: the "limit" that the program has, or the "card" that is full.
         reason: Why free memory did not serve. "too_little": all of it in one piece would not have
@@ -258,13 +264,16 @@ class Explanation:
         file: What was explained.
         device: The device.
         events: How many events were recorded.
+        has_history: Whether anything was recorded but the present state, which then is "the peak".
+        allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The configuration it ran with.
         card: What the card shows.
         reserved: Reserved memory taken apart.
         peak: What was live at the peak.
         fragmentation: How free memory lies at the peak of reserved memory, or before the last
             failure.
-        num_alloc_retries: How often cached memory had to be returned to serve a request.
+        num_alloc_retries: How often cached memory had to be returned to serve a request; None
+            where the recording does not say.
         steps: The steps of the program.
         leaks: What grows from step to step, fastest first.
         out_of_memory: Each request that failed.
@@ -277,12 +286,14 @@ class Explanation:
     file: str
     device: int
     events: int
+    has_history: bool
+    allocator: str
     conf: str
     card: CardUse
     reserved: ReservedUse
     peak: Peak
     fragmentation: Fragmentation
-    num_alloc_retries: int
+    num_alloc_retries: int | None
     steps: StepsFound
     leaks: list[Leak]
     out_of_memory: list[OutOfMemory]

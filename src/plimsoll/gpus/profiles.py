@@ -142,16 +142,20 @@ def _key(name: str) -> str:
 
 
 def _hint(key: str) -> str:
-    """The names nearest to a key that is none; all names if none is near."""
+    """The names nearest to a key that is none, or where to find all."""
     near: dict[str, float] = {}
     for other, profile in _names().items():
         similarity = SequenceMatcher(None, key, other).ratio()
         if similarity >= _LEAST_SIMILARITY:
             near[profile.name] = max(similarity, near.get(profile.name, 0.0))
     if not near:
-        return "known are " + ", ".join(profile.name for profile in gpu_profiles())
+        return "no known name is near; `plimsoll gpus` lists all"
 
     def order(name: str) -> tuple[float, bool, int, str]:
         return -near[name], not _key(name).startswith(key[:1]), len(name), name
 
-    return "did you mean " + ", ".join(sorted(near, key=order)[:_MOST_SUGGESTIONS]) + "?"
+    return (
+        "did you mean "
+        + ", ".join(sorted(near, key=order)[:_MOST_SUGGESTIONS])
+        + "? `plimsoll gpus` lists all"
+    )

@@ -1,8 +1,9 @@
 """What a CUDA script will need, found out where there is no GPU."""
 
-from plimsoll.predict.fit import Fit, fit
+from plimsoll.analysis import LineShare
+from plimsoll.predict.fit import Fit, Trial, fit
 from plimsoll.predict.predict import predict
-from plimsoll.predict.result import CATEGORIES, Assumed, CardVerdict, LineShare, Prediction
+from plimsoll.predict.result import CATEGORIES, Assumed, CardVerdict, Prediction
 
 __all__ = [
     "CATEGORIES",
@@ -11,6 +12,7 @@ __all__ = [
     "Fit",
     "LineShare",
     "Prediction",
+    "Trial",
     "fit",
     "predict",
 ]

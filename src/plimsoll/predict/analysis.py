@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import find_lifetimes
-from plimsoll.predict.result import CATEGORIES, LineShare
+from plimsoll.analysis import LineShare, find_lifetimes
+from plimsoll.predict.result import CATEGORIES
 from plimsoll.trace.events import EventBatch
 from plimsoll.trace.recording import LoadedTrace
 

@@ -1,14 +1,16 @@
 """The process in which a script runs on simulated GPUs; the command starts it.
 
-`python -m plimsoll.predict.child REQUEST.json`: see `Request`. The script's own output is
-untouched, and so is its exit status.
+`python -m plimsoll.predict.child REQUEST.json`: see `Request`; the file is removed. The script's
+own output is untouched, and so is its exit status.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -18,13 +20,20 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.gpus import GpuProfile, gpu_profile
+from plimsoll.predict.account import simulated_accounts
 from plimsoll.predict.observer import Observer
+from plimsoll.predict.peaks import Peaks
 from plimsoll.predict.report import make_report
 from plimsoll.predict.request import BAD_INPUT, Request
+from plimsoll.predict.shadow import Shadow
+from plimsoll.torch.account import report_at_exit
+from plimsoll.torch.recording import record_if_asked
 from plimsoll.torch.simulation import Simulation, start
 
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
+
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
 
 
 def main() -> None:
@@ -32,6 +41,8 @@ def main() -> None:
     path = Path(sys.argv[1])
     request = Request(**json.loads(path.read_text()))
     path.unlink()
+    if request.parent is not None:
+        _end_with(request.parent)
     began = time.perf_counter()
     process = os.getpid()
     try:
@@ -48,14 +59,28 @@ def main() -> None:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     observer = Observer(simulation) if request.report is not None else None
-    start(simulation, observer.install if observer else _record)
+    peaks = Peaks(simulation)
+
+    def install(torch: ModuleType) -> None:
+        peaks.install(torch)
+        if observer is not None:
+            observer.install(torch)
+        else:
+            record_if_asked()
+
+    start(simulation, install)
+    if request.account is not None:
+        shadow = Shadow(simulation) if request.allocator == "elastic" else None
+        report_at_exit(lambda: simulated_accounts(simulation, peaks, shadow), request.account)
     sys.argv = [request.script, *request.arguments]
-    sys.path[0] = str(Path(request.script).resolve().parent)
-    _variables, ended_by = _run(request.script)
+    if not request.is_module:  # for a module it is the current folder already
+        sys.path[0] = str(Path(request.script).resolve().parent)
+    _variables, ended_by = _run(request)
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
     if observer is not None and request.report is not None and is_parent:
-        report = make_report(simulation, observer, request, ended_by, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        report = make_report(simulation, observer, peaks, request, ended_by, seconds)
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
@@ -63,11 +88,11 @@ def main() -> None:
     _end(ended_by)
 
 
-def _record(_: ModuleType) -> None:
-    if os.environ.get("PLIMSOLL_RECORD"):
-        from plimsoll.record.environment import record_from_environment
-
-        record_from_environment()
+def _end_with(parent: int) -> None:
+    """Have this process terminated when its parent ends, whatever ends it."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+    if os.getppid() != parent:  # it ended before
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _profile(name: str, request: Request) -> GpuProfile:
@@ -77,10 +102,12 @@ def _profile(name: str, request: Request) -> GpuProfile:
     return replace(profile, total_bytes=request.dedicated_bytes + profile.context_bytes)
 
 
-def _run(script: str) -> tuple[dict[str, Any], BaseException | None]:
+def _run(request: Request) -> tuple[dict[str, Any], BaseException | None]:
     """Run it; its variables, which live as long as the program does, and how it ended."""
     try:
-        return runpy.run_path(script, run_name="__main__"), None
+        if request.is_module:
+            return runpy.run_module(request.script, run_name="__main__", alter_sys=True), None
+        return runpy.run_path(request.script, run_name="__main__"), None
     except BaseException as error:  # also SystemExit and KeyboardInterrupt
         return {}, error
 

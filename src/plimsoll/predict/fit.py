@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
-from plimsoll.predict.predict import predict
+from plimsoll.errors import InputError, ScriptError
+from plimsoll.predict.options import Options
+from plimsoll.predict.predict import predict_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,37 +15,53 @@ if TYPE_CHECKING:
 
     from plimsoll.predict.result import Prediction
 
-_MOST = 1 << 30
+_PATIENCE = 10  # doublings without a byte more; a batch of 1024 shows in any program's memory
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value that was tried.
+
+    Attributes:
+        value: The value.
+        fits: Whether the script fits with it.
+        device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
+    """
+
+    value: int
+    fits: bool
+    device_used_bytes: int
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What was found for one card.
+    """What was found for one card; as text, what `plimsoll fit` prints.
 
     Attributes:
         gpu: The card.
         vary: The argument.
         largest: The largest value that fits; None if not even 1 does.
-        curve: Value, whether it fits, bytes used on the device (up to the failure, where it does
-            not fit): every value that was tried, sorted.
+        stopped: Why nothing above `largest` was tried, so that larger values may fit, too; None
+            where the next one does not.
+        curve: Every value that was tried, sorted.
         seconds: Time that the predictions took.
     """
 
     gpu: str
     vary: str
     largest: int | None
-    curve: list[tuple[int, bool, int]]
+    stopped: str | None
+    curve: list[Trial]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            **asdict(self),
-            "curve": [
-                {"value": value, "fits": fits, "device_used_bytes": used}
-                for value, fits, used in self.curve
-            ],
-        }
+        return asdict(self)
+
+    def __str__(self) -> str:
+        from plimsoll.predict.text import fit_text
+
+        return fit_text(self)
 
 
 def fit(
@@ -54,11 +71,15 @@ def fit(
     *,
     gpu: str = "H100",
     start: int = 1,
-    most: int = _MOST,
+    at_most: int | None = None,
     progress: Callable[[int, bool | None], None] | None = None,
     **options: Any,
 ) -> Fit:
     """Find the largest value of `vary` with which a script fits, by doubling and bisection.
+
+    The search ends before something does not fit where memory stops growing, or where the script
+    fails with a larger value; `Fit.stopped` says so. The script's output is shown, on stderr, only
+    when it fails.
 
     Args:
         script: A Python file.
@@ -66,63 +87,84 @@ def fit(
         arguments: The script's other arguments.
         gpu: The card.
         start: The value to begin with.
-        most: No value above it is tried.
+        at_most: No value above it is tried; None for no such bound.
         progress: Called with a value before it is tried (None) and after it (whether it fits).
         options: As `predict` takes them.
 
     Raises:
         InputError: If an argument is bad, or memory does not depend on `vary`.
-        ScriptError: If the script fails for another reason than memory.
+        ScriptError: If the script fails for another reason than memory before it fits once.
     """
-    if start < 1 or most < start:
-        raise InputError("values to try start at 1 or above, and end above the start")
+    if start < 1 or (at_most is not None and at_most < start):
+        raise InputError("the values to try begin at 1 or above, and end where they begin or above")
+    asked = Options(gpu, **options)
     tried: dict[int, Prediction] = {}
 
     def fits(value: int) -> bool:
-        if value not in tried:
-            if progress is not None:
-                progress(value, None)
-            tried[value] = predict(
-                script, [*arguments, vary, str(value)], gpu=gpu, measure_need=False, **options
-            )
-            if progress is not None:
-                progress(value, tried[value].fits)
-        return tried[value].fits
+        request = asked.request(script, [*arguments, vary, str(value)])
+        if progress is not None:
+            progress(value, None)
+        try:
+            found = predict_request(request, measure_need=False, shows_output=False)
+        except ScriptError:
+            if not any(one.fits for one in tried.values()):
+                raise
+            raise _Stopped(f"with {vary} {value} the script fails") from None
+        if not found.uses_cuda:
+            raise InputError(f"{script} never touches CUDA: it needs no GPU memory")
+        tried[value] = found
+        if progress is not None:
+            progress(value, found.fits)
+        return found.fits
 
-    low, high = _bracket(fits, start, most)
-    _check_depends(tried, vary)
-    while low is not None and high is not None and high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    curve = [(value, one.fits, one.device_used_bytes) for value, one in sorted(tried.items())]
-    name = next(iter(tried.values())).gpu
-    return Fit(name, vary, low, curve, sum(one.seconds for one in tried.values()))
+    stopped = None
+    try:
+        low, high = 0, start
+        while fits(high):
+            low, high = high, _next(tried, vary, at_most)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle
+    except _Stopped as stop:
+        stopped = str(stop)
+    values = sorted(tried)
+    return Fit(
+        gpu=tried[start].gpu,
+        vary=vary,
+        largest=max((value for value in values if tried[value].fits), default=None),
+        stopped=stopped,
+        curve=[Trial(value, tried[value].fits, tried[value].device_used_bytes) for value in values],
+        seconds=sum(one.seconds for one in tried.values()),
+    )
 
 
-def _bracket(fits: Callable[[int], bool], start: int, most: int) -> tuple[int | None, int | None]:
-    """A value that fits and one that does not; None where there is none."""
-    if not fits(start):
-        low, high = start, start
-        while low > 1:
-            low, high = low // 2, low
-            if fits(low):
-                return low, high
-        return None, start
-    low = start
-    while low < most:
-        high = min(2 * low, most)
-        if not fits(high):
-            return low, high
-        low = high
-        if low >= 64 * start and low >= 4096:  # nobody's batch; is it looked at?
+class _Stopped(Exception):  # noqa: N818
+    """The search ends before a value was found that does not fit; the text says why."""
+
+
+def _next(tried: dict[int, Prediction], vary: str, at_most: int | None) -> int:
+    """The value to try after those that all fit."""
+    *earlier, last = tried
+    if last == at_most:
+        raise _Stopped(f"no value above {at_most} was asked for")
+    need = _requested_bytes(tried[last])
+    same_since = last
+    for value in reversed(earlier):
+        if _requested_bytes(tried[value]) != need:
             break
-    return low, None
+        same_since = value
+    if last >= same_since << _PATIENCE:
+        if same_since == next(iter(tried)):
+            raise InputError(
+                f"memory does not depend on {vary}: {same_since} to {last} need the same"
+            )
+        raise _Stopped(f"memory is the same from {vary} {same_since} on")
+    return 2 * last if at_most is None else min(2 * last, at_most)
 
 
-def _check_depends(tried: dict[int, Prediction], vary: str) -> None:
-    used = {one.device_used_bytes for one in tried.values()}
-    if len(tried) > 1 and len(used) == 1 and all(one.fits for one in tried.values()):
-        raise InputError(f"memory does not depend on {vary}: {len(tried)} values need the same")
+def _requested_bytes(found: Prediction) -> int:
+    """What the program itself asked for: rounding hides how small values differ."""
+    return found.peak_allocated_bytes - found.by_category["rounding"]

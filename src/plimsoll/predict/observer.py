@@ -54,25 +54,29 @@ class Observer:
         if not tensor.is_cuda:
             return
         device = tensor.device.index
-        address = tensor.untyped_storage().data_ptr()
+        address = _address(tensor)
         if address:
             event = self._simulation.allocators[device]._engine.history_size
             self.labels[device].append(Label(event, address, category))
 
     def _before_forward(self, module: Any, _: Any) -> None:
         for tensor in module._parameters.values():
-            if tensor is not None and tensor.is_cuda:
-                key = (id(tensor), tensor.data_ptr())
-                if key not in self._seen:
-                    self._seen.add(key)
-                    self._parameters[id(tensor)] = weakref.ref(tensor)
-                    self._label(tensor, "parameters")
+            if self._is_new(tensor):
+                self._parameters[id(tensor)] = weakref.ref(tensor)
+                self._label(tensor, "parameters")
         for tensor in module._buffers.values():
-            if tensor is not None and tensor.is_cuda:
-                key = (id(tensor), tensor.data_ptr())
-                if key not in self._seen:
-                    self._seen.add(key)
-                    self._label(tensor, "parameters")
+            if self._is_new(tensor):
+                self._label(tensor, "parameters")
+
+    def _is_new(self, tensor: Any) -> bool:
+        """Whether this is a tensor with memory on a GPU that no module has shown yet."""
+        if tensor is None or not tensor.is_cuda:
+            return False
+        key = (id(tensor), _address(tensor))
+        if not key[1] or key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         for group in optimizer.param_groups:
@@ -91,3 +95,12 @@ class Observer:
                     self._label(value, "optimizer_state")
         for device, allocator in enumerate(self._simulation.allocators):
             self.steps[device].append(allocator._engine.history_size)
+
+
+def _address(tensor: Any) -> int:
+    """Where its storage lies; 0 for a tensor that has none, such as one under vmap."""
+    part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, what this process holds
+    try:
+        return int(part.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):
+        return 0

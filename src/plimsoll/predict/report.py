@@ -19,6 +19,7 @@ from plimsoll.trace.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
     from plimsoll.predict.observer import Observer
+    from plimsoll.predict.peaks import Peaks
     from plimsoll.predict.request import Request
     from plimsoll.torch.simulation import Simulation
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 def make_report(
     simulation: Simulation,
     observer: Observer,
+    peaks: Peaks,
     request: Request,
     error: BaseException | None,
     seconds: float,
@@ -38,16 +40,15 @@ def make_report(
     out_of_memory = _out_of_memory(error) if failed else None
     observer.finish()
     allocators = simulation.allocators
-    device = max(range(len(allocators)), key=lambda i: allocators[i].max_memory_reserved())
+    device = max(range(len(allocators)), key=lambda i: peaks.of(i).reserved_bytes)
     allocator, profile = allocators[device], simulation.profiles[device]
     run = _run(simulation, observer, device)
+    highest = peaks.of(device)
+    allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
     peak = find_peak(run, _line)
-    allocated, reserved = allocator.max_memory_allocated(), allocator.max_memory_reserved()
     by_category = dict(peak.by_category)
     by_category["rounding"] += allocated - sum(by_category.values())
-    context = profile.context_bytes if simulation.has_contexts else 0
-    shared = allocator.shared_use()
-    used = context + (shared.peak_dedicated_bytes if shared else reserved)
+    context = profile.context_bytes if device in simulation.contexts else 0
     fits = out_of_memory is None
     prediction = Prediction(
         script=request.script,
@@ -61,7 +62,7 @@ def make_report(
         context_bytes=context,
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
-        device_used_bytes=used,
+        device_used_bytes=context + highest.dedicated_bytes,
         shared_used_bytes=shared.peak_bytes if shared else 0,
         shared=shared,
         shared_by_category=peak.shared_by_category,
@@ -72,6 +73,7 @@ def make_report(
         - context
         - reserved,
         out_of_memory=out_of_memory,
+        num_ooms=sum(each.memory_stats()["num_ooms"] for each in allocators),
         by_category=by_category,
         top_lines=peak.top_lines,
         step_peaks_bytes=peak.step_peaks_bytes,

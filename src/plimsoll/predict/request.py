@@ -14,7 +14,7 @@ class Request:
     """What to run.
 
     Attributes:
-        script: The script's path.
+        script: The script's path, or a module's name.
         arguments: Its arguments.
         gpus: Names of the cards, one a device.
         driver: "linux" or "wddm".
@@ -23,8 +23,11 @@ class Request:
         policy: "strict" or "spill".
         dedicated_bytes: What of each card's memory there is for the program; None for all.
         host_memory_bytes: Of the simulated machine; None for this one's.
+        is_module: The script is a module, run as `python -m` does.
         unlimited: The cards have all the memory that is asked for.
         report: Where to write what was found, or None.
+        account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
+        parent: The process with whose end this one ends, or None.
     """
 
     script: str
@@ -36,8 +39,11 @@ class Request:
     policy: str = "strict"
     dedicated_bytes: int | None = None
     host_memory_bytes: int | None = None
+    is_module: bool = False
     unlimited: bool = False
     report: str | None = None
+    account: str | None = None
+    parent: int | None = None
 
     def to_json(self) -> str:
         """For the child process."""

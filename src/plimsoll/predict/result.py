@@ -6,25 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from plimsoll import analysis
+from plimsoll.analysis import LineShare
 from plimsoll.engine import SharedUse
 
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
-
-
-@dataclass(frozen=True)
-class LineShare:
-    """What one source line holds at the peak.
-
-    Attributes:
-        line: "file:line function".
-        bytes: What was asked for there and is live at the peak.
-        blocks: In how many blocks.
-    """
-
-    line: str
-    bytes: int
-    blocks: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +49,7 @@ class CardVerdict:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one script needs on one card.
+    """What one script needs on one card; as text, what `plimsoll predict` prints.
 
     Attributes:
         script: The script.
@@ -78,7 +64,7 @@ class Prediction:
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context, and what is reserved on
-            the card.
+            the card; where it does not fit, what the card would have to have.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
         shared: What lay in shared memory, and the least that it costs; None where nothing could
             spill and nothing was placed there. This and what follows of shared memory is up to
@@ -89,6 +75,7 @@ class Prediction:
         headroom_bytes: What stays free at the peak, of the card and of the shared memory that
             requests may spill into; negative for what is missing.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
+        num_ooms: Requests that failed, also those after which the script went on.
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
@@ -118,6 +105,7 @@ class Prediction:
     fits: bool
     headroom_bytes: int
     out_of_memory: str | None
+    num_ooms: int
     by_category: dict[str, int]
     top_lines: list[LineShare]
     step_peaks_bytes: list[int]
@@ -126,6 +114,11 @@ class Prediction:
     uses_cuda: bool
     events: int
     seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        from plimsoll.predict.text import prediction_text
+
+        return prediction_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""

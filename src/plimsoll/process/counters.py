@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plimsoll.errors import InputError
-from plimsoll.process.folder import folders, published, remove
+from plimsoll.process.folder import counters_path, folders, published, remove
 from plimsoll.process.identity import pid_namespace, printable, start_ticks
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _RECORD_AT = _GUARD_AT + _GUARD.size
 _PROCESS = struct.Struct("<8q128s16s")
 _DEVICE = struct.Struct("<2q64s48s14q")
 FILE_BYTES = _RECORD_AT + _PROCESS.size + MAX_DEVICES * _DEVICE.size
+_HEAD_BYTES = _HEAD.pack(_MAGIC, _VERSION, FILE_BYTES)
 
 _UNKNOWN = -1
 _READ_TRIES = 200
@@ -156,7 +157,7 @@ class CountersFile:
         path.unlink(missing_ok=True)  # of a process that had our number
 
     def write(self, counters: ProcessCounters) -> None:
-        """Replace the record; makes the file if it is not there, or not there any more.
+        """Replace the record; the file is whole then, whatever has happened to it.
 
         Raises:
             OSError: If it cannot be written.
@@ -164,23 +165,14 @@ class CountersFile:
         record = _encode(counters)
         self._sequence += 2
         guard = _GUARD.pack(_checksum(self._sequence, record), len(record))
-        file = self._open()
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.pwrite(file, _SEQUENCE.pack(self._sequence - 1), _SEQUENCE_AT)
+            os.ftruncate(file, FILE_BYTES)
+            os.pwrite(file, _HEAD_BYTES + _SEQUENCE.pack(self._sequence - 1), 0)
             os.pwrite(file, guard + record, _GUARD_AT)
             os.pwrite(file, _SEQUENCE.pack(self._sequence), _SEQUENCE_AT)
         finally:
             os.close(file)
-
-    def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            return os.open(self._path, flags)
-        except FileNotFoundError:
-            file = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-            os.ftruncate(file, FILE_BYTES)
-            os.pwrite(file, _HEAD.pack(_MAGIC, _VERSION, FILE_BYTES), 0)
-            return file
 
 
 def read_counters(path: Path) -> ProcessCounters:
@@ -338,7 +330,8 @@ def _decode_text(text: bytes) -> str:
 def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:
     """What all of this user's processes have published, by number.
 
-    What ended processes left behind is removed; what cannot be read is passed over.
+    What ended processes left behind is removed; what cannot be read is passed over, and so is what
+    processes of other containers have published.
 
     Args:
         only: Look in this folder instead of all.
@@ -346,15 +339,15 @@ def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:
     here = pid_namespace()
     found = {}
     for folder in folders() if only is None else [only]:
-        for pid, path in published(folder):
+        for pid in published(folder):
             try:
-                counters = read_counters(path)
+                counters = read_counters(counters_path(folder, pid))
             except (InputError, OSError):
                 if start_ticks(pid) is None:
                     remove(folder, pid)
                 continue
-            if counters.namespace != here or counters.pid != pid:
-                continue  # another container's: its number means nothing here
+            if (counters.pid, counters.namespace) != (pid, here):
+                continue  # not what its name says
             if counters.is_running():
                 found[pid] = counters
             else:

@@ -1,21 +1,27 @@
 """Where the processes of a user tell about themselves: a folder that nobody else can enter.
 
-Each has two files there, PID.counters and PID.socket. A login session, a service and a container
-do not have the same environment, so readers look in every place that a writer may have chosen.
+Each has two files there, PID-NAMESPACE.counters and PID-NAMESPACE.socket: containers that share the
+folder give the same numbers, so the name says whose number it is. A login session, a service and a
+container do not have the same environment, so readers look in every place that a writer may have
+chosen.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
+from plimsoll.process.identity import pid_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_NAME = re.compile(r"([0-9]{1,10})-([0-9]{1,20})\.(counters|socket)")
 
 
 def folders() -> list[Path]:
@@ -54,22 +60,25 @@ def private_folder() -> Path:
 
 
 def counters_path(folder: Path, pid: int) -> Path:
-    """The counters of a process."""
-    return folder / f"{pid}.counters"
+    """The counters of a process, by its number here."""
+    return folder / f"{pid}-{pid_namespace()}.counters"
 
 
 def socket_path(folder: Path, pid: int) -> Path:
-    """Where a process answers."""
-    return folder / f"{pid}.socket"
+    """Where a process answers, by its number here."""
+    return folder / f"{pid}-{pid_namespace()}.socket"
 
 
-def published(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The processes that have counters in a folder, by number; none if it is not private."""
+def published(folder: Path) -> Iterator[int]:
+    """The processes that have files in a folder, by number; none if it is not private.
+
+    Those of other containers are left out: nobody here can say whether they run.
+    """
     if not is_private(folder):
         return
-    for path in sorted(folder.glob("*.counters")):
-        if path.stem.isdecimal() and path.stem.isascii() and len(path.stem) <= 10:
-            yield int(path.stem), path
+    here = str(pid_namespace())
+    names = [_NAME.fullmatch(path.name) for path in folder.iterdir()]
+    yield from sorted({int(name[1]) for name in names if name is not None and name[2] == here})
 
 
 def remove(folder: Path, pid: int) -> None:

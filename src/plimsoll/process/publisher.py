@@ -39,15 +39,21 @@ class Publisher:
 
     Args:
         source: What there is to tell.
-        folder: Where; it must be private.
+        folder: Where; it must be private. By default the best there is, and another one when that
+            goes, as the folder of a user goes with the last login session.
         interval_seconds: Between two writes.
     """
 
     def __init__(
-        self, source: Source, folder: Path, *, interval_seconds: float = INTERVAL_SECONDS
+        self,
+        source: Source,
+        folder: Path | None = None,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         self.source = source
-        self._folder = folder
+        self._wanted = folder
+        self._folder: Path | None = None  # where the files are
         self._interval = interval_seconds
         self._pid = os.getpid()
         self._start_ticks = start_ticks(self._pid) or 0
@@ -60,7 +66,7 @@ class Publisher:
 
     def start(self) -> None:
         """Begin, or go on."""
-        with suppress(BlockingIOError):
+        with suppress(OSError):
             os.eventfd_read(self._wake)  # a pause that nobody heeded
         if self._thread is not None and self._thread.is_alive():
             return
@@ -73,7 +79,8 @@ class Publisher:
             return True
         if self._thread is threading.current_thread():
             return False  # it runs somebody's finalizer that forks
-        os.eventfd_write(self._wake, 1)
+        with suppress(OSError):  # the program has closed all files, and the thread has ended
+            os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()
 
@@ -81,48 +88,59 @@ class Publisher:
         """End for good and remove the files."""
         if self.pause():
             self.abandon()
-        remove(self._folder, self._pid)
+        if self._folder is not None:
+            remove(self._folder, self._pid)
 
     def abandon(self) -> None:
         """Let go of what is open; in a child of fork it is the parent's."""
-        if self._server is not None:
-            self._server.close()
-        self._file = self._server = None
-        os.close(self._wake)
+        self._close()
+        with suppress(OSError):
+            os.close(self._wake)
 
     def write(self) -> None:
         """Write the counters as they are now; nothing before a GPU is in use.
 
         Raises:
             OSError: If they cannot be written.
+            InputError: If there is no folder for them.
         """
         read_at = time.monotonic_ns()  # before, so that nothing told is older than it says
         now = self.source.read()
         if not now.devices:
             return
-        if self._file is None:
-            read_processes(only=self._folder)  # removes what killed processes left behind
-            self._file = CountersFile(counters_path(self._folder, self._pid))
-            try:
-                self._server = SnapshotServer(
-                    socket_path(self._folder, self._pid), self.source.snapshot
-                )
-            except OSError as error:  # such as a path that is too long
-                _log.debug("no snapshots on request: %s", error)
-        self._file.write(
-            ProcessCounters(
-                pid=self._pid,
-                start_ticks=self._start_ticks,
-                namespace=self._namespace,
-                heartbeat_ns=read_at,
-                interval_ns=int(self._interval * 1e9),
-                pinned_bytes=now.pinned_bytes,
-                shared_total_bytes=now.shared_total_bytes,
-                program=self._program,
-                allocator=self.source.allocator,
-                devices=now.devices,
-            )
+        counters = ProcessCounters(
+            pid=self._pid,
+            start_ticks=self._start_ticks,
+            namespace=self._namespace,
+            heartbeat_ns=read_at,
+            interval_ns=int(self._interval * 1e9),
+            pinned_bytes=now.pinned_bytes,
+            shared_total_bytes=now.shared_total_bytes,
+            program=self._program,
+            allocator=self.source.allocator,
+            devices=now.devices,
         )
+        file = self._file or self._open()
+        try:
+            file.write(counters)
+        except OSError:  # the folder may be gone: the next write finds another
+            self._close()
+            raise
+
+    def _open(self) -> CountersFile:
+        self._folder = folder = self._wanted or private_folder()
+        read_processes(only=folder)  # removes what killed processes left behind
+        self._file = CountersFile(counters_path(folder, self._pid))
+        try:
+            self._server = SnapshotServer(socket_path(folder, self._pid), self.source.snapshot)
+        except OSError as error:  # such as a path that is too long
+            _log.debug("no snapshots on request: %s", error)
+        return self._file
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._file = self._server = None
 
     def _run(self) -> None:
         while True:
@@ -149,11 +167,12 @@ class Publisher:
                 if file == self._wake:
                     os.eventfd_read(self._wake)
                     return True
-                if self._server is not None:
-                    self._server.answer()
+                if self._server is not None and not self._server.answer():
+                    poll.unregister(self._server)  # until the next write
         return False
 
 
+_lock = threading.RLock()  # of what follows; held while the process forks
 _source: Source | None = None
 _publisher: Publisher | None = None
 _has_hooks = False
@@ -165,17 +184,18 @@ def publish(source: Source) -> None:
     Nothing that goes wrong is raised: a program must not fail because nobody can watch it.
     """
     global _source, _publisher
-    _source = source
-    if _publisher is not None or os.environ.get("PLIMSOLL_PUBLISH") == "0":
-        return
-    try:
-        publisher = Publisher(source, private_folder())
-        _add_hooks()
-        Finalize(None, _stop, exitpriority=1)  # runs in this process only
-        publisher.start()
-        _publisher = publisher
-    except Exception as error:
-        _log.debug("counters are not published: %s", error)
+    with _lock:
+        _source = source
+        if _publisher is not None or os.environ.get("PLIMSOLL_PUBLISH") == "0":
+            return
+        try:
+            publisher = Publisher(source)
+            _add_hooks()
+            Finalize(None, _stop, exitpriority=1)  # runs in this process only
+            publisher.start()
+            _publisher = publisher
+        except Exception as error:
+            _log.debug("counters are not published: %s", error)
 
 
 def _stop() -> None:
@@ -200,18 +220,23 @@ def _add_hooks() -> None:
 
 
 def _before_fork() -> None:
+    _lock.acquire()  # threads that fork take turns: no other may start the publisher meanwhile
     if _publisher is not None:
         _publisher.pause()
 
 
 def _after_in_parent() -> None:
-    if _publisher is not None:
-        with suppress(RuntimeError):  # the interpreter ends
-            _publisher.start()
+    with suppress(RuntimeError):  # the interpreter ends
+        try:
+            if _publisher is not None:
+                _publisher.start()
+        finally:
+            _lock.release()
 
 
 def _after_in_child() -> None:
-    global _source, _publisher
+    global _lock, _source, _publisher
+    _lock = threading.RLock()
     publisher, _publisher, _source = _publisher, None, None
     if publisher is not None:
         publisher.abandon()

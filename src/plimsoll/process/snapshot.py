@@ -7,6 +7,7 @@ bytes after it: a pickle in PyTorch's format, which a reader must treat as forei
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -28,8 +29,10 @@ _REQUEST = b"snapshot\n"
 _CREDENTIALS = struct.Struct("3i")
 _ASK_SECONDS = 1.0
 _SEND_SECONDS = 120.0
+_DYING_SECONDS = 1.0  # between the end of a process's connections and its own
 _MOST_HEADER_BYTES = 4096
 _PIECE = 1 << 20
+_NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED, None)  # the last where the path is too long
 
 
 class SnapshotServer:
@@ -61,12 +64,18 @@ class SnapshotServer:
         """For poll."""
         return self._socket.fileno()
 
-    def answer(self) -> None:
-        """Serve who has connected; whatever goes wrong is that one's."""
-        with suppress(OSError):
+    def answer(self) -> bool:
+        """Serve who has connected; whatever goes wrong is that one's.
+
+        False if nobody could be heard, as when this process may open no more files.
+        """
+        try:
             connection, _ = self._socket.accept()
-            with connection:
-                self._serve(connection)
+        except OSError:
+            return False
+        with connection, suppress(OSError):
+            self._serve(connection)
+        return True
 
     def _serve(self, connection: socket.socket) -> None:
         if _peer(connection)[1] not in (os.geteuid(), 0):
@@ -88,7 +97,8 @@ class SnapshotServer:
 
     def close(self) -> None:
         """Stop listening; the socket's name stays."""
-        self._socket.close()
+        with suppress(OSError):  # the program has closed all files
+            self._socket.close()
 
 
 def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
@@ -107,8 +117,7 @@ def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
             cannot make a snapshot, it dies meanwhile, or it does not answer in time.
     """
     deadline = time.monotonic() + timeout_seconds
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        _connect(connection, pid, timeout_seconds)
+    with _connect(pid, timeout_seconds) as connection:
         try:
             connection.sendall(_REQUEST, socket.MSG_NOSIGNAL)
             return _receive(connection, pid, deadline)
@@ -121,29 +130,27 @@ def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
             raise InputError(f"process {pid} broke off: {_how_it_ended(pid, error)}") from None
 
 
-def _connect(connection: socket.socket, pid: int, timeout_seconds: float) -> None:
+def _connect(pid: int, timeout_seconds: float) -> socket.socket:
     owner = _owner(pid)
     if owner is None:
         raise InputError(f"there is no process {pid}")
     if os.geteuid() not in (owner, 0):
         raise InputError(f"process {pid} is another user's; only its own user can ask it")
-    connection.settimeout(timeout_seconds)
-    for folder in folders():
-        if not is_private(folder):
-            continue
-        with suppress(FileNotFoundError, ConnectionRefusedError):
-            try:
-                connection.connect(str(socket_path(folder, pid)))
-            except TimeoutError:
-                raise InputError(
-                    f"process {pid} does not take requests; it may be stopped"
-                ) from None
-            except OSError as error:
-                if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-                    raise
-                raise InputError(f"process {pid} cannot be asked: {error.strerror}") from None
+    for folder in filter(is_private, folders()):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout_seconds)
+        try:
+            connection.connect(str(socket_path(folder, pid)))
             if _peer(connection)[0] == pid:
-                return
+                return connection
+        except (TimeoutError, BlockingIOError):
+            connection.close()
+            raise InputError(f"process {pid} does not take requests; it may be stopped") from None
+        except OSError as error:
+            if error.errno not in _NOBODY_THERE:
+                connection.close()
+                raise InputError(f"process {pid} cannot be asked: {error.strerror}") from None
+        connection.close()
     raise InputError(
         f"process {pid} does not run plimsoll, or has not used a GPU yet; start programs with "
         "`plimsoll run`"
@@ -212,6 +219,9 @@ def _no_answer(pid: int) -> InputError:
 
 
 def _how_it_ended(pid: int, error: OSError | None) -> str:
+    ends = time.monotonic() + _DYING_SECONDS
+    while start_ticks(pid) is not None and time.monotonic() < ends:
+        time.sleep(0.01)
     if start_ticks(pid) is None:
         return "it died while it answered"
     return "it closed the connection" if error is None else str(error.strerror)

@@ -229,7 +229,7 @@ class SimulatedSource:
                 is_simulated=True,
                 total_bytes=profile.total_bytes,
                 used_bytes=allocator.gpu.dedicated_used_bytes,
-                context_bytes=profile.context_bytes if simulation.has_contexts else 0,
+                context_bytes=profile.context_bytes if index in simulation.contexts else 0,
                 elastic=allocator._engine if allocator.name == "elastic" else None,
             )
             devices.append(device)

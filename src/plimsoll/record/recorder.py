@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import ContextDecorator
+from contextlib import ExitStack
+from functools import wraps
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -25,12 +26,16 @@ from plimsoll.trace.events import Action, EventBatch
 from plimsoll.trace.stream import StreamWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from plimsoll.engine import Allocator
     from plimsoll.record.sources import Segments, Source
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 _CAPACITY = 1 << 17
 """Events that the buffer holds: more than a second's worth of fast training."""
@@ -57,6 +62,9 @@ def record(
     program dies, the file opens up to its last twentieth of a second. `plimsoll explain` and
     `plimsoll view` read it.
 
+    As a decorator it records each call of the function: the first into `run.plim`, the next into
+    `run-2.plim`, `run-3.plim` and so on. A call within a call is part of its recording.
+
     Args:
         path: Of the file, by custom `.plim`; it must not exist.
         stacks: Keep the Python call stack of each request.
@@ -68,13 +76,19 @@ def record(
     return Recorder(path, stacks=stacks, allocator=allocator)
 
 
-class Recorder(ContextDecorator):
+class Recorder:
     """A recording to a file; made by `plimsoll.record`.
 
     Attributes:
         path: Of the file.
         event_count: How many events are in the file so far.
         dropped: How many events found no room, because the thread that writes could not follow.
+
+    Args:
+        path: See `record`.
+        stacks: See `record`.
+        allocator: See `record`.
+        after_step: Called after each step of an optimizer.
     """
 
     def __init__(
@@ -83,16 +97,36 @@ class Recorder(ContextDecorator):
         *,
         stacks: bool = True,
         allocator: Allocator | None = None,
+        after_step: Callable[[], None] | None = None,
     ) -> None:
         self.path = Path(path)
         self.event_count = 0
         self.dropped = 0
         self._stacks = stacks
         self._allocator = allocator
+        self._after_step = after_step
         self._names: dict[str, int] = {}
+        self._naming = threading.Lock()
         self._buffer: _core.EventBuffer | None = None
-        self._step_hook: Any = None
         self._writing = threading.Lock()
+
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        """Record each call of a function, from the second on into a file with a number."""
+        first, recorded = self.path, 0
+
+        @wraps(function)
+        def record_call(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+            nonlocal recorded
+            if self._buffer is not None:
+                return function(*arguments, **named)
+            number = recorded + 1
+            if number > 1:
+                self.path = first.with_name(f"{first.stem}-{number}{first.suffix}")
+            with self:
+                recorded = number
+                return function(*arguments, **named)
+
+        return record_call
 
     def __enter__(self) -> Recorder:
         """Begin.
@@ -122,22 +156,33 @@ class Recorder(ContextDecorator):
         self._failure: Exception | None = None
         self._clock_us = 0
         self.event_count = self.dropped = 0
-        settings = self._source.settings()
-        self._writer = StreamWriter(self.path, self._source.frames, settings)
-        buffer = _core.EventBuffer.make(_CAPACITY)
-        try:
-            self._source.start(buffer, stacks=self._stacks)
-        except BaseException:
-            self._writer.close()
-            self.path.unlink()
-            raise
-        self._buffer = buffer
-        self._write(start=self._source.segments())
-        self._source.when_torch_is_there(self._follow_steps)
+        self._follows_steps = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="plimsoll-record", daemon=True)
-        self._thread.start()
+        settings = self._source.settings()
+        with ExitStack() as undo:
+            self._writer = StreamWriter(self.path, self._source.frames, settings)
+            undo.callback(self.path.unlink)
+            undo.callback(self._writer.close)
+            buffer = _core.EventBuffer.make(_CAPACITY)
+            self._source.start(buffer, stacks=self._stacks)
+            undo.callback(self._forget, buffer)
+            self._buffer = buffer
+            segments = self._source.segments()
+            try:
+                self._write(start=segments)
+            except OSError as error:
+                raise InputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            self._source.when_torch_is_there(self._follow_steps)
+            self._thread.start()
+            undo.pop_all()
         self._at_exit = Finalize(None, self.stop, exitpriority=2)  # in this process only
+
+    def _forget(self, buffer: _core.EventBuffer) -> None:
+        """Be as before the beginning."""
+        self._source.stop()
+        buffer.close()
+        self._buffer = None
 
     def __exit__(
         self,
@@ -153,10 +198,12 @@ class Recorder(ContextDecorator):
         Raises:
             InputError: If the recording is not on.
         """
-        if self._buffer is None:
+        buffer = self._buffer
+        if buffer is None:
             raise InputError(f"{self.path}: a mark was set while the recording was not on")
-        number = self._names.setdefault(name, len(self._names))
-        self._buffer.mark(number, time.time_ns() // 1000)
+        with self._naming:
+            number = self._names.setdefault(name, len(self._names))
+        buffer.mark(number, time.time_ns() // 1000)
 
     def flush(self) -> None:
         """Write what has happened so far, for who reads the file while it grows."""
@@ -170,9 +217,6 @@ class Recorder(ContextDecorator):
             buffer = self._buffer
             if buffer is None or self._is_of_parent():
                 return
-            if self._step_hook is not None:
-                self._step_hook.remove()
-                self._step_hook = None
             self._is_over.set()
             self._thread.join()
             try:
@@ -200,10 +244,15 @@ class Recorder(ContextDecorator):
 
     def _follow_steps(self) -> None:
         """Mark the end of every optimizer's steps from now on."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        self._follows_steps = True
+        _watch_optimizers()
 
-        if self._buffer is not None:
-            self._step_hook = register_optimizer_step_post_hook(lambda *_: self.mark())
+    def _step_is_done(self) -> None:
+        if self._buffer is None or not self._follows_steps or self._is_of_parent():
+            return
+        self.mark()
+        if self._after_step is not None:
+            self._after_step()
 
     def _is_of_parent(self) -> bool:
         """Whether this is a child process that was forked off in the middle."""
@@ -266,6 +315,27 @@ class Recorder(ContextDecorator):
                 time_us = int(event_times[row - 1]) if row > 0 else self._clock_us
             marks.append((row, time_us, names[events.stack[place]]))
         return marks
+
+
+_watches_optimizers = False
+
+
+def _watch_optimizers() -> None:
+    """Tell the recording that is on of every optimizer's steps."""
+    global _watches_optimizers
+    if _watches_optimizers:
+        return
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    # Never removed: a recording may end within a step, while PyTorch goes through the hooks.
+    register_optimizer_step_post_hook(_after_step)
+    _watches_optimizers = True
+
+
+def _after_step(*_: Any) -> None:
+    recorder = _active
+    if recorder is not None:
+        recorder._step_is_done()
 
 
 def _keep(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from plimsoll import _core
 from plimsoll.engine.snapshot import settings_dict
 from plimsoll.errors import InputError
+from plimsoll.tiers.engines import allocator_name
 from plimsoll.torch.library import BRIDGE, build, is_cuda_build
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Source(Protocol):
         """All memory, and an event in the buffer that says when."""
 
     def settings(self) -> Mapping[str, Any]:
-        """As `allocator_settings` in PyTorch's snapshots."""
+        """As `allocator_settings` in PyTorch's snapshots, and "allocator", which they are of."""
 
     def frames(self, stack: int) -> list[Frame]:
         """The call stack of an event, by its number."""
@@ -140,7 +141,7 @@ class TorchSource:
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
         settings: dict[str, Any] = self._torch.cuda.memory._snapshot()["allocator_settings"]
-        return settings
+        return settings | {"allocator": allocator_name() or "native"}
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`."""
@@ -185,7 +186,7 @@ class SimulationSource:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._sites: list[Any] = []
+        self._stacks = simulation.site_stacks()
 
     def start(self, buffer: _core.EventBuffer, *, stacks: bool) -> None:
         """See `Source.start`."""
@@ -205,13 +206,11 @@ class SimulationSource:
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
         allocator = self._simulation.allocators[0]
-        return settings_dict(allocator.conf, allocator.config)
+        return settings_dict(allocator.conf, allocator.config, allocator.name)
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`; a stack's number is that of the site that asked."""
-        if stack >= len(self._sites):
-            self._sites = self._simulation.library.sites()
-        return _core.stack_frames(self._sites[stack].stack)
+        return self._stacks[stack]
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
         """See `Source.when_torch_is_there`."""
@@ -245,7 +244,7 @@ class AllocatorSource:
 
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
-        return settings_dict(self._allocator.conf, self._allocator.config)
+        return settings_dict(self._allocator.conf, self._allocator.config, self._allocator.name)
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`."""

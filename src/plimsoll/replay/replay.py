@@ -111,11 +111,14 @@ def _tiers(
 ) -> tuple[int | None, int | None]:
     if (dedicated is None) != (shared is None):
         raise InputError(
-            "dedicated and shared memory go together; a card without shared memory is a matter of "
-            "the GPU's memory alone"
+            "--dedicated and --shared go together (dedicated and shared in Python); for a smaller "
+            "card without shared memory give --gpu-memory (gpu_memory)"
         )
     if dedicated is not None and gpu_memory is not None:
-        raise InputError("the GPU's memory and its dedicated memory are the same; give one of them")
+        raise InputError(
+            "--gpu-memory (gpu_memory) and --dedicated (dedicated) both say how large the card is; "
+            "give one of them"
+        )
     card = gpu_memory if dedicated is None else dedicated
     return (
         None if card is None else parse_size(card),

@@ -107,6 +107,18 @@ def current_engines() -> Engines | None:
     return _engines
 
 
+def allocator_name() -> str | None:
+    """Which allocator serves this process, if it is one of plimsoll's.
+
+    The elastic one falls back to PyTorch's rules where the driver has no virtual memory.
+    """
+    if _engines is None:
+        return None
+    opened = _engines.opened().values()
+    fell_back = any(getattr(engine, "fell_back", None) is not None for engine in opened)
+    return "native" if fell_back else _engines.allocator
+
+
 def _installed() -> Engines:
     if _engines is None:
         raise InputError(_NOT_INSTALLED)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.engine.snapshot import add_tiers
 from plimsoll.engine.summary import summary_text, tiers_text
-from plimsoll.tiers.engines import device_number, engine_of, engines_in_use
+from plimsoll.tiers.engines import allocator_name, device_number, engine_of, engines_in_use
 from plimsoll.tiers.regions import region_names, region_uses
 from plimsoll.units import format_size
 
@@ -63,7 +63,7 @@ def memory_snapshot() -> dict[str, Any]:
     """As `torch.cuda.memory._snapshot()`, with what each block and segment has in shared memory.
 
     Where that is anything, it is under "shared_size"; segments whose content is off the card say
-    "is_paused".
+    "is_paused", and the settings name the "allocator".
 
     Raises:
         InputError: If plimsoll's allocator is not installed.
@@ -75,4 +75,5 @@ def memory_snapshot() -> dict[str, Any]:
     for entry in snapshot["segments"]:
         if found := segments.get(entry["address"]):
             add_tiers(entry, found)
+    snapshot["allocator_settings"]["allocator"] = allocator_name()
     return snapshot

@@ -65,6 +65,8 @@ class HelpScreen(ModalScreen[None]):
 class TopApp(App[None]):
     """Every GPU and process, looked at again and again.
 
+    There is one look at a time: one that takes longer than the interval is waited for, and shown.
+
     Args:
         look: Looks at the machine; called in a thread of its own.
         interval_seconds: Between two looks.
@@ -109,6 +111,7 @@ class TopApp(App[None]):
         self._sort: SortKey = sort
         self._is_reversed = False
         self._is_paused = False
+        self._is_looking = False
         self._selected: tuple[str, int] | None = None  # the key of a row
         self._machine: Machine | None = None
         self._rows: tuple[Row, ...] = ()
@@ -132,11 +135,15 @@ class TopApp(App[None]):
     # --- looking ---------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        if not self._is_paused:
-            self.run_worker(self._look_once(), exclusive=True)
+        if not self._is_paused and not self._is_looking:
+            self._is_looking = True
+            self.run_worker(self._look_once())
 
     async def _look_once(self) -> None:
-        self._machine = await asyncio.to_thread(self._look)
+        try:
+            self._machine = await asyncio.to_thread(self._look)
+        finally:
+            self._is_looking = False
         self._show()
         if self._selected is not None and self._place() is None:
             self.notify(f"process {self._selected[1]} has ended", timeout=5)

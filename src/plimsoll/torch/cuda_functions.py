@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import sys
 from enum import IntEnum
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.cuda_pools import pool_functions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.engine import Allocator
+    from plimsoll.torch.library import Counter
     from plimsoll.torch.simulation import Simulation
 
 _STATISTICS_WITHOUT_POOLS = frozenset({"oversize_allocations", "oversize_segments"})
@@ -69,17 +74,26 @@ def _nested(flat: dict[str, int]) -> dict[str, Any]:
     return nested
 
 
+def _check_option(what: str, given: str | None, known: list[str | None]) -> None:
+    if given not in known:
+        *most, last = ("None" if name is None else f"'{name}'" for name in known)
+        raise RuntimeError(f"expected {what} to be {', '.join(most)}, or {last}")
+
+
 def _module(name: str, **members: Any) -> ModuleType:
     module = ModuleType(name)
     module.__dict__.update(members)
     return module
 
 
-def _cudart(simulation: Simulation) -> ModuleType:
+def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
+    lib = simulation.library.lib
+
     class CudaError(int):
         success = 0
 
     def mem_get_info(index: int) -> tuple[int, int]:
+        use(index)
         return simulation.allocators[index].mem_get_info()
 
     return _module(
@@ -89,8 +103,8 @@ def _cudart(simulation: Simulation) -> ModuleType:
         cudaMemGetInfo=mem_get_info,
         cudaProfilerStart=lambda: 0,
         cudaProfilerStop=lambda: 0,
-        cudaHostRegister=lambda *_: 0,
-        cudaHostUnregister=lambda *_: 0,
+        cudaHostRegister=lambda address, size, flags: CudaError(lib.plimsoll_pin(address, size)),
+        cudaHostUnregister=lambda address: CudaError(lib.plimsoll_unpin(address)),
         cudaDeviceSynchronize=lambda: 0,
     )
 
@@ -98,20 +112,22 @@ def _cudart(simulation: Simulation) -> ModuleType:
 def _host_statistics(simulation: Simulation) -> dict[str, Any]:
     now = simulation.library.pinned_statistics()
 
-    def counter(current: int, peak: int, allocated: int, freed: int) -> dict[str, int]:
-        return {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
+    def counter(of: Counter) -> dict[str, int]:
+        return {name: getattr(of, name) for name in ("current", "peak", "allocated", "freed")}
 
-    live = now.requests - now.releases
-    time = {"total": 0, "max": 0, "min": 0, "count": now.driver_calls, "avg": 0}
+    def time(count: int) -> dict[str, int]:
+        return {"total": 0, "max": 0, "min": 0, "count": count, "avg": 0}
+
+    calls = now.allocations
     return {
-        "num_host_alloc": now.driver_calls,
-        "num_host_free": 0,
-        "allocations": counter(now.driver_calls, now.driver_calls, now.driver_calls, 0),
-        "active_requests": counter(live, live, now.requests, now.releases),
-        "allocated_bytes": counter(now.reserved_bytes, now.reserved_peak, now.reserved_peak, 0),
-        "active_bytes": counter(now.active_bytes, now.active_peak, now.active_peak, 0),
-        "host_alloc_time": time,
-        "host_free_time": {**time, "count": 0},
+        "num_host_alloc": calls.allocated,
+        "num_host_free": calls.freed,
+        "allocations": counter(calls),
+        "active_requests": counter(now.active_requests),
+        "allocated_bytes": counter(now.allocated_bytes),
+        "active_bytes": counter(now.active_bytes),
+        "host_alloc_time": time(calls.allocated),
+        "host_free_time": time(calls.freed),
     }
 
 
@@ -144,6 +160,16 @@ def _collectives(c: ModuleType) -> dict[str, Any]:
     }
 
 
+def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
+    """As torch._C._can_use_flash_attention and the like, by PyTorch's number of the kernel."""
+    del debug  # reasons are not given
+    import torch
+
+    where = (inputs.query, inputs.key, inputs.value, inputs.attn_mask)
+    how = (inputs.dropout, inputs.is_causal, inputs.enable_gqa)
+    return bool(torch.ops.plimsoll.can_use_attention(*where, *how, kernel))
+
+
 def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     """Give `torch._C` the functions and types of a CUDA build."""
     lib = simulation.library.lib
@@ -151,15 +177,30 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     allocators = simulation.allocators
     functions: dict[str, Any] = {}
 
+    def use(index: int) -> None:
+        if not 0 <= index < count:
+            raise c.AcceleratorError("CUDA error: invalid device ordinal")
+        lib.plimsoll_use(index)
+
+    def allocator_of(index: int) -> Allocator:
+        if not 0 <= index < count:
+            raise RuntimeError(f"Invalid device argument {index}: did you call init?")
+        return allocators[index]
+
     def set_device(index: int) -> None:
+        import torch
+
         if index >= 0 and lib.plimsoll_set_device(index) != 0:
             raise c.AcceleratorError("CUDA error: invalid device ordinal")
+        torch.cuda._lazy_init()
+        use(int(lib.plimsoll_current_device()))
 
     def exchange_device(index: int) -> int:
         before = int(lib.plimsoll_current_device())
         if index < 0:
             return -1
-        set_device(index)
+        if index != before:
+            set_device(index)
         return before
 
     def properties(index: int) -> _DeviceProperties:
@@ -170,11 +211,13 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
 
         if count == 0:
             raise RuntimeError("No CUDA GPUs are available")
+        simulation.read_environment()
+        lib.plimsoll_initialize()
         lib.plimsoll_default_generators(1)
         torch.cuda.default_generators = tuple(torch.Generator(f"cuda:{i}") for i in range(count))
         lib.plimsoll_default_generators(0)
         torch.cuda._get_device_properties = properties
-        simulation.make_contexts()
+        use(int(lib.plimsoll_current_device()))
 
     functions["_cuda_init"] = initialize
     functions["_cuda_getDeviceCount"] = lambda: count
@@ -186,8 +229,8 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     functions["_cuda_isInBadFork"] = lambda: simulation.is_forked()
     functions["_cuda_getArchFlags"] = lambda: _arch_flags(simulation)
     functions["_cuda_getCompiledVersion"] = lambda: 13000
-    functions["_cuda_hasPrimaryContext"] = lambda index: simulation.has_contexts
-    functions["_cudart"] = _cudart(simulation)
+    functions["_cuda_hasPrimaryContext"] = lambda index: index in simulation.contexts
+    functions["_cudart"] = _cudart(simulation, use)
     functions["_has_cuda"] = True
     functions["_has_cudnn"] = True
     functions["_CudaDeviceProperties"] = _DeviceProperties
@@ -279,7 +322,10 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     functions["_cuda_setStream"] = set_stream
 
     def synchronize() -> None:
-        allocators[int(lib.plimsoll_current_device())].gpu.synchronize()
+        device = int(lib.plimsoll_current_device())
+        if device in simulation.capturing:
+            raise c.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+        allocators[device].gpu.synchronize()
 
     functions["_cuda_synchronize"] = synchronize
     functions["_cuda_ipc_collect"] = lambda: None
@@ -297,21 +343,35 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
             allocator.empty_cache()
 
     def set_fraction(fraction: float, index: int) -> None:
-        allocators[index].set_per_process_memory_fraction(fraction)
+        allocator_of(index).set_per_process_memory_fraction(fraction)
         simulation.fractions[index] = fraction
+
+    def get_fraction(index: int) -> float:
+        allocator_of(index)
+        return simulation.fractions[index]
 
     functions["_cuda_emptyCache"] = empty_cache
     functions["_cuda_hostMemoryStats"] = lambda: _host_statistics(simulation)
-    functions["_cuda_resetPeakHostMemoryStats"] = lambda: None
-    functions["_cuda_resetAccumulatedHostMemoryStats"] = lambda: None
+    functions["_cuda_resetPeakHostMemoryStats"] = lambda: lib.plimsoll_reset_pinned_statistics(1)
+    functions["_cuda_resetAccumulatedHostMemoryStats"] = lambda: (
+        lib.plimsoll_reset_pinned_statistics(0)
+    )
     functions["_host_emptyCache"] = lambda: lib.plimsoll_empty_pinned_pool()
-    functions["_cuda_memoryStats"] = lambda i: _nested(allocators[i].memory_stats())
-    functions["_cuda_resetPeakMemoryStats"] = lambda i: allocators[i].reset_peak_memory_stats()
-    functions["_cuda_resetAccumulatedMemoryStats"] = lambda i: allocators[
+    functions["_cuda_memoryStats"] = lambda i: _nested(allocator_of(i).memory_stats())
+    functions["_cuda_resetPeakMemoryStats"] = lambda i: allocator_of(i).reset_peak_memory_stats()
+    functions["_cuda_resetAccumulatedMemoryStats"] = lambda i: allocator_of(
         i
-    ].reset_accumulated_memory_stats()
+    ).reset_accumulated_memory_stats()
+    # torch.accelerator asks the same of any device.
+    functions["_accelerator_isAllocatorInitialized"] = lambda: simulation.has_contexts
+    functions["_accelerator_emptyCache"] = empty_cache
+    functions["_accelerator_emptyHostCache"] = functions["_host_emptyCache"]
+    functions["_accelerator_getDeviceStats"] = functions["_cuda_memoryStats"]
+    functions["_accelerator_resetPeakStats"] = functions["_cuda_resetPeakMemoryStats"]
+    functions["_accelerator_resetAccumulatedStats"] = functions["_cuda_resetAccumulatedMemoryStats"]
+    functions["_accelerator_getMemoryInfo"] = functions["_cudart"].cudaMemGetInfo
     functions["_cuda_setMemoryFraction"] = set_fraction
-    functions["_cuda_getMemoryFraction"] = lambda i: simulation.fractions[i]
+    functions["_cuda_getMemoryFraction"] = get_fraction
     functions["_cuda_getAllocatorBackend"] = lambda: "native"
     raw: dict[int, int] = {}
 
@@ -330,15 +390,25 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     def record_history(
         enabled: str | None, context: str | None, stacks: str, max_entries: int, *_: Any
     ) -> None:
+        _check_option("state", enabled, ["state", "all", None])
+        _check_option("context", context, ["state", "alloc", "all", None])
+        _check_option("stacks", stacks, ["python", "all"])
         simulation.record_history(enabled, context, max_entries)
 
-    def snapshot(_: Any = None) -> dict[str, Any]:
-        return simulation.snapshot()
+    def snapshot(pool: tuple[int, ...] | None = None) -> dict[str, Any]:
+        whole = simulation.snapshot()
+        number = (0, 0) if pool is None else tuple(pool[:2])
+        if number != (0, 0):
+            whole["segments"] = [
+                segment for segment in whole["segments"] if segment["segment_pool_id"] == number
+            ]
+        return whole
 
     functions["_cuda_record_memory_history"] = record_history
     functions["_cuda_record_memory_history_legacy"] = lambda enabled, *_, **__: (
         simulation.record_history("all" if enabled else None, "all", 1 << 40)
     )
+    functions["_cuda_attach_out_of_memory_observer"] = simulation.out_of_memory_observers.append
     functions["_cuda_isHistoryEnabled"] = lambda: simulation.keeps_history
     functions["_cuda_memorySnapshot"] = snapshot
     functions["_cuda_get_cudnn_benchmark_limit"] = lambda: 10
@@ -356,6 +426,8 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         for name in ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA")
     }
     functions["_nvtx"] = _module("torch._C._nvtx", **nothing)
+    for name, kernel in (("flash", 1), ("mem_efficient", 2), ("cudnn", 3)):
+        functions[f"_can_use_{name}_attention"] = partial(_can_use_attention, kernel)
     functions["_cuda_tunableop_is_enabled"] = lambda: False
     functions |= _collectives(c)
 

@@ -64,10 +64,10 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             self._pool: tuple[int, int] | None = pool or (next(graph_ids), 0)
             stream = int(lib.plimsoll_current_stream(self._device))
             engine(self._device).begin_allocate_to_pool(*self._pool, stream)
-            simulation.capturing.add(self._device)
+            simulation.set_capturing(self._device, on=True)
 
         def capture_end(self) -> None:
-            simulation.capturing.discard(self._device)
+            simulation.set_capturing(self._device, on=False)
             engine(self._device).end_allocate_to_pool(*self._pool)  # type: ignore[misc]
 
         def instantiate(self) -> None:

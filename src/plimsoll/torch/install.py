@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.process.nvml import Nvml
 from plimsoll.process.publisher import publish
 from plimsoll.process.sources import EngineSource, Source, TorchSource
 from plimsoll.tiers.engines import current_engines, set_engines
 from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.account import Account, make_account, report_at_exit, torch_accounts
 from plimsoll.torch.library import BRIDGE, build, engine_version, is_cuda_build
+from plimsoll.torch.recording import record_if_asked
+from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +58,11 @@ class _Choice:
 
 
 class _Engines:
-    """The engines of this process, by GPU."""
+    """The engines of this process, by GPU.
+
+    An engine is never destroyed, so each GPU gets one, whatever happens then. No request is served
+    before its limits hold.
+    """
 
     def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
         self._conf = choice.conf
@@ -65,18 +72,25 @@ class _Engines:
         self._version = engine_version()
         self._lock = threading.Lock()
         self._open: dict[int, _core.LiveEngine] = {}
+        self._limited: set[int] = set()
 
     def open(self, device: int) -> _core.LiveEngine:
-        """The engine of a GPU."""
+        """The engine of a GPU.
+
+        Raises:
+            InputError: If its limits cannot hold there; then each request says so.
+        """
         with self._lock:
             if device not in self._open:
                 engine = _core.LiveEngine.cuda(
                     self._allocator, self._conf, self._version, device, self._keeps_account
                 )
+                self._open[device] = engine
                 if engine.fell_back is not None:
                     print(f"plimsoll: {engine.fell_back}", file=sys.stderr)
-                self._tiers.apply(engine)
-                self._open[device] = engine
+            if device not in self._limited:
+                self._tiers.apply(self._open[device])
+                self._limited.add(device)
             return self._open[device]
 
     @property
@@ -141,7 +155,9 @@ def install(
 
     Raises:
         InputError: If PyTorch has no CUDA, there is no GPU, PyTorch has allocated GPU memory
-            already, another choice is installed, or the configuration is bad.
+            already, another choice is installed, a size is more than there is, or the configuration
+            is bad. A size that only some of the cards have is found out when one that has not is
+            first used; that request fails, and all others there.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
@@ -188,10 +204,7 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        if os.environ.get("PLIMSOLL_RECORD"):
-            from plimsoll.record.environment import record_from_environment
-
-            torch.cuda._lazy_call(record_from_environment)  # the allocator is in place by then
+        torch.cuda._lazy_call(record_if_asked)  # the allocator is in place by then
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             _install(name, None, tiers)  # type: ignore[arg-type]
@@ -229,6 +242,7 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
         _core.AllocatorConfig.parse(conf, engine_version())
     except _core.ConfigError as error:
         raise InputError(f"the configuration of the allocator: {error}") from None
+    _check_sizes(tiers)
     import torch
 
     other = torch.cuda.memory.get_allocator_backend()
@@ -250,6 +264,25 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
     _installed = _Installed(choice, engines, keep)
     set_engines(engines)
     _publish_once_cuda_runs(torch, EngineSource(engines))
+
+
+def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
+    """Refuse what no card and no host has, as far as that is known before CUDA runs."""
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if tiers.shared_bytes is not None and tiers.shared_bytes > host:
+        raise InputError(
+            f"{format_size(tiers.shared_bytes)} of shared memory is more than the host can lock "
+            f"for GPUs: {format_size(host)}, half of its memory"
+        )
+    if tiers.dedicated_bytes is None:
+        return
+    totals = [gpu.total_bytes for gpu in (nvml or Nvml()).read().gpus]
+    known = [total for total in totals if total is not None]
+    if known and len(known) == len(totals) and tiers.dedicated_bytes > max(known):
+        raise InputError(
+            f"{format_size(tiers.dedicated_bytes)} of dedicated memory is more than any card here "
+            f"has: {format_size(max(known))}"
+        )
 
 
 def _publish_once_cuda_runs(torch: Any, source: Source) -> None:

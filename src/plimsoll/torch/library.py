@@ -21,10 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
@@ -275,20 +278,18 @@ class LateRole(ctypes.Structure):
     ]
 
 
+class Counter(ctypes.Structure):
+    """A counter as PyTorch has them; the layout is that of Counter in csrc/memory.h."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
+
+
 class PinnedStatistics(ctypes.Structure):
     """Of pinned memory; the layout is that of PinnedStatistics in csrc/memory.h."""
 
     _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in (
-            "active_bytes",
-            "active_peak",
-            "reserved_bytes",
-            "reserved_peak",
-            "requests",
-            "releases",
-            "driver_calls",
-        )
+        (name, Counter)
+        for name in ("allocations", "active_requests", "allocated_bytes", "active_bytes")
     ]
 
 
@@ -301,9 +302,12 @@ class Library:
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = ctypes.c_char_p
-        lib.plimsoll_sites.restype = ctypes.c_size_t
-        lib.plimsoll_assumptions.restype = ctypes.c_size_t
-        lib.plimsoll_late_roles.restype = ctypes.c_size_t
+        for rows in ("sites", "assumptions", "late_roles"):
+            copy = getattr(lib, f"plimsoll_copy_{rows}")
+            copy.restype = ctypes.c_size_t
+            copy.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        lib.plimsoll_pin.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        lib.plimsoll_unpin.argtypes = [ctypes.c_void_p]
 
     def start(
         self,
@@ -320,6 +324,24 @@ class Library:
         if self.lib.plimsoll_start(ctypes.c_void_p(api), number, count, handles, table) != 0:
             raise InputError("the cached library is of another plimsoll; remove it from the cache")
 
+    def call_back(
+        self,
+        first_use: Callable[[int], None],
+        out_of_memory: Callable[[int, int], None],
+    ) -> None:
+        """Be called when a device is used first, and when it has not what is asked for.
+
+        Args:
+            first_use: Called with the device.
+            out_of_memory: Called with the device and the bytes asked for.
+        """
+        device, size = ctypes.c_int, ctypes.c_uint64
+        self._callbacks = (
+            ctypes.CFUNCTYPE(None, device)(first_use),
+            ctypes.CFUNCTYPE(None, device, size)(out_of_memory),
+        )  # kept as long as the library calls them
+        self.lib.plimsoll_set_callbacks(*self._callbacks)
+
     def replace_engine(self, device: int, engine: int) -> None:
         """Let another engine serve a device that has not been used."""
         self.lib.plimsoll_replace_engine(device, ctypes.c_void_p(engine))
@@ -335,24 +357,26 @@ class Library:
 
     def sites(self) -> list[Site]:
         """All sites so far, by number."""
-        return _read(self.lib.plimsoll_sites, Site)
+        return _read(self.lib.plimsoll_copy_sites, Site)
 
     def assumptions(self) -> list[Assumption]:
         """All assumptions so far."""
-        return _read(self.lib.plimsoll_assumptions, Assumption)
+        return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def pinned_statistics(self) -> PinnedStatistics:
-        """What is pinned now, and was at most."""
+        """What is pinned, and was."""
         statistics = PinnedStatistics()
         self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
         return statistics
 
     def late_roles(self) -> list[LateRole]:
         """All roles that became clear after the allocation, in order."""
-        return _read(self.lib.plimsoll_late_roles, LateRole)
+        return _read(self.lib.plimsoll_copy_late_roles, LateRole)
 
 
-def _read(function: Any, kind: type[_Row]) -> list[_Row]:
-    first = ctypes.POINTER(kind)()
-    count = function(ctypes.byref(first))
-    return [kind.from_buffer_copy(first[i]) for i in range(count)]
+def _read(copy: Any, kind: type[_Row]) -> list[_Row]:
+    """All rows; other threads may be adding some."""
+    rows = (kind * 0)()
+    while (count := copy(rows, len(rows))) > len(rows):
+        rows = (kind * count)()
+    return list(rows)

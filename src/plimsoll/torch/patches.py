@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.legacy_types import add_legacy_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
     from plimsoll.torch.simulation import Simulation
 
+_MOST_VALUE_BYTES = 1 << 20
 _CUDA_VERSIONS = {(2, 9): "12.8", (2, 10): "12.8"}
 
 
@@ -22,12 +26,15 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     torch.compile = _compile_eagerly  # type: ignore[attr-defined]
     _patch_storage(torch)
     _patch_host_tensors(torch)
+    _patch_nvml(torch, simulation)
+    add_legacy_types(torch)
 
 
 def _patch_storage(torch: ModuleType) -> None:
     """Storages are made and resized in C++, which asks the CUDA runtime; here tensors do it."""
     storage = torch.UntypedStorage
     make, resize = storage.__new__, storage.resize_
+    write, read = storage._write_file, storage._set_from_file
 
     def new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         if device is not None and torch.device(device).type == "cuda":
@@ -42,12 +49,25 @@ def _patch_storage(torch: ModuleType) -> None:
         torch.ops.plimsoll.resize_storage(tensor, size)
         return self
 
+    def write_file(self: Any, *args: Any) -> None:
+        write(self.cpu() if self.device.type == "cuda" else self, *args)
+
+    def set_from_file(self: Any, *args: Any) -> Any:
+        if self.device.type != "cuda":
+            return read(self, *args)
+        return self.copy_(read(storage(self.nbytes()), *args))
+
     storage.__new__ = new
     storage.resize_ = resize_
+    storage._write_file = write_file
+    storage._set_from_file = set_from_file
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Host tensors without contents: PyTorch cannot name their type, nor need it share them."""
+    """Host tensors without contents: PyTorch cannot name their type, nor need it share them.
+
+    Tensors of a simulated GPU go to other processes by value, for each has its own.
+    """
     from multiprocessing.reduction import ForkingPickler
 
     from torch.multiprocessing.reductions import reduce_tensor
@@ -59,6 +79,9 @@ def _patch_host_tensors(torch: ModuleType) -> None:
         return make(kind, *args, **kwargs)
 
     def reduce(tensor: Any) -> Any:
+        if tensor.is_cuda:
+            layout = (tensor.size(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+            return _rebuild_cuda, (type(tensor), *layout, tensor.device, _values(tensor))
         if not _is_virtual(tensor):
             return reduce_tensor(tensor)
         layout = (tensor.size(), tensor.stride(), tensor.dtype, tensor.requires_grad)
@@ -99,6 +122,54 @@ def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_gra
     if kind is torch.nn.Parameter:
         return kind(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
+
+
+def _values(tensor: Any) -> bytes:
+    """Those of a small tensor; large ones have none."""
+    import torch
+
+    if not 0 < tensor.nbytes <= _MOST_VALUE_BYTES:
+        return b""
+    values: bytes = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return values
+
+
+def _rebuild_cuda(
+    kind: Any,
+    size: Any,
+    stride: Any,
+    dtype: Any,
+    requires_grad: bool,
+    device: Any,
+    values: bytes,
+) -> Any:
+    import torch
+
+    tensor = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    if values:
+        tensor.copy_(torch.frombuffer(bytearray(values), dtype=dtype).reshape(size))
+    if kind is torch.nn.Parameter:
+        return kind(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _patch_nvml(torch: ModuleType, simulation: Simulation) -> None:
+    """What PyTorch asks NVML for, as far as it is known."""
+
+    def device_memory_used(device: Any = None) -> int:
+        index: int = torch.cuda._utils._get_device_index(device, optional=True)
+        return simulation.machine.gpus[index].dedicated_used_bytes
+
+    def list_gpu_processes(device: Any = None) -> str:
+        index = torch.cuda._utils._get_device_index(device, optional=True)
+        if index not in simulation.contexts:
+            return f"GPU:{index}\nno processes are running"
+        used = device_memory_used(index) / (1 << 20)
+        return f"GPU:{index}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB GPU memory"
+
+    torch.cuda.device_memory_used = device_memory_used
+    torch.cuda.list_gpu_processes = list_gpu_processes
+    torch.cuda.memory.list_gpu_processes = list_gpu_processes
 
 
 def _compile_eagerly(model: Any = None, **_: Any) -> Any:

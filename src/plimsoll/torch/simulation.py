@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
@@ -22,8 +23,10 @@ from plimsoll.tiers.engines import set_engines
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch import library
 from plimsoll.torch.cuda_functions import add_cuda_functions
+from plimsoll.torch.distributed import pretend_other_processes
 from plimsoll.torch.operations import CUDA_KERNELS
 from plimsoll.torch.patches import keep_native_shape_functions, patch, stack_virtual_batches
+from plimsoll.torch.spawned import simulate_in_spawned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +54,15 @@ class Simulation:
         host_memory: int | str | None = None,
         unlimited: bool = False,
     ) -> None:
+        self.arguments: dict[str, Any] = {
+            "profiles": list(profiles),
+            "driver": driver,
+            "conf": conf,
+            "allocator": allocator,
+            "policy": policy,
+            "host_memory": host_memory,
+            "unlimited": unlimited,
+        }
         self.profiles = list(profiles)
         self.version = library.torch_version()
         version = ".".join(map(str, self.version))
@@ -62,14 +74,17 @@ class Simulation:
         self._allocator, self._policy, self._version = allocator, policy, known
         self.allocators = self._make_allocators(conf)
         self.fractions = [1.0] * len(self.allocators)
-        self.has_contexts = False
+        self.contexts: set[int] = set()
         self.keeps_history = False
         self.is_over = False
         self.capturing: set[int] = set()
         self.is_observed = False
+        self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
+        self._takes_environment = not conf
+        self._environment: str | None = None
+        self._history = 0
         self._events: _core.EventBuffer | None = None
         self._after_import: list[Callable[[], None]] = []
-        self._process = os.getpid()
         self.library = library.Library(library.build())
         self.library.start(
             _core.c_api(),
@@ -77,6 +92,7 @@ class Simulation:
             [allocator._engine.handle for allocator in self.allocators],
             [_properties(profile) for profile in self.profiles],
         )
+        self.library.call_back(self._make_context, self._tell_observers)
 
     def _make_allocators(self, conf: str) -> list[Allocator]:
         return [
@@ -94,18 +110,30 @@ class Simulation:
         """Take settings that the program made before it allocated; False if it is too late.
 
         Raises:
-            InputError: If they are bad.
+            InputError: If they are bad; nothing is changed then.
         """
-        used = any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators)
-        if used or self._allocator != "native":
+        if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
         for index, allocator in enumerate(self.allocators):
             self.library.replace_engine(index, allocator._engine.handle)
-            if self.is_observed:
-                allocator._engine.record_history(_ALL_EVENTS)
+            allocator._engine.record_history(self._history)
             allocator._engine.record(self._events)
+            if self.fractions[index] != 1:
+                allocator.set_per_process_memory_fraction(self.fractions[index])
+        self.watch_tiers()
         return True
+
+    def read_environment(self) -> None:
+        """Take the settings of the environment, if they changed; `conf` comes before them.
+
+        Raises:
+            InputError: If they are bad.
+        """
+        conf = os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))
+        if self._takes_environment and conf != self._environment:
+            self.configure(conf or "")
+            self._environment = conf
 
     @property
     def allocator(self) -> AllocatorName:
@@ -140,8 +168,7 @@ class Simulation:
         """Record everything, for a report."""
         self.library.lib.plimsoll_record(1, 1)
         self.is_observed = True
-        for allocator in self.allocators:
-            allocator._engine.record_history(_ALL_EVENTS)
+        self._keep_history(_ALL_EVENTS)
 
     def after_import(self, action: Callable[[], None]) -> None:
         """Call `action` once PyTorch is imported."""
@@ -159,17 +186,32 @@ class Simulation:
             self.library.lib.plimsoll_record(int(stacks), int(stacks))
 
     def is_forked(self) -> bool:
-        """Whether this is a child of the process that has the GPUs."""
-        return os.getpid() != self._process and self.has_contexts
+        """Whether this is a child of a process that has used CUDA, and so may not."""
+        return bool(self.library.lib.plimsoll_is_bad_fork())
 
-    def make_contexts(self) -> None:
-        """Take the memory that a CUDA context needs, on the device in use."""
-        if self.has_contexts:
-            return
-        self.has_contexts = True
-        for gpu, profile in zip(self.machine.gpus, self.profiles, strict=True):
-            gpu.take(profile.context_bytes)
-        publish(SimulatedSource(self))
+    @property
+    def has_contexts(self) -> bool:
+        """Whether CUDA is in use."""
+        return bool(self.contexts)
+
+    def _make_context(self, device: int) -> None:
+        """Take the memory that a CUDA context needs, when the device is used first."""
+        self.machine.gpus[device].take(self.profiles[device].context_bytes)
+        self.contexts.add(device)
+        if len(self.contexts) == 1:
+            publish(SimulatedSource(self))
+
+    def set_capturing(self, device: int, *, on: bool) -> None:
+        """A graph is made of what is queued on a device, or no more."""
+        (self.capturing.add if on else self.capturing.discard)(device)
+        self.library.lib.plimsoll_set_capturing(device, int(on))
+
+    def _tell_observers(self, device: int, size: int) -> None:
+        """As PyTorch's allocator does before it raises: device, asked for, the most, free."""
+        free, total = self.allocators[device].mem_get_info()
+        most = self.allocators[device].limit_bytes or total
+        for observer in self.out_of_memory_observers:
+            observer(device, size, most, free)
 
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
         """As torch.cuda.memory._record_memory_history."""
@@ -178,16 +220,22 @@ class Simulation:
             return  # the report's own recording goes on, and serves
         if self._events is None:
             self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
+        self._keep_history(min(max_entries, _ALL_EVENTS) if enabled == "all" else 0)
+
+    def _keep_history(self, max_entries: int) -> None:
+        self._history = max_entries
         for allocator in self.allocators:
-            allocator._engine.record_history(
-                min(max_entries, _ALL_EVENTS) if enabled == "all" else 0
-            )
+            allocator._engine.record_history(max_entries)
+
+    def site_stacks(self) -> SiteStacks:
+        """The program's call stacks."""
+        return SiteStacks(self.library)
 
     def snapshot(self) -> dict[str, Any]:
         """As torch.cuda.memory._snapshot, over all devices."""
-        stacks = _SiteStacks(self.library)
+        stacks = self.site_stacks()
         parts = [
-            snapshot_dict(a._engine, i, a.conf, a.config, stacks)
+            snapshot_dict(a._engine, i, a.conf, a.config, stacks, a.name)
             for i, a in enumerate(self.allocators)
         ]
         for allocator in self.allocators:
@@ -198,14 +246,27 @@ class Simulation:
         return whole
 
 
-class _SiteStacks:
-    """Call stacks by the number of the site that asked, for snapshots."""
+class SiteStacks:
+    """The program's call stacks by the number of the site that asked, innermost frame first.
+
+    What runs the program, and so ends each of them, is left out.
+    """
+
+    _RUNNERS = frozenset(
+        {"<frozen runpy>", str(Path(__file__).parents[1] / "predict" / "child.py")}
+    )
 
     def __init__(self, lib: library.Library) -> None:
-        self._sites = lib.sites()
+        self._library = lib
+        self._sites: list[library.Site] = []
 
     def __getitem__(self, context: int) -> list[tuple[str, int, str]]:
-        return _core.stack_frames(self._sites[context].stack)
+        if context >= len(self._sites):
+            self._sites = self._library.sites()
+        frames = _core.stack_frames(self._sites[context].stack)
+        while frames and frames[-1][0] in self._RUNNERS:
+            frames.pop()
+        return frames
 
 
 def _core_knows(version: str) -> bool:
@@ -284,9 +345,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
 
     def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
         execute()
-        conf = os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))
-        if conf and not simulation.allocators[0].conf:
-            simulation.configure(conf)
+        simulation.read_environment()
         add_cuda_functions(module, simulation)
 
     def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -304,6 +363,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
             {
                 "torch._C": load_c,
                 "torch._meta_registrations": keep_native_shape_functions,
+                "torch.distributed.distributed_c10d": pretend_other_processes,
                 "torch.utils.data._utils.collate": stack_virtual_batches,
                 "torch": load_torch,
             }
@@ -312,4 +372,5 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
     global _running
     _running = simulation
     set_engines(simulation)
+    simulate_in_spawned(simulation.arguments)
     atexit.register(simulation.end)

@@ -11,9 +11,11 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.trace.events import COLUMNS, EventBatch
+from plimsoll.trace.events import COLUMNS, Action, EventBatch
 from plimsoll.trace.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
+_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
 
 
-def read_recording(path: str | PathLike[str]) -> Recording:
+def read_recording(path: str | PathLike[str], *, needs_history: bool = True) -> Recording:
     """Read a snapshot (`.pickle`, `.pickle.gz`) or a trace (`.plim`, `.parquet`).
 
     The kind of file is told by its first bytes, not by its name.
+
+    Args:
+        path: Of the file.
+        needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
 
     Raises:
         InputError: If there is no such file, or it holds no history; the message says which.
@@ -61,30 +68,40 @@ def read_recording(path: str | PathLike[str]) -> Recording:
         raise InputError(f"{path}: the gzip file is damaged: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return read_snapshot(content, str(path))
+    return read_snapshot(content, str(path), needs_history=needs_history)
 
 
-def read_snapshot(content: bytes, name: str = "snapshot") -> Recording:
+def read_snapshot(
+    content: bytes, name: str = "snapshot", *, needs_history: bool = True
+) -> Recording:
     """Read the pickle that `torch.cuda.memory._dump_snapshot` writes, from memory.
 
+    Args:
+        content: The pickle.
+        name: What to call it in messages.
+        needs_history: Whether one without a history is refused. Else it is read as one in which
+            nothing happens but the snapshot itself.
+
     Raises:
-        InputError: If it is not one, or its history is empty.
+        InputError: If it is not one, or it holds nothing.
     """
     try:
         file = _core.SnapshotFile(content)
     except _core.PickleError as error:
-        raise InputError(f"{name}: not a readable pickle: {error}") from None
+        reason = f": {error}" if content[:1] in _PICKLES else ""
+        raise InputError(
+            f"{name}: not a readable pickle{reason}; what can be read are snapshots of PyTorch "
+            "(.pickle, .pickle.gz) and traces of plimsoll (.plim, .parquet)"
+        ) from None
     except _core.RecordingError as error:
         raise InputError(f"{name}: {error}") from None
-    devices = [
-        LoadedTrace(
-            device,
-            EventBatch.of({column: file.column(device, column) for column in COLUMNS}),
-            file.segments(device),
-            file,
-        )
-        for device in range(file.device_count)
-    ]
+    devices = [_trace(file, device) for device in range(file.device_count)]
+    if not needs_history and not any(trace.event_count for trace in devices):
+        devices = [
+            LoadedTrace(trace.device, _one_snapshot(), trace.segments, file)
+            for trace in devices
+            if trace.segments
+        ]
     devices = [trace for trace in devices if trace.event_count > 0]
     if not devices:
         raise InputError(
@@ -96,3 +113,14 @@ def read_snapshot(content: bytes, name: str = "snapshot") -> Recording:
         devices=list(devices),
         settings=file.settings if isinstance(file.settings, dict) else {},
     )
+
+
+def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:
+    columns = {column: file.column(device, column) for column in COLUMNS}
+    return LoadedTrace(device, EventBatch.of(columns), file.segments(device), file)
+
+
+def _one_snapshot() -> EventBatch:
+    columns = {name: np.zeros(1, dtype=dtype) for name, dtype in COLUMNS.items()}
+    columns["action"][:] = Action.SNAPSHOT
+    return EventBatch.of(columns)

@@ -123,7 +123,8 @@ class Recording:
     Attributes:
         name: The file, or what stands for it in messages.
         devices: The history of each device that has events, by device number.
-        settings: `allocator_settings` of the snapshot, empty where there were none.
+        settings: `allocator_settings` of the snapshot, empty where there were none; where plimsoll
+            recorded, with the "allocator".
         marks: Named moments, in order; PyTorch's snapshots have none.
         dropped: How many events were lost because the writer could not follow.
         is_whole: Whether the recording ended in good order; False for a streaming trace that was
@@ -136,6 +137,14 @@ class Recording:
     marks: list[Mark] = field(default_factory=list)
     dropped: int = 0
     is_whole: bool = True
+
+    @property
+    def allocator(self) -> str:
+        """Which allocator was recorded: "native", "elastic" or "uncached".
+
+        A snapshot that PyTorch itself writes does not say; then it is PyTorch's own, "native".
+        """
+        return str(self.settings.get("allocator") or "native")
 
     @property
     def conf(self) -> str:

@@ -85,12 +85,17 @@ class StreamWriter:
         self._stacks: dict[tuple[int, ...], int] = {}  # by frames
         header = {"format": _FORMAT, "settings": dict(settings or {})}
         self._file = _WholeWrites(self.path)
-        self._arrow = pa.ipc.new_stream(
-            self._file,
-            _SCHEMA.with_metadata({_KEY: json.dumps(header)}),
-            options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
-        )
-        self._file.send()
+        try:
+            self._arrow = pa.ipc.new_stream(
+                self._file,
+                _SCHEMA.with_metadata({_KEY: json.dumps(header)}),
+                options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
+            )
+            self._file.send()
+        except OSError as error:
+            self._file.close()
+            self.path.unlink()
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 
     def write(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 
 from plimsoll.analysis import find_lifetimes, find_steps
 from plimsoll.analysis.categories import CATEGORIES, find_categories
+from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
 from plimsoll.trace import Action, EventBatch
 from plimsoll.view.columns import MOST
@@ -30,7 +31,6 @@ from plimsoll.view.marks import (
     step_moments,
 )
 from plimsoll.view.overview import Overview, bytes_by_group, make_overview
-from plimsoll.view.segments import SegmentLifetimes, find_segments
 from plimsoll.view.stacks import StackTable, make_stack_table
 
 if TYPE_CHECKING:

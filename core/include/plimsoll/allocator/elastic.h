@@ -112,7 +112,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // use again. Blocks that were exported stay. Waits for the device, and nobody uses the blocks
   // meanwhile. Returns the bytes moved; stops where the memory ends that is not reserved: what is
   // cached, the next step needs. Throws DriverError, with every piece whole in one tier or the
-  // other, as far as the driver maps again what it had mapped.
+  // other; where a driver does not even map again what it had mapped, that is done with the next
+  // request that no free block serves.
   Bytes rebalance(Bytes most);
 
   // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
@@ -237,6 +238,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
       const Request& request, std::vector<Source>& sources);
   [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings);
+  [[nodiscard]] Status create(Piece& piece);
   [[nodiscard]] Status create(const Request& request, std::vector<Filling>& fillings,
                               Bytes shared_room);
   [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings);
@@ -253,6 +255,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void release_free_memory(const ElasticPool& pool);
   void release_free_pieces(Arena& arena);
   void forget_if_unused(ElasticPool& pool);
+  [[nodiscard]] Status unmap(Address address, Bytes size);
   void release(Handle handle);
   void release_again();
 
@@ -263,7 +266,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] SharedMemoryReport shared_memory() const;
   [[nodiscard]] std::vector<Move> moves_within(Bytes room);
   [[nodiscard]] Status move_to_card(std::vector<Move>& moves);
-  [[nodiscard]] Status replace(Address address, Piece& piece, Piece& by);
+  [[nodiscard]] Status replace(Move& move, Piece& by);
+  void map_lost();
   [[nodiscard]] Status clear_scratch();
   [[nodiscard]] ElasticPool& region_at(RegionId region);
   void require_no_capture() const;
@@ -299,6 +303,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   std::map<RegionId, PausedMemory> paused_;
   AddressRange scratch_;  // addresses where `move_to_card` fills new memory
   bool is_scratch_mapped_ = false;
+  // Pieces under live blocks that a failing driver unmapped and did not map again.
+  std::map<Address, const MappedSpace*> lost_;
   std::uint64_t moves_ = 0;
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { finish_free(block); }};
   std::vector<Handle> unreleased_;  // what the driver refused to take back

@@ -73,6 +73,8 @@ class Driver {
   // Removes every mapping that lies wholly in the range; cutting one in two is invalid. Waits for
   // nothing: the caller knows that no queued work uses the range.
   virtual Status unmap(Address address, Bytes size) = 0;
+  // Whether dedicated memory that is asked for may turn out to be shared, as under Windows.
+  [[nodiscard]] virtual bool spills() const { return false; }
   // Whether reserve, create and map are supported at all.
   [[nodiscard]] virtual bool has_virtual_memory() const { return true; }
 

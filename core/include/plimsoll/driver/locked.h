@@ -56,6 +56,7 @@ class LockedDriver : public Driver {
     const Lock lock(mutex_);
     return driver_.unmap(address, size);
   }
+  [[nodiscard]] bool spills() const override { return driver_.spills(); }
   [[nodiscard]] bool has_virtual_memory() const override { return driver_.has_virtual_memory(); }
   Status export_handle(Handle handle, int& descriptor) override {
     const Lock lock(mutex_);

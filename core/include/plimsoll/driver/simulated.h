@@ -163,6 +163,7 @@ class SimulatedDriver final : public Driver {
 
   [[nodiscard]] SimulatedHost& host() { return host_; }
   [[nodiscard]] DriverModel model() const { return model_; }
+  [[nodiscard]] bool spills() const override { return model_ == DriverModel::wddm; }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_used_; }
   [[nodiscard]] Bytes shared_used() const { return shared_used_; }
   // What of it is not page-locked memory, which the host asked for.

@@ -40,7 +40,7 @@ class Engine {
       : pool(on),
         allocator(std::move(made)),
         by_address(*allocator),
-        tiers(*allocator, on),
+        tiers(*allocator, on, as_elastic != nullptr),
         elastic_(as_elastic),
         driver_(on),
         version_(of),
@@ -87,7 +87,7 @@ class Engine {
 
   // Whether a request may get shared memory: by the driver, or by policy.
   [[nodiscard]] bool may_spill() const {
-    return driver_.model() == DriverModel::wddm ||
+    return driver_.spills() ||
            (elastic_ != nullptr && elastic_->spill_policy() == SpillPolicy::spill);
   }
 

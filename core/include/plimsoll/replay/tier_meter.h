@@ -1,8 +1,8 @@
 // How much of an allocator's memory lies in which tier of a simulated GPU, whoever put it there.
 //
-// The elastic allocator counts what it puts into shared memory. Under Windows' driver model it is
-// the driver that goes on in shared memory, and no allocator is told: there the meter asks the
-// driver after each request, and fills in what the allocator's counters lack.
+// The elastic allocator counts what it puts into shared memory. For the others it is Windows'
+// driver that goes on in shared memory, and they are not told: there the meter asks the driver
+// after each request, and fills in what the allocator's counters lack.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,12 @@ namespace plimsoll {
 
 class TierMeter {
  public:
-  // Both outlive the meter. Nothing has been lent yet.
-  TierMeter(const Allocator& allocator, SimulatedDriver& driver)
-      : allocator_(allocator), driver_(driver) {}
+  // Both outlive the meter. Nothing has been lent yet. `allocator_chooses`: it says itself which
+  // memory is of which tier.
+  TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses)
+      : allocator_(allocator),
+        driver_(driver),
+        driver_spills_(driver.spills() && !allocator_chooses) {}
 
   // To be called when a request was served. Returns how much of the block is in shared memory.
   Bytes lent(const Block& block);
@@ -34,12 +37,12 @@ class TierMeter {
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
 
  private:
-  [[nodiscard]] bool driver_spills() const { return driver_.model() == DriverModel::wddm; }
   [[nodiscard]] Bytes dedicated_reserved() const;
   void look_at_driver();
 
   const Allocator& allocator_;
   SimulatedDriver& driver_;
+  bool driver_spills_;  // and nobody is told
   Bytes peak_dedicated_ = 0;
   // Of a driver that spills by itself:
   Stat shared_allocated_;

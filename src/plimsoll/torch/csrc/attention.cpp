@@ -117,6 +117,21 @@ bool prefers_cudnn(const AttentionCall& call) {
          (on.minor == 0 || on.minor == 3);
 }
 
+// As validate_sdpa_input of aten/src/ATen/native/transformers/attention.cpp.
+void check_types(const AttentionCall& call) {
+  const auto type = call.query.dtype();
+  TORCH_CHECK(type == call.key.dtype() && type == call.value.dtype(),
+              "Expected query, key, and value to have the same dtype, but got query.dtype: ", type,
+              " key.dtype: ", call.key.dtype(), " and value.dtype: ", call.value.dtype(),
+              " instead.");
+  if (!call.mask.defined()) return;
+  const auto mask = call.mask.dtype();
+  TORCH_CHECK(mask == at::kBool || mask == at::kFloat || mask == type,
+              "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+              "attn_mask.dtype: ",
+              mask, " and  query.dtype: ", type, " instead.");
+}
+
 Tensor to_additive(const Tensor& mask, const Tensor& query) {
   if (!mask.defined() || mask.scalar_type() != at::kBool) return mask;
   const auto options = mask.options().dtype(query.scalar_type());
@@ -153,6 +168,17 @@ Tensor pad_width(const Tensor& tensor) {
 
 }  // namespace
 
+bool fits_attention(const AttentionCall& call, std::int64_t backend) {
+  switch (static_cast<SDPBackend>(backend)) {
+    case SDPBackend::cudnn_attention: return can_use_cudnn(call);
+    case SDPBackend::flash_attention: return can_use_flash(call);
+    case SDPBackend::efficient_attention: return can_use_efficient(call);
+    default:
+      return static_cast<SDPBackend>(backend) == SDPBackend::math &&
+             at::globalContext().userEnabledMathSDP();
+  }
+}
+
 std::int64_t choose_attention(const AttentionCall& call) {
   std::vector<SDPBackend> order;
   for (const SDPBackend backend : at::globalContext().sDPPriorityOrder()) order.push_back(backend);
@@ -162,12 +188,8 @@ std::int64_t choose_attention(const AttentionCall& call) {
              SDPBackend::efficient_attention, SDPBackend::math};
   }
   for (const SDPBackend backend : order) {
-    const bool fits = backend == SDPBackend::cudnn_attention       ? can_use_cudnn(call)
-                      : backend == SDPBackend::flash_attention     ? can_use_flash(call)
-                      : backend == SDPBackend::efficient_attention ? can_use_efficient(call)
-                      : backend == SDPBackend::math ? at::globalContext().userEnabledMathSDP()
-                                                    : false;
-    if (fits) return static_cast<std::int64_t>(backend);
+    const auto number = static_cast<std::int64_t>(backend);
+    if (fits_attention(call, number)) return number;
   }
   TORCH_CHECK(false, "No available kernel. Aborting execution.");
 }
@@ -177,6 +199,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     bool is_causal, std::optional<double> scale, bool enable_gqa) {
   const Tensor mask = given_mask.value_or(Tensor());
   const AttentionCall call{query, key, value, mask, dropout, is_causal, enable_gqa};
+  check_types(call);
   TORCH_CHECK(!(mask.defined() && is_causal),
               "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
               "is_causal=True");

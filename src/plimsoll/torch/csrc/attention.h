@@ -15,7 +15,8 @@ struct AttentionCall {
   bool enable_gqa = false;
 };
 
-// PyTorch's number of the kernel: math 0, flash 1, efficient 2, cuDNN 3.
+// Kernels have PyTorch's numbers: math 0, flash 1, efficient 2, cuDNN 3.
+bool fits_attention(const AttentionCall& call, std::int64_t backend);
 std::int64_t choose_attention(const AttentionCall& call);
 
 // The operation of that name on CUDA tensors, made of the chosen kernel's.

@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -13,6 +14,9 @@
 
 namespace plimsoll::simulated {
 namespace {
+
+constexpr const char* kTwoDevices =
+    "Expected all tensors to be on the same device, but found at least two devices, ";
 
 // Values are kept for tensors up to these sizes; integers decide shapes and control flow.
 constexpr std::size_t kMostFloatBytes = 4096;
@@ -43,10 +47,26 @@ c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {
   return value;
 }
 
-at::Generator value_generator() {
-  static const at::Generator generator = at::detail::createCPUGenerator(0);
-  return generator;
+bool starts_with(const std::string& text, std::string_view start) {
+  return text.compare(0, start.size(), start) == 0;
 }
+
+// Makes the host's own generator, the only one that some operations know, draw from a seed; what
+// the program draws from it is the same as ever.
+class HostSeedScope {
+ public:
+  explicit HostSeedScope(std::uint64_t seed)
+      : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
+    generator_.set_current_seed(seed);
+  }
+  ~HostSeedScope() { generator_.set_state(saved_); }
+  HostSeedScope(const HostSeedScope&) = delete;
+  HostSeedScope& operator=(const HostSeedScope&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor saved_;
+};
 
 }  // namespace
 
@@ -101,6 +121,11 @@ bool has_values(const at::Tensor& tensor) {
   return allocation != nullptr && allocation->values != nullptr;
 }
 
+void fill_unknown(const at::Tensor& tensor) {
+  const bool is_integer = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  tensor.fill_(is_integer ? 0 : 1);
+}
+
 at::Tensor values_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) {
     return at::from_blob(nullptr, tensor.sizes(), tensor.strides(),
@@ -109,7 +134,10 @@ at::Tensor values_of(const at::Tensor& tensor) {
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type())) return {};
   if (!allocation->values) {
-    allocation->values = std::make_unique<std::byte[]>(allocation->size);  // zeros
+    allocation->values = std::make_unique<std::byte[]>(allocation->size);
+    const auto count = static_cast<std::int64_t>(allocation->size / tensor.itemsize());
+    fill_unknown(at::from_blob(allocation->values.get(), {count},
+                               at::TensorOptions().dtype(tensor.dtype())));
   }
   std::byte* const first = allocation->values.get() +
                            static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
@@ -161,9 +189,11 @@ const OperationInfo& info_of(const c10::OperatorHandle& op) {
     if (tag == at::Tag::nondeterministic_seeded) info->is_random = true;
   }
   const std::string& name = info->plain_name;
-  info->mixes_devices = name.rfind("_foreach", 0) == 0 || name.rfind("_fused", 0) == 0 ||
-                        name.rfind("index", 0) == 0 || name.rfind("_index", 0) == 0 ||
-                        name == "record_stream" || name.rfind("set_", 0) == 0;
+  info->takes_indices = name == "index" || starts_with(name, "index_put") ||
+                        name == "_index_put_impl_" || starts_with(name, "_unsafe_index");
+  info->is_foreach = starts_with(name, "_foreach");
+  info->mixes_devices = info->takes_indices || info->is_foreach || starts_with(name, "_fused") ||
+                        name == "record_stream" || starts_with(name, "set_");
   static const std::set<std::string> overwriting{"zero_",    "fill_",      "arange",  "linspace",
                                                  "eye",      "random_",    "normal_", "uniform_",
                                                  "randperm", "bernoulli_", "range",   "logspace"};
@@ -197,6 +227,7 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
     });
   }
   find_device();
+  if (info.takes_indices) check_indices();
   if (!info.mixes_devices) check_devices();
   results_.resize(info.results.size());
   is_allocated_.assign(info.results.size(), false);
@@ -240,10 +271,9 @@ void Call::check_devices() const {
       if (!common) {
         common = tensor.device();
       } else if (*common != tensor.device()) {
-        TORCH_CHECK(
-            !info_.is_pointwise,
-            "Expected all tensors to be on the same device, but found at least two devices, ",
-            *common, " and ", tensor.device(), "!");
+        // TensorIterator's text, and then that of PyTorch's generated code.
+        TORCH_CHECK(!info_.is_pointwise && !starts_with(info_.plain_name, "index_fill"),
+                    kTwoDevices, *common, " and ", tensor.device(), "!");
         const std::string method = "wrapper_CUDA_" + info_.plain_name;
         c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
                                                schema_arguments[i].name().c_str());
@@ -251,6 +281,18 @@ void Call::check_devices() const {
       return tensor;
     });
   }
+}
+
+void Call::check_indices() const {
+  const at::Tensor self = tensor(0);
+  for (const at::Tensor& index : tensors(1)) {
+    TORCH_CHECK(!index.defined() || index.is_cpu() || index.device() == self.device(),
+                "indices should be either on cpu or on the same device as the indexed tensor (",
+                self.device(), ")");
+  }
+  const at::Tensor values = count_ > 2 ? tensor(2) : at::Tensor();
+  TORCH_CHECK(!values.defined() || values.device() == self.device() || values.dim() == 0,
+              kTwoDevices, self.device(), " and ", values.device(), "!");
 }
 
 void Call::infer() {
@@ -325,7 +367,11 @@ at::Tensor Call::allocate(std::size_t index) {
   const OperationScope scope(info_.name, current_operation().role);
   results_[index] = map_tensors(shapes_[index], [&](const at::Tensor& shape) -> at::Tensor {
     if (!shape.defined() || !shape.is_meta()) return shape;
-    if (result.kind == Result::Kind::fresh) return make_tensor(shape, device_);
+    if (result.kind == Result::Kind::fresh) {
+      // Of a list each result is where its own operand is, and the operands come first.
+      const bool is_elsewhere = info_.is_foreach && inputs_[element].is_cuda();
+      return make_tensor(shape, is_elsewhere ? inputs_[element++].device().index() : device_);
+    }
     const at::Tensor of = base.isTensor() ? base.toTensor() : base.toTensorVector()[element++];
     at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
         c10::TensorImpl::VIEW, c10::Storage(of.storage()), of.key_set(), shape.dtype());
@@ -354,12 +400,6 @@ std::size_t Call::temporary(std::size_t bytes) {
 void Call::release(std::size_t temporary) {
   const OperationScope scope(info_.name, Role::temporary);
   temporaries_[temporary].clear();
-}
-
-void Call::synchronize() {
-  Runtime& state = runtime();
-  state.api->synchronize_stream(state.device(device_).engine,
-                                static_cast<std::uint64_t>(state.current_stream(device_)));
 }
 
 void Call::note_work(double flops, at::ScalarType type, bool allows_tf32) {
@@ -393,8 +433,28 @@ void Call::launch() {
   state.api->launch(on.engine, static_cast<std::uint64_t>(state.current_stream(device_)), time);
 }
 
+std::uint64_t Call::next_seed() const {
+  constexpr std::uint64_t kDrawn = 4;  // the numbers of a Philox block
+  at::Generator generator =
+      at::globalContext().defaultGenerator(c10::Device(c10::DeviceType::CUDA, device_));
+  for (const c10::IValue& argument : arguments_) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) {
+      generator = argument.toGenerator();
+    }
+  }
+  TORCH_CHECK(generator.device().is_cuda(),
+              "Expected a 'cuda' device type for generator but found '",
+              c10::DeviceTypeName(generator.device().type(), /*lower_case=*/true), "'");
+  const std::lock_guard lock(generator.mutex());
+  const std::uint64_t offset = generator.get_offset();
+  generator.set_offset(offset + kDrawn);
+  const std::uint64_t mixed = generator.current_seed() ^ (offset * 0x9E3779B97F4A7C15U);
+  return mixed ^ (mixed >> 32);  // a generator of the host takes the lower half
+}
+
 // Small tensors have values, so that lengths, masks and counters are what they would be.
 void Call::compute_values() {
+  const std::uint64_t seed = info_.is_random ? next_seed() : 0;
   bool is_placeholder = info_.is_random;
   bool any_device = false;
   for (std::size_t i = 0; i < count_; ++i) {
@@ -421,14 +481,14 @@ void Call::compute_values() {
       break;
     }
   }
-  std::vector<Allocation*> written;
+  std::vector<at::Tensor> written;
   bool results_fit = any_device || inputs_.empty();
   const auto note_written = [&](const at::Tensor& tensor) {
     if (!is_simulated(tensor) || tensor.numel() == 0) return tensor;
     Allocation* const allocation = allocation_of(tensor);
     if (allocation == nullptr) return tensor;
     if (allocation->size > most_bytes(tensor.scalar_type())) results_fit = false;
-    written.push_back(allocation);
+    written.push_back(tensor);
     return tensor;
   };
   for (std::size_t i = 0; i < results_.size(); ++i) {
@@ -452,13 +512,11 @@ void Call::compute_values() {
           }));
         }
       }
-      if (info_.is_random) {  // leave the program's own generator alone
-        const auto& schema_arguments = op_.schema().arguments();
-        for (std::size_t i = 0; i < count_; ++i) {
-          if (schema_arguments[i].name() == "generator") values[i] = value_generator();
-        }
+      {
+        std::optional<HostSeedScope> scope;
+        if (info_.is_random) scope.emplace(seed);
+        op_.callBoxed(&values);
       }
-      op_.callBoxed(&values);
       for (std::size_t i = 0; i < results_.size(); ++i) {
         if (info_.results[i].kind != Result::Kind::fresh) continue;
         std::vector<at::Tensor> computed;
@@ -475,18 +533,34 @@ void Call::compute_values() {
           return tensor;
         });
       }
-      for (Allocation* const allocation : written) allocation->is_placeholder = is_placeholder;
+      for (const at::Tensor& tensor : written) {
+        allocation_of(tensor)->is_placeholder = is_placeholder;
+      }
       return;
     } catch (const std::exception&) {
       // The CPU has no such kernel, or placeholders made no sense to it.
     }
   }
-  for (Allocation* const allocation : written) allocation->is_placeholder = true;
+  // Gradients are taken to be finite, or a scaler would never step.
+  const bool finds_infinity = info_.plain_name == "_amp_foreach_non_finite_check_and_unscale_";
+  for (const at::Tensor& tensor : written) {
+    Allocation* const allocation = allocation_of(tensor);
+    allocation->is_placeholder = true;
+    const bool is_integer = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+    if (!allocation->values || is_integer || finds_infinity) continue;
+    if (const at::Tensor values = values_of(tensor); values.defined()) fill_unknown(values);
+  }
+  if (results_.empty() || !results_[0].isTensor()) return;
   // Programs assert that all is finite, or equal, or in range: so it is taken to be.
-  if (info_.plain_name == "all" && results_[0].isTensor()) {
-    if (const at::Tensor values = values_of(results_[0].toTensor()); values.defined()) {
-      values.fill_(1);
-    }
+  const bool is_all = info_.plain_name == "all";
+  // A mask that is unknown selects every element, and so its count is of every one. Counts by row
+  // are not: PyTorch takes those of zeros in prod's backward pass.
+  const at::Tensor result = results_[0].toTensor();
+  const bool is_count = result.numel() == 1 && inputs_[0].scalar_type() == at::kBool &&
+                        (info_.plain_name == "sum" || info_.plain_name == "count_nonzero");
+  if (!is_all && !is_count) return;
+  if (const at::Tensor values = values_of(result); values.defined()) {
+    values.fill_(is_all ? 1 : inputs_[0].numel());
   }
 }
 

@@ -38,7 +38,9 @@ struct OperationInfo {
   Rule rule = nullptr;
   bool is_known = false;  // its inner allocations are known, if only to be none
   bool is_pointwise = false;
+  bool is_foreach = false;  // on lists, element by element
   bool mixes_devices = false;
+  bool takes_indices = false;  // a list of them, as x[i, j]; those of the host are taken over
   bool is_random = false;
   bool overwrites = false;   // what it writes does not depend on what was there
   bool needs_shapes = true;  // its Meta kernel says something that the arguments do not
@@ -79,7 +81,7 @@ class Call {
   void blas_workspace(bool lt);
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
   // Makes the host wait for the stream, as a copy to the host does.
-  void synchronize();
+  void synchronize() { runtime().synchronize(device_); }
   // What the kernel computes, besides moving its arguments and results.
   void note_work(double flops, at::ScalarType type, bool allows_tf32);
   // Queues the kernel: its time follows from the work and the bytes it moves.
@@ -93,6 +95,9 @@ class Call {
  private:
   void find_device();
   void check_devices() const;
+  void check_indices() const;
+  // What values are drawn with: from the program's generator, or the device's, which it moves on.
+  std::uint64_t next_seed() const;
   void compute_values();
 
   const c10::OperatorHandle& op_;
@@ -120,6 +125,9 @@ at::Tensor meta_like(const at::Tensor& tensor);
 
 // The values of a small tensor as a CPU tensor over the same memory; undefined for a large one.
 at::Tensor values_of(const at::Tensor& tensor);
+// Writes what stands for values that nobody knows: ones, which programs may divide by and take
+// logarithms of; and zeros where they are integers, which may be indices.
+void fill_unknown(const at::Tensor& tensor);
 bool has_values(const at::Tensor& tensor);
 
 // The kernel for every operation on CUDA tensors.

@@ -130,10 +130,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return done;
   }
   void synchronizeStream(const Stream& stream) const override {
+    runtime().refuse_while_capturing(stream.device_index());
     runtime().api->synchronize_stream(engine(stream.device_index()), queue(stream));
   }
   void synchronizeDevice(DeviceIndex index) const override {
-    runtime().api->synchronize_device(engine(index < 0 ? runtime().current_device() : index));
+    const DeviceIndex on = index < 0 ? runtime().current_device() : index;
+    runtime().refuse_while_capturing(on);
+    runtime().api->synchronize_device(engine(on));
   }
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const Stream& stream) const override {
     if (pointer.get() == nullptr) return;
@@ -142,7 +145,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// Seed and offset of a Philox generator; no number is ever drawn from it.
+// Seed and offset of a Philox generator. Values are drawn by a generator of the host that these
+// two set.
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index)
@@ -216,7 +220,9 @@ struct Hooks final : at::CUDAHooksInterface {
   bool hasCuSOLVER() const override { return true; }
   bool hasCuBLASLt() const override { return true; }
   bool hasMAGMA() const override { return false; }
-  bool hasPrimaryContext(DeviceIndex) const override { return !runtime().devices.empty(); }
+  bool hasPrimaryContext(DeviceIndex index) const override {
+    return runtime().device(index).is_used;
+  }
   DeviceIndex current_device() const override { return runtime().current_device(); }
   DeviceIndex deviceCount() const override {
     return static_cast<DeviceIndex>(runtime().devices.size());

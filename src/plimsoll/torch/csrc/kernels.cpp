@@ -11,14 +11,15 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <deque>
 #include <set>
 #include <string>
 
 #include "attention.h"
 #include "call.h"
+#include "collectives.h"
 #include "memory.h"
 #include "runtime.h"
 #include "virtual.h"
@@ -71,13 +72,9 @@ Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                            c10::dtype_or_default(dtype));
 }
 
-void synchronize(c10::DeviceIndex index) {
-  Runtime& state = runtime();
-  state.api->synchronize_stream(state.device(index).engine,
-                                static_cast<std::uint64_t>(state.current_stream(index)));
-}
-
 // --- copies --------------------------------------------------------------------------------------
+
+constexpr const char* kReadPlaceholders = "the host read placeholders (1; integers: 0)";
 
 void copy_values(const Tensor& to, const Tensor& from) {
   if (to.is_cuda()) {
@@ -93,6 +90,7 @@ void copy_values(const Tensor& to, const Tensor& from) {
       const bool is_placeholder = source != nullptr && source->is_placeholder;
       allocation->is_placeholder = is_placeholder || (allocation->is_placeholder && !is_whole);
     } else {
+      fill_unknown(values);
       allocation->is_placeholder = true;
     }
     return;
@@ -101,12 +99,12 @@ void copy_values(const Tensor& to, const Tensor& from) {
   if (known.defined()) {
     const Allocation* const source = allocation_of(from);
     if (source != nullptr && source->is_placeholder) {
-      runtime().assume(current_operation().name, "the host read placeholders (zeros)");
+      runtime().assume(current_operation().name, kReadPlaceholders);
     }
     to.copy_(known);
   } else {
-    if (!is_virtual(to)) to.zero_();
-    runtime().assume(current_operation().name, "the host read placeholders (zeros)");
+    if (!is_virtual(to)) fill_unknown(to);
+    runtime().assume(current_operation().name, kReadPlaceholders);
   }
 }
 
@@ -128,11 +126,14 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   state.api->launch(
       on.engine, stream,
       crosses ? bytes / on.properties.copy_bytes_per_ns : 2 * bytes / on.properties.bytes_per_ns);
-  const bool is_pinned_copy =
-      crosses && is_pinned(to.is_cuda() ? from.const_data_ptr() : to.const_data_ptr());
+  const void* const host =
+      crosses ? (to.is_cuda() ? from.const_data_ptr() : to.const_data_ptr()) : nullptr;
+  const bool is_pinned_copy = crosses && is_pinned(host);
   if (!from.is_cuda()) note_input(to);
-  if (crosses && !(non_blocking && (is_pinned_copy || to.is_cuda()))) {
-    state.api->synchronize_stream(on.engine, stream);
+  if (is_pinned_copy && non_blocking) {
+    note_pinned_use(host, index, state.current_stream(index));
+  } else if (crosses && !(non_blocking && to.is_cuda())) {
+    state.synchronize(index);
   }
   copy_values(to, from);
 }
@@ -182,20 +183,21 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
 // --- what the host reads -------------------------------------------------------------------------
 
 c10::Scalar local_scalar_dense(const Tensor& self) {
-  synchronize(self.device().index());
+  runtime().synchronize(self.device().index());
   const Tensor values = values_of(self);
   const Allocation* const allocation = allocation_of(self);
   if (allocation == nullptr || allocation->is_placeholder) {
-    runtime().assume(runtime().name("aten::_local_scalar_dense"),
-                     "a number that the host read is a placeholder (0)");
+    runtime().assume(runtime().name("aten::_local_scalar_dense"), kReadPlaceholders);
   }
   if (values.defined()) return at::_local_scalar_dense(values);
-  return at::_local_scalar_dense(at::zeros({}, at::TensorOptions().dtype(self.scalar_type())));
+  Tensor unknown = at::empty({}, at::TensorOptions().dtype(self.scalar_type()));
+  fill_unknown(unknown);
+  return at::_local_scalar_dense(unknown);
 }
 
 bool equal(const Tensor& self, const Tensor& other) {
   if (self.sizes() != other.sizes()) return false;
-  synchronize(self.device().index());
+  runtime().synchronize(self.device().index());
   const Tensor first = values_of(self);
   const Tensor second = values_of(other);
   if (first.defined() && second.defined()) return at::equal(first, second);
@@ -289,6 +291,41 @@ bool mask_left_aligned(const Tensor&, const Tensor&) {
   return false;
 }
 
+// cuDNN's own kernel takes targets of the host, of 32 bits; PyTorch's takes any.
+template <typename Lengths>
+bool use_cudnn_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths, Lengths,
+                        std::int64_t blank) {
+  if (targets.is_cpu() && targets.dim() == 1 && targets.scalar_type() == at::kInt && blank == 0 &&
+      log_probs.scalar_type() == at::kFloat) {
+    runtime().assume(runtime().name("aten::_use_cudnn_ctc_loss"),
+                     "PyTorch's kernel computes it, not cuDNN's");
+  }
+  return false;
+}
+
+template <typename Lengths>
+bool use_miopen_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std::int64_t) {
+  return false;
+}
+
+// plimsoll::can_use_attention, for torch.backends.cuda.can_use_flash_attention and the like.
+bool can_use_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const std::optional<Tensor>& mask, double dropout, bool is_causal,
+                       bool enable_gqa, std::int64_t backend) {
+  return fits_attention(
+      {query, key, value, mask.value_or(Tensor()), dropout, is_causal, enable_gqa}, backend);
+}
+
+// plimsoll::assume, for what Python pretends.
+void assume(c10::string_view operation, c10::string_view what) {
+  runtime().assume(runtime().name(operation), what);
+}
+
+void refuse_sparse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation ", op.schema().name(),
+                              ": sparse tensors on a GPU are not modelled");
+}
+
 void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
@@ -311,7 +348,7 @@ std::size_t select_scratch(std::int64_t numel) {
 Tensor nonzero(const Tensor& self) {
   const OperationScope scope(runtime().name("aten::nonzero"), Role::output);
   const c10::DeviceIndex index = self.device().index();
-  synchronize(index);
+  runtime().synchronize(index);
   const DeviceScope device(index);
   const Allocation* const allocation = allocation_of(self);
   const Tensor values = has_values(self) || self.numel() == 0 ? values_of(self) : Tensor();
@@ -375,6 +412,10 @@ bool is_written_out(const std::string& name) {
                                            "aten::_fused_sdp_choice",
                                            "aten::_nested_tensor_from_mask_left_aligned",
                                            "aten::nonzero",
+                                           "aten::_use_cudnn_ctc_loss",
+                                           "aten::_use_cudnn_ctc_loss.Tensor",
+                                           "aten::_use_miopen_ctc_loss",
+                                           "aten::_use_miopen_ctc_loss.Tensor",
                                            "aten::_assert_async",
                                            "aten::_assert_async.msg"};
   return names.count(name) != 0;
@@ -384,9 +425,16 @@ void register_kernels(const std::vector<std::string>& with_cuda_kernels) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   register_virtual_tensors();
+  register_collectives();
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_simulated>());
+
+  for (const auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA}) {
+    static auto* const sparse = new std::deque<torch::Library>;
+    sparse->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+    sparse->back().fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
+  }
 
   std::set<std::string> named(with_cuda_kernels.begin(), with_cuda_kernels.end());
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
@@ -394,7 +442,8 @@ void register_kernels(const std::vector<std::string>& with_cuda_kernels) {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::string text =
         name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    if (is_written_out(text)) continue;
+    // Collectives are composed of copies.
+    if (is_written_out(text) || text.rfind("c10d::", 0) == 0) continue;
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema()) continue;
     const bool in_this_build = op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
@@ -409,6 +458,13 @@ void register_kernels(const std::vector<std::string>& with_cuda_kernels) {
   own->def("resize_storage(Tensor tensor, int bytes) -> ()");
   own->impl("resize_storage", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                               TORCH_FN(resize_storage_of)));
+
+  own->def("assume(str operation, str what) -> ()", TORCH_FN(assume));
+  own->def(
+      "can_use_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float dropout, "
+      "bool is_causal, bool enable_gqa, int backend) -> bool");
+  own->impl("can_use_attention", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
+                                                 TORCH_FN(can_use_attention)));
 
   static auto* const aten =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
@@ -430,6 +486,12 @@ void register_kernels(const std::vector<std::string>& with_cuda_kernels) {
       torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);
   autograd->impl("scaled_dot_product_attention", TORCH_FN(scaled_dot_product_attention));
   aten->impl("nonzero", TORCH_FN(nonzero));
+  aten->impl("_use_cudnn_ctc_loss", TORCH_FN(use_cudnn_ctc_loss<at::IntArrayRef>));
+  aten->impl("_use_cudnn_ctc_loss.Tensor", TORCH_FN(use_cudnn_ctc_loss<const Tensor&>));
+  if (dispatcher.findSchema({"aten::_use_miopen_ctc_loss", ""})) {  // since PyTorch 2.13
+    aten->impl("_use_miopen_ctc_loss", TORCH_FN(use_miopen_ctc_loss<at::IntArrayRef>));
+    aten->impl("_use_miopen_ctc_loss.Tensor", TORCH_FN(use_miopen_ctc_loss<const Tensor&>));
+  }
   aten->impl("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   aten->impl("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
 }

@@ -8,6 +8,7 @@
 #include "hooks.h"
 #include "kernels.h"
 #include "memory.h"
+#include "profiler.h"
 #include "rules/rules.h"
 #include "runtime.h"
 
@@ -33,6 +34,11 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version,
   return 0;
 }
 
+PLIMSOLL_EXPORT void plimsoll_set_callbacks(void (*first_use)(int),
+                                            void (*out_of_memory)(int, uint64_t)) {
+  runtime().callbacks = {first_use, out_of_memory};
+}
+
 PLIMSOLL_EXPORT void plimsoll_replace_engine(int device, plimsoll_engine* engine) {
   runtime().devices[static_cast<std::size_t>(device)].engine = engine;
 }
@@ -41,6 +47,16 @@ PLIMSOLL_EXPORT void plimsoll_replace_engine(int device, plimsoll_engine* engine
 PLIMSOLL_EXPORT void plimsoll_install(const char* const* names, int count) {
   plimsoll::simulated::install_guard();
   plimsoll::simulated::register_kernels(std::vector<std::string>(names, names + count));
+  plimsoll::simulated::install_profiler();
+}
+
+PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }
+PLIMSOLL_EXPORT void plimsoll_use(int device) {
+  if (!runtime().is_bad_fork) runtime().use(static_cast<c10::DeviceIndex>(device));
+}
+PLIMSOLL_EXPORT int plimsoll_is_bad_fork() { return runtime().is_bad_fork ? 1 : 0; }
+PLIMSOLL_EXPORT void plimsoll_set_capturing(int device, int on) {
+  runtime().devices[static_cast<std::size_t>(device)].is_capturing = on != 0;
 }
 
 PLIMSOLL_EXPORT void plimsoll_end() { runtime().is_over = true; }
@@ -76,19 +92,23 @@ PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() {
 PLIMSOLL_EXPORT void plimsoll_pinned_statistics(plimsoll::simulated::PinnedStatistics* statistics) {
   *statistics = plimsoll::simulated::pinned_statistics();
 }
+PLIMSOLL_EXPORT void plimsoll_reset_pinned_statistics(int peaks) {
+  plimsoll::simulated::reset_pinned_statistics(peaks != 0);
+}
 PLIMSOLL_EXPORT void plimsoll_empty_pinned_pool() { plimsoll::simulated::empty_pinned_pool(); }
+PLIMSOLL_EXPORT int plimsoll_pin(void* address, size_t size) {
+  return plimsoll::simulated::pin(address, size);
+}
+PLIMSOLL_EXPORT int plimsoll_unpin(void* address) { return plimsoll::simulated::unpin(address); }
 
-PLIMSOLL_EXPORT size_t plimsoll_sites(const plimsoll::simulated::Site** sites) {
-  *sites = runtime().sites.data();
-  return runtime().sites.size();
+PLIMSOLL_EXPORT size_t plimsoll_copy_sites(plimsoll::simulated::Site* to, size_t most) {
+  return runtime().copy_sites(to, most);
 }
-PLIMSOLL_EXPORT size_t plimsoll_assumptions(const plimsoll::simulated::Assumption** assumptions) {
-  *assumptions = runtime().assumptions.data();
-  return runtime().assumptions.size();
+PLIMSOLL_EXPORT size_t plimsoll_copy_assumptions(plimsoll::simulated::Assumption* to, size_t most) {
+  return runtime().copy_assumptions(to, most);
 }
-PLIMSOLL_EXPORT size_t plimsoll_late_roles(const plimsoll::simulated::LateRole** roles) {
-  *roles = runtime().late_roles.data();
-  return runtime().late_roles.size();
+PLIMSOLL_EXPORT size_t plimsoll_copy_late_roles(plimsoll::simulated::LateRole* to, size_t most) {
+  return runtime().copy_late_roles(to, most);
 }
 PLIMSOLL_EXPORT const char* plimsoll_name(uint32_t number) {
   return runtime().name_at(number).c_str();

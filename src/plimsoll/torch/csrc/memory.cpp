@@ -6,13 +6,31 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "runtime.h"
 
 namespace plimsoll::simulated {
 namespace {
+
+using Stream = std::pair<c10::DeviceIndex, c10::StreamId>;
+
+// PyTorch's profiler counts blocks, whose sizes are multiples of this.
+constexpr std::size_t kBlockBytes = 512;
+
+void tell_profiler(const Allocation& allocation, bool is_allocated) {
+  if (!c10::memoryProfilingEnabled()) return;
+  const auto bytes =
+      static_cast<std::int64_t>((allocation.size + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
+  c10::reportMemoryUsageToProfiler(reinterpret_cast<void*>(allocation.address),
+                                   is_allocated ? bytes : -bytes, 0, 0,
+                                   c10::Device(c10::DeviceType::CUDA, allocation.device));
+}
 
 void release(void* context) {
   const auto* const allocation = static_cast<Allocation*>(context);
@@ -21,6 +39,7 @@ void release(void* context) {
     const CurrentOperation& operation = current_operation();
     state.api->free(state.device(allocation->device).engine, allocation->address,
                     state.record_sites ? state.site(operation.name, operation.role) : 0);
+    tell_profiler(*allocation, false);
   }
   delete allocation;
 }
@@ -32,29 +51,44 @@ class DeviceAllocator final : public c10::Allocator {
     const c10::DeviceIndex index = state.current_device();
     const c10::Device device(c10::DeviceType::CUDA, index);
     if (size == 0) return {nullptr, nullptr, &release, device};
+    state.use(index);
     const CurrentOperation& operation = current_operation();
     std::array<char, 2048> message{};
     std::uint64_t address = 0;
     const int status = state.api->malloc(
         state.device(index).engine, size, static_cast<std::uint64_t>(state.current_stream(index)),
         state.site(operation.name, operation.role), &address, message.data(), message.size());
+    if (status == PLIMSOLL_OUT_OF_MEMORY) state.callbacks.out_of_memory(index, size);
     TORCH_CHECK_WITH(OutOfMemoryError, status != PLIMSOLL_OUT_OF_MEMORY, message.data());
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, message.data());
     auto* const allocation =
         new Allocation{address, size, index, state.next_serial(index), nullptr, true};
+    tell_profiler(*allocation, true);
     return {reinterpret_cast<void*>(address), allocation, &release, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-// PyTorch's pool of pinned memory hands out powers of two and keeps what is freed.
+// The range of memory that an address lies in, or the end.
+template <typename Ranges>
+auto within(Ranges& ranges, const void* address) {
+  auto after = ranges.upper_bound(const_cast<void*>(address));
+  if (after == ranges.begin()) return ranges.end();
+  --after;
+  const auto* const first = static_cast<const std::byte*>(after->first);
+  return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
+}
+
+// PyTorch's pool of pinned memory hands out powers of two and keeps what is freed; what copies
+// still use waits for them (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
     if (size == 0) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
     const std::size_t rounded = std::bit_ceil(size);
     const std::lock_guard lock(mutex_);
+    reclaim();
     void* memory = nullptr;
     if (const auto cached = free_.find(rounded); cached != free_.end()) {
       memory = cached->second;
@@ -62,10 +96,9 @@ class PinnedAllocator final : public c10::Allocator {
     } else {
       memory = take(rounded);
     }
-    live_.emplace(memory, rounded);
-    ++statistics_.requests;
-    statistics_.active_bytes += rounded;
-    statistics_.active_peak = std::max(statistics_.active_peak, statistics_.active_bytes);
+    live_.emplace(memory, Block{rounded, {}});
+    statistics_.active_requests.increase(1);
+    statistics_.active_bytes.increase(rounded);
     return {memory, memory, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -75,11 +108,38 @@ class PinnedAllocator final : public c10::Allocator {
 
   bool owns(const void* address) {
     const std::lock_guard lock(mutex_);
-    auto after = live_.upper_bound(const_cast<void*>(address));
-    if (after == live_.begin()) return false;
-    --after;
-    const auto* const first = static_cast<const std::byte*>(after->first);
-    return static_cast<const std::byte*>(address) < first + after->second;
+    return within(live_, address) != live_.end() ||
+           within(registered_, address) != registered_.end();
+  }
+
+  void note_use(const void* address, Stream stream) {
+    const std::lock_guard lock(mutex_);
+    if (const auto place = within(live_, address); place != live_.end()) {
+      place->second.streams.insert(stream);
+    }
+  }
+
+  int register_memory(void* address, std::size_t size) {
+    if (address == nullptr || size == 0) return kInvalidValue;
+    const std::lock_guard lock(mutex_);
+    if (within(registered_, address) != registered_.end()) return kAlreadyRegistered;
+    const Runtime& state = runtime();
+    std::uint64_t accounted = 0;
+    if (state.api->allocate_host(state.device(0).engine, size, &accounted) != PLIMSOLL_SUCCESS) {
+      return kMemoryAllocation;
+    }
+    registered_.emplace(address, Registered{size, accounted});
+    return 0;
+  }
+
+  int unregister_memory(void* address) {
+    const std::lock_guard lock(mutex_);
+    const auto place = registered_.find(address);
+    if (place == registered_.end()) return kNotRegistered;
+    const Runtime& state = runtime();
+    state.api->deallocate_host(state.device(0).engine, place->second.accounted);
+    registered_.erase(place);
+    return 0;
   }
 
   PinnedStatistics statistics() {
@@ -87,15 +147,29 @@ class PinnedAllocator final : public c10::Allocator {
     return statistics_;
   }
 
+  void reset_statistics(bool peaks) {
+    const std::lock_guard lock(mutex_);
+    for (Counter* const counter : {&statistics_.allocations, &statistics_.active_requests,
+                                   &statistics_.allocated_bytes, &statistics_.active_bytes}) {
+      if (peaks) {
+        counter->peak = counter->current;
+      } else {
+        counter->allocated = counter->freed = 0;
+      }
+    }
+  }
+
   void empty() {
     const std::lock_guard lock(mutex_);
+    reclaim();
     const Runtime& state = runtime();
     for (const auto& [size, memory] : free_) {
       const auto account = accounts_.find(memory);
       state.api->deallocate_host(state.device(0).engine, account->second);
       accounts_.erase(account);
       ::munmap(memory, size);
-      statistics_.reserved_bytes -= size;
+      statistics_.allocations.decrease(1);
+      statistics_.allocated_bytes.decrease(size);
     }
     free_.clear();
   }
@@ -106,6 +180,30 @@ class PinnedAllocator final : public c10::Allocator {
   }
 
  private:
+  // CUDA's error codes.
+  static constexpr int kInvalidValue = 1;
+  static constexpr int kMemoryAllocation = 2;
+  static constexpr int kAlreadyRegistered = 712;
+  static constexpr int kNotRegistered = 713;
+
+  struct Block {
+    std::size_t size = 0;
+    std::set<Stream> streams;  // whose copies use it
+  };
+  struct Event {
+    c10::DeviceIndex device = 0;
+    std::uint64_t number = 0;
+  };
+  struct Waiting {
+    void* memory = nullptr;
+    std::size_t size = 0;
+    std::vector<Event> events;
+  };
+  struct Registered {
+    std::size_t size = 0;
+    std::uint64_t accounted = 0;  // the engine's address
+  };
+
   void* take(std::size_t size) {
     Runtime& state = runtime();
     std::uint64_t accounted = 0;
@@ -116,25 +214,61 @@ class PinnedAllocator final : public c10::Allocator {
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(memory != MAP_FAILED, "the host has no address space for ", size, " bytes");
     accounts_.emplace(memory, accounted);
-    ++statistics_.driver_calls;
-    statistics_.reserved_bytes += size;
-    statistics_.reserved_peak = std::max(statistics_.reserved_peak, statistics_.reserved_bytes);
+    statistics_.allocations.increase(1);
+    statistics_.allocated_bytes.increase(size);
     return memory;
   }
+
   static void give_back(void* memory) {
     if (memory == nullptr) return;
     PinnedAllocator& pool = instance();
     const std::lock_guard lock(pool.mutex_);
-    const auto place = pool.live_.find(memory);
-    pool.free_.emplace(place->second, memory);
-    ++pool.statistics_.releases;
-    pool.statistics_.active_bytes -= place->second;
-    pool.live_.erase(place);
+    const auto node = pool.live_.extract(memory);
+    const Block& block = node.mapped();
+    const Runtime& state = runtime();
+    if (block.streams.empty() || state.is_over) {
+      pool.keep(memory, block.size);
+      return;
+    }
+    Waiting waiting{memory, block.size, {}};
+    for (const auto& [device, stream] : block.streams) {
+      Event& event = waiting.events.emplace_back(Event{device, 0});
+      state.api->record_event(state.device(device).engine, static_cast<std::uint64_t>(stream),
+                              &event.number);
+    }
+    pool.waiting_.push_back(std::move(waiting));
+  }
+
+  void keep(void* memory, std::size_t size) {
+    free_.emplace(size, memory);
+    statistics_.active_requests.decrease(1);
+    statistics_.active_bytes.decrease(size);
+  }
+
+  // Keeps what its copies are done with, in the order in which it was freed, up to the first that
+  // is still in use.
+  void reclaim() {
+    const plimsoll_c_api& api = *runtime().api;
+    const auto is_done = [&](const Event& event) {
+      return api.query_event(runtime().device(event.device).engine, event.number) ==
+             PLIMSOLL_SUCCESS;
+    };
+    while (!waiting_.empty()) {
+      const Waiting& oldest = waiting_.front();
+      if (!std::all_of(oldest.events.begin(), oldest.events.end(), is_done)) return;
+      for (const Event& event : oldest.events) {
+        api.destroy_event(runtime().device(event.device).engine, event.number);
+      }
+      keep(oldest.memory, oldest.size);
+      waiting_.pop_front();
+    }
   }
 
   std::mutex mutex_;
-  std::map<void*, std::size_t> live_;
+  std::map<void*, Block> live_;
+  std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
+  std::map<void*, Registered> registered_;
   std::map<void*, std::uint64_t> accounts_;  // the engine's address for each
   PinnedStatistics statistics_;
 };
@@ -150,7 +284,28 @@ c10::Allocator* pinned_allocator() { return &PinnedAllocator::instance(); }
 
 bool is_pinned(const void* address) { return PinnedAllocator::instance().owns(address); }
 
+void note_pinned_use(const void* address, c10::DeviceIndex device, c10::StreamId stream) {
+  PinnedAllocator::instance().note_use(address, {device, stream});
+}
+
+int pin(void* address, std::size_t size) {
+  return PinnedAllocator::instance().register_memory(address, size);
+}
+int unpin(void* address) { return PinnedAllocator::instance().unregister_memory(address); }
+
+void Counter::increase(std::size_t amount) {
+  current += static_cast<std::int64_t>(amount);
+  allocated += static_cast<std::int64_t>(amount);
+  peak = std::max(peak, current);
+}
+
+void Counter::decrease(std::size_t amount) {
+  current -= static_cast<std::int64_t>(amount);
+  freed += static_cast<std::int64_t>(amount);
+}
+
 PinnedStatistics pinned_statistics() { return PinnedAllocator::instance().statistics(); }
+void reset_pinned_statistics(bool peaks) { PinnedAllocator::instance().reset_statistics(peaks); }
 void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
 
 Allocation* allocation_of(const c10::StorageImpl& storage) {

@@ -24,12 +24,25 @@ c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* address);
 
-// Pinned memory, shared with Python: what programs hold, what the pool keeps, and their peaks.
+// A copy on a stream uses pinned memory, which is reused only after it.
+void note_pinned_use(const void* address, c10::DeviceIndex device, c10::StreamId stream);
+// As cudaHostRegister and cudaHostUnregister, with CUDA's error codes.
+int pin(void* address, std::size_t size);
+int unpin(void* address);
+
+// The counters of pinned memory as PyTorch has them; the layout is shared with Python.
+struct Counter {
+  std::int64_t current = 0, peak = 0, allocated = 0, freed = 0;
+  void increase(std::size_t amount);
+  void decrease(std::size_t amount);
+};
 struct PinnedStatistics {
-  std::uint64_t active_bytes = 0, active_peak = 0, reserved_bytes = 0, reserved_peak = 0;
-  std::uint64_t requests = 0, releases = 0, driver_calls = 0;
+  Counter allocations, active_requests;   // of the driver, of programs
+  Counter allocated_bytes, active_bytes;  // the same
 };
 PinnedStatistics pinned_statistics();
+// The peaks start anew, or else the totals.
+void reset_pinned_statistics(bool peaks);
 // Gives back what the pool keeps and nobody holds.
 void empty_pinned_pool();
 

@@ -1,9 +1,13 @@
 #include "runtime.h"
 
+#include <ATen/Context.h>
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <pthread.h>
 #include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
 
 namespace plimsoll::simulated {
 namespace {
@@ -12,6 +16,14 @@ thread_local c10::DeviceIndex device_of_thread = 0;
 thread_local std::vector<c10::StreamId> streams_of_thread;
 thread_local CurrentOperation operation_of_thread;
 
+constexpr int kCaptureUnsupported = 900;  // cudaErrorStreamCaptureUnsupported
+
+template <typename Row>
+std::size_t copy_rows(const std::vector<Row>& rows, Row* to, std::size_t most) {
+  std::copy_n(rows.begin(), std::min(rows.size(), most), to);
+  return rows.size();
+}
+
 }  // namespace
 
 CurrentOperation& current_operation() { return operation_of_thread; }
@@ -19,6 +31,32 @@ CurrentOperation& current_operation() { return operation_of_thread; }
 Runtime& Runtime::instance() {
   static auto* const runtime = new Runtime;
   return *runtime;
+}
+
+void Runtime::initialize() {
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // else it takes no memory for pinned
+  static std::once_flag once;
+  std::call_once(once,
+                 [] { ::pthread_atfork(nullptr, nullptr, [] { runtime().is_bad_fork = true; }); });
+}
+
+void Runtime::use(c10::DeviceIndex index) {
+  TORCH_CHECK(!is_bad_fork,
+              "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
+              "you must use the 'spawn' start method");
+  Device& on = devices[static_cast<std::size_t>(index)];
+  if (!on.is_used.exchange(true)) callbacks.first_use(index);
+}
+
+void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {
+  if (!device(index).is_capturing) return;
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kCaptureUnsupported,
+                              "CUDA error: operation not permitted when stream is capturing");
+}
+
+void Runtime::synchronize(c10::DeviceIndex index) const {
+  refuse_while_capturing(index);
+  api->synchronize_stream(device(index).engine, static_cast<std::uint64_t>(current_stream(index)));
 }
 
 c10::DeviceIndex Runtime::current_device() const { return device_of_thread; }
@@ -39,28 +77,47 @@ void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
   streams_of_thread[static_cast<std::size_t>(index)] = stream;
 }
 
-c10::StreamId Runtime::new_stream(c10::DeviceIndex, int priority) {
+c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
+  use(index);
   // PyTorch hands its 32 streams of a priority out in turn; the priority stays readable in the id.
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;
   return (turn << 5) | (priority < 0 ? 3 : 1);
 }
 
 std::uint32_t Runtime::name(std::string_view text) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex_);
   const auto [place, is_new] =
       name_numbers_.try_emplace(std::string(text), static_cast<std::uint32_t>(names_.size()));
   if (is_new) names_.emplace_back(text);
   return place->second;
 }
 
-const std::string& Runtime::name_at(std::uint32_t number) { return names_[number]; }
+const std::string& Runtime::name_at(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  return names_[number];
+}
+
+std::size_t Runtime::copy_sites(Site* to, std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  return copy_rows(sites_, to, most);
+}
+
+std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  return copy_rows(assumptions_, to, most);
+}
+
+std::size_t Runtime::copy_late_roles(LateRole* to, std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  return copy_rows(late_roles_, to, most);
+}
 
 std::uint32_t Runtime::stack() {
   if (!record_stacks) return 0;
   // An operation's autograd node takes its number before the operation runs.
   if (const auto node = torch::autograd::get_current_node()) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(mutex_);
     const auto number = static_cast<std::size_t>(node->sequence_nr());
     if (number < stack_of_sequence_.size() && stack_of_sequence_[number] != 0) {
       return stack_of_sequence_[number];
@@ -71,7 +128,7 @@ std::uint32_t Runtime::stack() {
   if (c10::GradMode::is_enabled()) {
     const std::uint64_t next = at::sequence_number::peek();
     if (next > 0 && next < (1U << 28)) {
-      const std::lock_guard lock(mutex);
+      const std::lock_guard lock(mutex_);
       if (stack_of_sequence_.size() < next) stack_of_sequence_.resize(next + next / 2);
       stack_of_sequence_[next - 1] = captured;
     }
@@ -87,17 +144,17 @@ std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
   const std::uint64_t key = (std::uint64_t{number} << 32) | (std::uint64_t{operation} << 8) |
                             (static_cast<std::uint64_t>(role) << 4) |
                             (static_cast<std::uint64_t>(phase) << 1) | (grad ? 1U : 0U);
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex_);
   const auto [place, is_new] =
-      site_numbers_.try_emplace(key, static_cast<std::uint32_t>(sites.size()));
-  if (is_new) sites.push_back({number, operation, role, phase, grad, false});
+      site_numbers_.try_emplace(key, static_cast<std::uint32_t>(sites_.size()));
+  if (is_new) sites_.push_back({number, operation, role, phase, grad, false});
   return place->second;
 }
 
 void Runtime::note_role(c10::DeviceIndex device, std::uint64_t serial, Role role) {
   if (!record_sites) return;
-  const std::lock_guard lock(mutex);
-  late_roles.push_back({serial, device, static_cast<std::int32_t>(role)});
+  const std::lock_guard lock(mutex_);
+  late_roles_.push_back({serial, device, static_cast<std::int32_t>(role)});
 }
 
 void Runtime::assume(std::uint32_t operation, std::string_view what) {
@@ -105,10 +162,10 @@ void Runtime::assume(std::uint32_t operation, std::string_view what) {
   const std::uint32_t text = name(what);
   const std::uint64_t key =
       ((std::uint64_t{number} * 1000003U + operation) * 1000003U) + std::uint64_t{text};
-  const std::lock_guard lock(mutex);
-  const auto [place, is_new] = assumption_places_.try_emplace(key, assumptions.size());
-  if (is_new) assumptions.push_back({number, operation, text, 0});
-  ++assumptions[place->second].count;
+  const std::lock_guard lock(mutex_);
+  const auto [place, is_new] = assumption_places_.try_emplace(key, assumptions_.size());
+  if (is_new) assumptions_.push_back({number, operation, text, 0});
+  ++assumptions_[place->second].count;
 }
 
 }  // namespace plimsoll::simulated

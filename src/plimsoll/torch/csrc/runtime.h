@@ -34,6 +34,8 @@ struct Device {
   plimsoll_engine* engine = nullptr;
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
+  std::atomic<bool> is_used = false;       // it has a context
+  std::atomic<bool> is_capturing = false;  // a graph, of what is queued
 };
 
 // Why memory was asked for.
@@ -65,22 +67,39 @@ struct LateRole {
   std::int32_t role = 0;
 };
 
+// What the library asks of Python; both may take the interpreter's lock.
+struct Callbacks {
+  void (*first_use)(int device) = nullptr;
+  void (*out_of_memory)(int device, std::uint64_t size) = nullptr;
+};
+
 class Runtime {
  public:
   static Runtime& instance();
 
   const plimsoll_c_api* api = nullptr;
+  Callbacks callbacks;
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
   bool record_stacks = false;
-  bool is_over = false;  // the interpreter ends: engines are gone
+  bool is_over = false;                   // the interpreter ends: engines are gone
+  std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
   // What Python and the dispatcher take for an operation, in the middle.
   double host_ns_per_operation = 60'000;
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
     return devices[static_cast<std::size_t>(index)];
   }
+
+  // CUDA is in use from now on, so children of this process may not use it.
+  void initialize();
+  // Before a device is used, whose context is made when that happens first.
+  void use(c10::DeviceIndex index);
+  // Makes the host wait for the current stream of a device.
+  void synchronize(c10::DeviceIndex index) const;
+  // A captured stream runs nothing, so nobody may wait for it.
+  void refuse_while_capturing(c10::DeviceIndex index) const;
 
   // Streams and devices are per thread, as in CUDA.
   [[nodiscard]] c10::DeviceIndex current_device() const;
@@ -91,6 +110,10 @@ class Runtime {
 
   std::uint32_t name(std::string_view text);
   [[nodiscard]] const std::string& name_at(std::uint32_t number);
+  // Copies what there is, at most `most` rows, and says how much there is.
+  std::size_t copy_sites(Site* to, std::size_t most);
+  std::size_t copy_assumptions(Assumption* to, std::size_t most);
+  std::size_t copy_late_roles(LateRole* to, std::size_t most);
   // The number of the calling thread's stack, or in a backward pass that of the forward operation.
   std::uint32_t stack();
   std::uint32_t site(std::uint32_t operation, Role role);
@@ -105,13 +128,12 @@ class Runtime {
 
   void set_phase(Phase phase) { phase_ = phase; }
 
-  std::mutex mutex;
-  std::vector<Site> sites{Site{}};
-  std::vector<Assumption> assumptions;
-  std::vector<LateRole> late_roles;
-
  private:
-  std::vector<std::string> names_{""};
+  std::mutex mutex_;  // of all that follows
+  std::vector<Site> sites_{Site{}};
+  std::vector<Assumption> assumptions_;
+  std::vector<LateRole> late_roles_;
+  std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;
   std::unordered_map<std::uint64_t, std::size_t> assumption_places_;

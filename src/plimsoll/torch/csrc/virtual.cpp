@@ -89,12 +89,12 @@ bool has_device_tensor(const c10::IValue& value) {
   return false;
 }
 
-// A result of a skipped operation: zeros, where somebody might look.
-Tensor zeros_like_shape(const Tensor& shape) {
+// A result of a skipped operation.
+Tensor unknown_like(const Tensor& shape) {
   if (!shape.defined() || !shape.is_meta()) return shape;
   Tensor made = at::empty_strided(shape.sizes(), shape.strides(),
                                   shape.options().device(c10::DeviceType::CPU));
-  if (!is_virtual(made)) made.zero_();
+  if (!is_virtual(made)) fill_unknown(made);
   return made;
 }
 
@@ -130,7 +130,7 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
-  call.finish_on_host(zeros_like_shape);
+  call.finish_on_host(unknown_like);
 }
 
 }  // namespace

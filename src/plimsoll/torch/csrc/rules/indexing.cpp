@@ -217,6 +217,10 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
     if (only_masks && masks == 1) return;
     call.temporary(values.itemsize());
   }
+  TORCH_CHECK_INDEX(self.scalar_type() == values.scalar_type(),
+                    "Index put requires the source and destination dtypes match, got ",
+                    self.scalar_type(), " for the destination and ", values.scalar_type(),
+                    " for the source.");
   std::vector<Index> indices = expand(call, self, call.argument(1));
   (void)indexed_shape(self, indices);  // complains about what does not fit
   if (accumulate || at::globalContext().deterministicAlgorithms()) {
@@ -224,6 +228,12 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   } else {
     even_strides(call, indices);
   }
+}
+
+void masked_fill(Call& call) {  // (self, mask, value)
+  TORCH_CHECK(call.tensor(1).scalar_type() == at::kBool,
+              "masked_fill only supports boolean masks, but got dtype ",
+              call.tensor(1).scalar_type());
 }
 
 void masked_scatter(Call& call) {  // (self, mask, source)
@@ -241,6 +251,9 @@ void masked_scatter(Call& call) {  // (self, mask, source)
 // (self, dim, index, source, alpha): written in a fixed order, if that is asked for.
 void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
+  const at::Tensor source = call.tensor(3);
+  // PyTorch's shape function refuses an empty source, its kernel does not.
+  if (source.numel() == 0) call.set_shape(0, meta_empty(self.sizes(), self.scalar_type()));
   const at::Tensor result = call.allocate(0);
   if (!at::globalContext().deterministicAlgorithms() || self.dim() == 0) return;
   std::int64_t dim = call.argument(1).toInt();
@@ -248,9 +261,9 @@ void index_add(Call& call) {
   c10::List<std::optional<at::Tensor>> indices;
   for (std::int64_t i = 0; i < dim; ++i) indices.push_back(std::nullopt);
   indices.push_back(call.tensor(2));
-  call.temporary(bytes_of(call.tensor(3)));
+  call.temporary(bytes_of(source));
   at::Tensor target = result;
-  at::_index_put_impl_(target, indices, call.tensor(3), /*accumulate=*/true, /*unsafe=*/false);
+  at::_index_put_impl_(target, indices, source, /*accumulate=*/true, /*unsafe=*/false);
 }
 
 // --- scatter -------------------------------------------------------------------------------------
@@ -428,8 +441,8 @@ constexpr RuleRow kRules[] = {
     {"scatter_", nullptr},
     {"scatter_add", nullptr},
     {"scatter_add_", nullptr},
-    {"masked_fill", nullptr},
-    {"masked_fill_", nullptr},
+    {"masked_fill", masked_fill},
+    {"masked_fill_", masked_fill},
     {"take", nullptr},
     {"put_", nullptr},
     {"where", nullptr},

@@ -8,7 +8,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rules.h"
@@ -58,8 +60,29 @@ struct ThreadHandles {
 thread_local ThreadHandles thread_handles;
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId, bool>;
-std::map<WorkspaceKey, at::DataPtr>& workspaces() {
-  static auto* const all = new std::map<WorkspaceKey, at::DataPtr>;
+
+class Workspaces {
+ public:
+  bool has(const WorkspaceKey& key) {
+    const std::lock_guard lock(mutex_);
+    return all_.count(key) != 0;
+  }
+  void keep(const WorkspaceKey& key, at::DataPtr memory) {
+    const std::lock_guard lock(mutex_);
+    all_.emplace(key, std::move(memory));
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    all_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<WorkspaceKey, at::DataPtr> all_;
+};
+
+Workspaces& workspaces() {
+  static auto* const all = new Workspaces;
   return *all;
 }
 
@@ -81,10 +104,10 @@ std::optional<std::size_t> configured_workspace() {
 
 std::size_t blas_workspace_bytes(const Call& call, bool lt) {
   if (const auto configured = configured_workspace(); configured && !lt) return *configured;
+  if (lt) return std::size_t{1} << 20;
   const DeviceProperties& on = call.properties();
   const bool is_large =
       on.major == 9 || (call.torch_version() >= 212 && (on.major == 10 || on.major == 12));
-  if (lt && call.torch_version() < 212) return std::size_t{1} << 20;
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
@@ -114,11 +137,35 @@ bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Te
          right.size(1) > 1;
 }
 
+// cuBLAS multiplies floating-point matrices of one type. PyTorch's shape functions leave this to
+// the kernels.
+void check_types(const Call& call, const at::Tensor& left, const at::Tensor& right) {
+  const std::string& name = call.info().plain_name;
+  const bool is_batched = name == "bmm" || name.rfind("baddbmm", 0) == 0;
+  if (left.scalar_type() != right.scalar_type()) {
+    TORCH_CHECK(!is_batched, "expected scalar type ", left.scalar_type(), " but found ",
+                right.scalar_type());
+    TORCH_CHECK(name == "mm", "mat1 and mat2 must have the same dtype, but got ",
+                left.scalar_type(), " and ", right.scalar_type());
+    TORCH_CHECK(false, "expected mat1 and mat2 to have the same dtype, but got: ", left.dtype(),
+                " != ", right.dtype());
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isIntegralType(left.scalar_type(), /*includeBool=*/true),
+                              is_batched ? "\"baddbmm_cuda\"" : "\"addmm_cuda\"",
+                              " not implemented for '", left.scalar_type(), "'");
+}
+
 template <std::size_t first>
 void gemm(Call& call) {
-  call.allocate_all();
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
+  check_types(call, left, right);
+  if (call.argument_count() == 5 && call.info().plain_name.rfind("addmm", 0) == 0) {
+    TORCH_CHECK(call.tensor(0).scalar_type() == right.scalar_type(),
+                "self and mat2 must have the same dtype, but got ", call.tensor(0).scalar_type(),
+                " and ", right.scalar_type());
+  }
+  call.allocate_all();
   copy_for_blas(call, left);
   copy_for_blas(call, right);
   call.blas_workspace(false);
@@ -129,18 +176,22 @@ void gemm(Call& call) {
 
 void addmm(Call& call) {
   gemm<1>(call);
-  if (call.torch_version() < 212 &&
-      adds_bias_in_product(call, call.tensor(0), call.tensor(1), call.tensor(2))) {
+  if (adds_bias_in_product(call, call.tensor(0), call.tensor(1), call.tensor(2))) {
     call.blas_workspace(true);
   }
 }
 
 void addmm_activation(Call& call) {
   gemm<1>(call);
-  if (call.torch_version() < 212) call.blas_workspace(true);
+  call.blas_workspace(true);
 }
 
 void vector_product(Call& call) {
+  const bool is_dot = call.info().plain_name.rfind("addmv", 0) != 0;
+  const auto type = call.tensor(is_dot ? 0 : 1).scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isIntegralType(type, /*includeBool=*/true),
+                              is_dot ? "\"dot\"" : "\"addmv_impl_cuda\"", " not implemented for '",
+                              type, "'");
   call.allocate_all();
   call.blas_workspace(false);
 }
@@ -204,15 +255,15 @@ void clear_blas_workspaces() { workspaces().clear(); }
 
 void Call::blas_workspace(bool lt) {
   Runtime& state = runtime();
+  if (lt && torch_version() >= 212) lt = false;  // since then it uses cuBLAS's
   const WorkspaceKey key{device_, thread_handles.of(device_), state.current_stream(device_), lt};
-  if (workspaces().count(key) != 0) return;
+  if (workspaces().has(key)) return;
   const OperationScope scope(info_.name, Role::workspace);
   const c10::DeviceIndex before = state.current_device();
   state.set_device(device_);
   at::DataPtr memory = take_memory(blas_workspace_bytes(*this, lt));
   state.set_device(before);
-  const std::lock_guard lock(state.mutex);
-  workspaces().emplace(key, std::move(memory));
+  workspaces().keep(key, std::move(memory));
 }
 
 std::span<const RuleRow> matmul_rules() { return kRules; }

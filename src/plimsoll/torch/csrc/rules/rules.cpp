@@ -11,7 +11,7 @@ const std::unordered_map<std::string, Rule>& table() {
     auto* const made = new std::unordered_map<std::string, Rule>;
     for (const auto rows : {matmul_rules(), attention_rules(), normalization_rules(),
                             convolution_rules(), reduction_rules(), sorting_rules(),
-                            indexing_rules(), recurrent_rules(), module_rules()}) {
+                            indexing_rules(), recurrent_rules(), shape_rules(), module_rules()}) {
       for (const RuleRow& row : rows) made->emplace(row.name, row.rule);
     }
     return made;

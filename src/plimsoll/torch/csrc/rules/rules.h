@@ -25,6 +25,7 @@ std::span<const RuleRow> reduction_rules();
 std::span<const RuleRow> sorting_rules();    // sort, topk, scans, unique, random permutations
 std::span<const RuleRow> indexing_rules();   // index, scatter, embedding
 std::span<const RuleRow> recurrent_rules();  // LSTM, GRU, RNN
+std::span<const RuleRow> shape_rules();      // operations without a shape function of PyTorch's
 std::span<const RuleRow> module_rules();     // fused transformer layers, losses, what is left
 
 void clear_blas_workspaces();

@@ -403,6 +403,9 @@ void randperm(Call& call) {
 
 void multinomial(Call& call) {  // (self, num_samples, replacement)
   const at::Tensor self = call.tensor(0);
+  TORCH_CHECK(
+      at::isFloatingType(self.scalar_type()),
+      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   const std::int64_t samples = call.argument(1).toInt();
   const std::size_t size = self.itemsize();
   const std::size_t bytes = elements(self) * size;

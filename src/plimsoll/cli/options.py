@@ -1,0 +1,36 @@
+"""Options that several verbs have alike."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_GPU = "H100"
+
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
+]
+Gpu = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A card, such as 'RTX 4090' or A100:40GiB (all: plimsoll gpus); several are answered "
+        "each.",
+        show_default=DEFAULT_GPU,
+    ),
+]
+Gpus = Annotated[int, typer.Option(help="How many of them.")]
+Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).")]
+Conf = Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")]
+Allocator = Annotated[str, typer.Option(help="native, elastic or uncached.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),
+]
+Dedicated = Annotated[
+    str | None, typer.Option(help="The most of each card's own memory, such as 6GiB.")
+]
+Shared = Annotated[str | None, typer.Option(help="The most of the host's memory to spill into.")]
+HostMemory = Annotated[
+    str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
+]

@@ -1,0 +1,90 @@
+"""Running a request: in a process of its own, or as this very process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from plimsoll.errors import InputError, ScriptError
+from plimsoll.predict.request import BAD_INPUT, Request
+from plimsoll.predict.result import Prediction
+from plimsoll.torch.library import build
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def become(request: Request) -> NoReturn:
+    """Go on as the script's process: exit status, signals and stdin are its own.
+
+    Raises:
+        InputError: If a compiler is missing.
+    """
+    build()
+    with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+        file.write(request.to_json())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = _command(file.name)
+    os.execv(command[0], command)  # noqa: S606
+
+
+def run(request: Request, *, shows_output: bool = True) -> Prediction:
+    """Run a request in a process of its own, which ends when this one does.
+
+    Args:
+        request: What to run.
+        shows_output: The script's output goes to stderr as it comes; if not, only the output of a
+            script that fails, once it has.
+
+    Raises:
+        InputError: If it cannot be simulated.
+        ScriptError: If the script failed for another reason than memory.
+    """
+    build()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+        written, report = folder / "request.json", folder / "report.json"
+        request = replace(request, report=str(report), parent=os.getpid())
+        written.write_text(request.to_json())
+        output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
+        sys.stderr.flush()
+        status = subprocess.run(  # noqa: S603
+            _command(str(written)),
+            stdout=sys.stderr.fileno() if output is None else output,
+            stderr=output,
+            check=False,
+        ).returncode
+        try:
+            return _result(request, status, report)
+        except (InputError, ScriptError):
+            if output is not None:
+                output.seek(0)
+                shutil.copyfileobj(output, sys.stderr.buffer)
+                sys.stderr.flush()
+            raise
+
+
+def _command(request: str) -> list[str]:
+    return [sys.executable, "-m", "plimsoll.predict.child", request]
+
+
+def _result(request: Request, status: int, path: Path) -> Prediction:
+    if not path.exists():
+        if status == BAD_INPUT:
+            raise InputError(f"{request.script} could not be simulated")
+        if status == 0:
+            raise InputError(f"{request.script} ended its process without a report (os._exit?)")
+        raise ScriptError(request.script, status)
+    report: dict[str, Any] = json.loads(path.read_text())
+    if report["error"] == "other":
+        raise ScriptError(request.script, status)
+    return Prediction.from_dict(report["prediction"])

@@ -1,0 +1,148 @@
+// Operations for which PyTorch has no shape function.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
+}
+
+// A result as the kernels make it with empty_like.
+at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tensor)); }
+
+void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
+
+void like_second_contiguous(Call& call) {
+  const at::Tensor input = call.tensor(1);
+  call.set_shape(0, meta_empty(input.sizes(), input.scalar_type()));
+}
+
+// The rounded tensor, and which of its elements were in range.
+void fake_quantize(Call& call) {
+  const at::Tensor rounded = like(call.tensor(0));
+  call.set_shape(0, rounded);
+  call.set_shape(1, at::empty_like(rounded, rounded.options().dtype(at::kBool)));
+}
+
+// --- connectionist temporal classification, as aten/src/ATen/native/cuda/LossCTC.cu --------------
+
+// Where each target begins, and the lengths of targets and inputs.
+void ctc_lengths(Call& call) {
+  const std::size_t batch = call.argument(3).toIntVector().size();
+  for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
+}
+
+// Results: the losses, and the probabilities of all prefixes.
+void ctc_loss(Call& call) {
+  ctc_lengths(call);
+  call.allocate(1);
+  call.allocate(0);
+}
+
+// (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, log_alpha, ...)
+void ctc_loss_backward(Call& call) {
+  const at::Tensor prefixes = call.tensor(6);
+  like_second_contiguous(call);
+  ctc_lengths(call);
+  call.temporary(elements(prefixes) * prefixes.itemsize());
+  call.allocate(0);
+}
+
+// --- batch normalization over several processes --------------------------------------------------
+
+void note_staging(Call& call, const at::Tensor& input) {
+  if (!input.is_contiguous()) call.assume("its kernel takes no memory besides its results");
+}
+
+// Numbers of each channel, in at least single precision.
+at::Tensor channels(const at::Tensor& input) {
+  const bool is_half = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
+  return meta_empty({input.size(1)}, is_half ? at::kFloat : input.scalar_type());
+}
+
+void channel_statistics(Call& call) {
+  const at::Tensor input = call.tensor(0);
+  note_staging(call, input);
+  call.set_shape(0, channels(input));
+  call.set_shape(1, channels(input));
+}
+
+// (grad, input, mean, invstd, weight, of_input, of_weight, of_bias)
+void channel_gradients(Call& call) {
+  note_staging(call, call.tensor(1));
+  const at::Tensor mean = like(call.tensor(2));
+  const at::Tensor weight = call.tensor(4);
+  const at::Tensor parameter = weight.defined() ? like(weight) : at::Tensor();
+  const bool of_input = call.argument(5).toBool();
+  call.set_shape(0, of_input ? mean : at::Tensor());
+  call.set_shape(1, of_input ? mean : at::Tensor());
+  call.set_shape(2, call.argument(6).toBool() ? parameter : at::Tensor());
+  call.set_shape(3, call.argument(7).toBool() ? parameter : at::Tensor());
+}
+
+void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
+
+// --- least squares -------------------------------------------------------------------------------
+
+// (self, b, rcond, driver, solution, residuals, rank, singular_values), by QR decomposition.
+void least_squares(Call& call) {
+  call.assume("the memory that its kernel takes inside is not known");
+  const at::Tensor matrix = call.tensor(0);
+  const at::Tensor right = call.tensor(1);
+  const std::int64_t rows = matrix.size(-2);
+  const std::int64_t columns = matrix.size(-1);
+  const bool is_vector = right.dim() == matrix.dim() - 1;
+  std::vector<std::int64_t> solution = right.sizes().vec();
+  solution[solution.size() - (is_vector ? 1 : 2)] = columns;
+  std::vector<std::int64_t> residuals{0};
+  if (rows > columns) {
+    residuals = right.sizes().vec();
+    residuals.erase(residuals.end() - (is_vector ? 1 : 2));
+  }
+  call.set_shape(0, meta_empty(solution, matrix.scalar_type()));
+  call.set_shape(1, meta_empty(residuals, matrix.scalar_type()));
+  call.set_shape(2, meta_empty({0}, at::kLong));
+  call.set_shape(3, meta_empty({0}, matrix.scalar_type()));
+}
+
+void sparse(Call& call) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::",
+                              call.info().plain_name, ": sparse tensors on a GPU are not modelled");
+}
+
+constexpr RuleRow kRules[] = {
+    {"_standard_gamma_grad", like_first},
+    {"_dirichlet_grad", like_first},
+    {"fake_quantize_per_tensor_affine_cachemask", fake_quantize},
+    {"_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", fake_quantize},
+    {"fake_quantize_per_channel_affine_cachemask", fake_quantize},
+    {"multi_margin_loss_backward", like_second_contiguous},
+    {"multilabel_margin_loss_backward", like_second_contiguous},
+    {"_ctc_loss", ctc_loss},
+    {"_ctc_loss_backward", ctc_loss_backward},
+    {"batch_norm_stats", channel_statistics},
+    {"batch_norm_gather_stats_with_counts", channel_statistics},
+    {"batch_norm_elemt", like_first},
+    {"batch_norm_backward_reduce", channel_gradients},
+    {"batch_norm_backward_elemt", like_second},
+    {"aten::linalg_lstsq.out", least_squares},
+    {"_to_sparse", sparse},
+    {"_to_sparse_csr", sparse},
+    {"_to_sparse_csc", sparse},
+    {"_to_sparse_bsr", sparse},
+    {"_to_sparse_bsc", sparse},
+    {"_cslt_compress", sparse},
+};
+
+}  // namespace
+
+std::span<const RuleRow> shape_rules() { return kRules; }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,273 @@
+"""Explanations of what other allocators than PyTorch's did, from what was recorded."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
+from plimsoll.analysis import find_lifetimes
+from plimsoll.explain import Explanation, explain
+from plimsoll.explain.fragmentation import free_bytes, movable_bytes
+from plimsoll.explain.oom import explain_failure, failures
+from plimsoll.explain.recorded import RecordedPast
+from plimsoll.record import record
+from plimsoll.trace import Recording, read_recording, write_parquet
+from plimsoll.trace.files import read_snapshot
+from plimsoll.units import GiB, MiB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plimsoll import _core
+
+
+def churn(allocator: Allocator, rounds: int, seed: int = 1) -> list[int]:
+    """Requests of many sizes on two streams, half of them freed at random."""
+    dice = random.Random(seed)
+    live: list[int] = []
+    for _ in range(rounds):
+        if live and dice.random() < 0.45:
+            allocator.free(live.pop(dice.randrange(len(live))))
+        else:
+            size = dice.choice([1000, 70_000, 3 * MiB, 20 * MiB, 1 + dice.randrange(30 * MiB)])
+            live.append(allocator.malloc(size, stream=dice.choice([0, 0, 7])))
+    return live
+
+
+def elastic(memory: str = "4GiB") -> Allocator:
+    return Allocator(SimulatedGpu(memory), allocator="elastic")
+
+
+def past_of(recording: Recording) -> RecordedPast:
+    (trace,) = recording.devices
+    return RecordedPast(trace, find_lifetimes(trace), recording.allocator, "", "2.13")
+
+
+Row = tuple[int, int, str]
+
+
+def state(segments: list[_core.SegmentInfo]) -> list[tuple[int, int, int, list[Row]]]:
+    """Where segments and their blocks are; free neighbours count as one."""
+    found = []
+    for segment in segments:
+        rows: list[Row] = []
+        for block in segment.blocks:
+            if rows and block.state == rows[-1][2] == "inactive":
+                rows[-1] = (rows[-1][0], rows[-1][1] + block.size, "inactive")
+            else:
+                rows.append((block.address, block.size, block.state))
+        found.append((segment.address, segment.total_size, segment.stream, rows))
+    return found
+
+
+def test_the_state_is_that_of_the_allocator(tmp_path: Path) -> None:
+    allocator = elastic()
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator, 400)
+    past = past_of(read_recording(tmp_path / "run.plim"))
+    last = past.trace.event_count - 1
+    assert state(past.after(last)) == state(allocator._engine.segments())
+    units = past.units(last)
+    fragments = sum(map(free_bytes, units)) - sum(map(movable_bytes, units))
+    assert fragments == allocator._engine.fragments_bytes()
+    stats = allocator.memory_stats()
+    assert past.peak.reserved_bytes == stats["reserved_bytes.all.peak"]
+    assert past.is_exact
+
+
+def recorded(allocator: Allocator, folder: Path, rounds: int = 300) -> Recording:
+    with record(folder / "run.plim", allocator=allocator):
+        churn(allocator, rounds)
+    return read_recording(folder / "run.plim")
+
+
+def test_what_the_elastic_allocator_did_is_told(tmp_path: Path) -> None:
+    allocator = elastic()
+    found = explain(recorded(allocator, tmp_path))
+    stats = allocator.memory_stats()
+    r = found.reserved
+    assert found.allocator == "elastic"
+    assert r.exact
+    assert r.reserved_bytes == found.card.reserved_bytes == stats["reserved_bytes.all.peak"]
+    assert found.peak.allocated_bytes == stats["allocated_bytes.all.peak"]
+    assert r.allocated_bytes + r.pending_bytes + r.cached_bytes + r.fragments_bytes == (
+        r.reserved_bytes
+    )
+    assert found.fragmentation.free_bytes == r.cached_bytes + r.fragments_bytes
+    assert found.fragmentation.movable_bytes == r.cached_bytes
+    assert found.fragmentation.largest_request_bytes is None
+    assert all("test_explain_recorded.py" in line.line
+               for segment in found.fragmentation.pinned for line in segment.lines)  # fmt: skip
+    text = str(found)
+    assert "reserved by plimsoll's elastic allocator, at its peak" in text
+    assert "PyTorch's allocator" not in text
+    assert found.notes == []
+
+
+def test_what_is_on_already_is_no_advice(tmp_path: Path) -> None:
+    found = explain(recorded(elastic(), tmp_path))
+    assert found.tried
+    assert not {"setting", "elastic"} & {one.kind for one in found.advice}
+
+
+def test_every_kind_of_file_names_the_allocator(tmp_path: Path) -> None:
+    allocator = elastic()
+    allocator.record_memory_history()
+    recording = recorded(allocator, tmp_path)
+    write_parquet(recording, tmp_path / "run.parquet")
+    snapshot = read_snapshot(pickle.dumps(allocator.memory_snapshot()))
+    for one in (recording, read_recording(tmp_path / "run.parquet"), snapshot):
+        assert one.allocator == "elastic"
+    reserved = explain(recording, advice=False).reserved
+    told = explain(snapshot, advice=False).reserved
+    assert replace(told, event=reserved.event) == reserved  # it has an event that says "snapshot"
+    assert Recording("of PyTorch", []).allocator == "native"
+
+
+def test_a_history_that_begins_late_is_told_with_its_unknown(tmp_path: Path) -> None:
+    allocator = elastic()
+    churn(allocator, 200)
+    reserved = allocator.memory_stats()["reserved_bytes.all.current"]
+    found = explain(recorded(allocator, tmp_path), advice=False)
+    assert found.reserved.reserved_bytes >= reserved
+    assert found.reserved.reserved_bytes == allocator.memory_stats()["reserved_bytes.all.peak"]
+    assert not found.reserved.exact
+    assert "pieces of unknown size" in " ".join(found.notes)
+
+
+def test_an_allocator_that_keeps_nothing_is_told(tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("4GiB"), allocator="uncached")
+    found = explain(recorded(allocator, tmp_path))
+    assert found.allocator == "uncached"
+    assert found.reserved.reserved_bytes == allocator.memory_stats()["reserved_bytes.all.peak"]
+    assert found.reserved.cached_bytes == found.reserved.fragments_bytes == 0
+
+
+def test_shared_memory_is_not_on_the_card(tmp_path: Path) -> None:
+    machine = SimulatedMachine(["1GiB"], host_memory="8GiB")
+    allocator = Allocator(machine.gpus[0], allocator="elastic", policy="spill")
+    with record(tmp_path / "run.plim", allocator=allocator):
+        for _ in range(15):
+            allocator.malloc("100MiB")
+    found = explain(tmp_path / "run.plim")
+    assert found.reserved.shared_bytes > 400 * MiB
+    assert found.card.reserved_bytes <= GiB < found.reserved.reserved_bytes
+    assert "of it in shared memory" in str(found)
+    assert "spill" not in {one.kind for one in found.advice}
+
+
+# --- requests that failed ------------------------------------------------------------------------
+
+
+def failing(allocator: Allocator, folder: Path, size: str) -> tuple[OutOfMemoryError, Explanation]:
+    """Ten blocks of 100 MiB with holes between them, and a request that fails."""
+    with record(folder / "run.plim", allocator=allocator):
+        blocks = [allocator.malloc("50MiB") for _ in range(20)]
+        for block in blocks[::2]:
+            allocator.free(block)
+        with pytest.raises(OutOfMemoryError) as failed:
+            allocator.malloc(size)
+    return failed.value, explain(folder / "run.plim")
+
+
+def test_a_full_card_is_told_as_the_error_says(tmp_path: Path) -> None:
+    error, found = failing(elastic("1GiB"), tmp_path, "600MiB")
+    (failed,) = found.out_of_memory
+    assert (failed.cause, failed.reason) == ("card", "too_little")
+    assert failed.allocated_bytes == error.allocated_bytes == 500 * MiB
+    assert failed.reserved_bytes == error.reserved_bytes
+    assert failed.device_free_bytes == error.free_bytes
+    assert failed.missing_bytes == 1100 * MiB - GiB
+    assert all(one.serves_failed_requests for one in found.advice)
+
+
+def limited(name: str, limit: float = 0.5) -> Allocator:
+    allocator = Allocator(SimulatedGpu("4GiB"), allocator=name)  # type: ignore[arg-type]
+    allocator.set_per_process_memory_fraction(limit)
+    return allocator
+
+
+@pytest.mark.parametrize("name", ["native", "elastic"])
+def test_a_limit_that_refused_is_to_be_raised_as_far_as_need_be(name: str, tmp_path: Path) -> None:
+    _, found = failing(limited(name, 0.3), tmp_path, "900MiB")
+    (failed,) = found.out_of_memory
+    assert failed.cause == "limit"
+    (advice,) = (one for one in found.advice if one.kind == "limit")
+    assert advice.serves_failed_requests
+    assert advice.what.startswith("raise the limit to")
+    assert advice.peak_reserved_bytes <= 1900 * MiB
+    assert "set_per_process_memory_fraction" in advice.how
+    order = [one.saves_bytes for one in found.advice]
+    assert order == sorted(order, reverse=True)
+
+
+def test_a_limit_is_not_raised_beyond_the_card(tmp_path: Path) -> None:
+    _, found = failing(limited("native", 0.3), tmp_path, "5GiB")
+    assert "limit" not in {one.kind for one in found.advice}
+
+
+# --- replays that are not what happened ----------------------------------------------------------
+
+
+def test_where_the_replay_differs_the_recording_is_told() -> None:
+    allocator = Allocator(SimulatedGpu("4GiB"), conf="roundup_power2_divisions:2")
+    allocator.record_memory_history(stacks=True)
+    churn(allocator, 300)
+    recording = read_snapshot(pickle.dumps(allocator.memory_snapshot()))
+    other = Recording("other", recording.devices, {"PYTORCH_CUDA_ALLOC_CONF": ""})
+    found = explain(other, advice=False)
+    assert found.reserved.reserved_bytes == allocator.memory_stats()["reserved_bytes.all.peak"]
+    assert not found.reserved.exact
+    assert found.fragmentation.largest_request_bytes is None
+    assert found.num_alloc_retries is None
+    assert any("reserved memory and its parts are as recorded" in note for note in found.notes)
+
+
+def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("1GiB"))
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.free(allocator.malloc("300MiB"))
+        allocator.malloc("600MiB")
+        with pytest.raises(OutOfMemoryError):
+            allocator.malloc("500MiB")
+    recording = read_recording(tmp_path / "run.plim")
+    (trace,) = recording.devices
+    past = RecordedPast(trace, find_lifetimes(trace), "native", "", "2.13")
+    (event,) = failures(past)
+    told = explain_failure(past, event, None, str)
+    (replayed,) = explain(recording, advice=False).out_of_memory
+    assert told.returned_bytes == 300 * MiB
+    assert told == replace(replayed, at=told.at)
+
+
+# --- no history, no time -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["native", "elastic"])
+def test_a_snapshot_without_a_history_says_what_there_is_now(name: str, tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("1GiB"), allocator=name)  # type: ignore[arg-type]
+    blocks = [allocator.malloc("30MiB") for _ in range(3)]
+    allocator.free(blocks[1])
+    allocator.malloc("12MiB")
+    allocator.dump_snapshot(tmp_path / "now.pickle")
+    found = explain(tmp_path / "now.pickle")
+    assert not found.has_history
+    assert found.reserved.allocated_bytes == 72 * MiB
+    assert found.reserved.cached_bytes + found.reserved.fragments_bytes == 18 * MiB
+    assert found.tried == 0
+    text = str(found)
+    assert "no history" in text.splitlines()[0]
+    assert "plimsoll run --record" in text
+    assert "Live now: 72.00 MiB allocated in 3 blocks" in text
+    assert "peak" not in text.partition("note:")[0]
+
+
+def test_no_time_for_advice_is_said(tmp_path: Path) -> None:
+    recording = recorded(elastic(), tmp_path)
+    assert "Advice: nothing was tried" in str(explain(recording, seconds=0))
+    assert "Advice" not in str(explain(recording, advice=False))
