@@ -21,7 +21,7 @@ class Account:
     """What one process used of one GPU; None is unknown.
 
     Attributes:
-        allocator: "elastic", "native" or "torch".
+        allocator: "elastic", "native", "uncached" or "torch".
         rank: Of the process, if a launcher gave it one.
         process: Its number.
         device: The GPU, as PyTorch counts.

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.files import NewFile
 from plimsoll.trace import Recording, read_recording
-from plimsoll.view.output import new_file
 from plimsoll.view.page import Run, make_page, prepare
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def view(
     """
     runs = open_runs(source, other)
     path = Path(output) if output is not None else _beside(source, runs)
-    with new_file(path, force=force) as file:
+    with NewFile(path, force=force) as file:
         page = make_page(runs)
         content = page.html.encode()
         file.write(content)

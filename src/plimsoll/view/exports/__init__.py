@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
+from plimsoll.files import NewFile, new_path
 from plimsoll.trace import write_parquet
 from plimsoll.view.exports.perfetto import write_perfetto
 from plimsoll.view.exports.speedscope import write_speedscope
 from plimsoll.view.exports.table import write_csv
-from plimsoll.view.output import new_file, new_path
 from plimsoll.view.view import open_recording, open_runs, plain_name
 
 if TYPE_CHECKING:
@@ -62,6 +62,6 @@ def export(
         with new_path(output, force=force) as path:
             write_parquet(recording, path)
     else:
-        with new_file(output, force=force) as file:
+        with NewFile(output, force=force) as file:
             _WRITERS[kind](open_runs(recording)[0], file)
     return Path(output)
