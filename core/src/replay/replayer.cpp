@@ -29,7 +29,7 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
     : allocator_(allocator),
       driver_(driver),
       native_(native),
-      tiers_(allocator, driver, !driver.spills()),
+      tiers_(allocator, driver),
       options_(options),
       next_stream_(kFirstMadeUpStream) {
   allocator_.history().record_up_to(options.compare ? std::numeric_limits<std::size_t>::max() : 0);

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.analysis import LineShare
 from plimsoll.explain.result import Fragmentation, PinnedSegment
+from plimsoll.explain.state import ReplayedPast
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
     """The largest request that the cache serves: the hole itself, or what the rules leave of it."""
+    if not isinstance(past, ReplayedPast):
+        return None  # what is over cannot be tried
+    if hole <= _SMALL_REQUEST:
+        return 0
 
     def serves(size: int) -> bool:
         return past.is_served_from_cache(event, size, stream)
 
-    if not past.can_try:
-        return None
-    if hole <= _SMALL_REQUEST:
-        return 0
     least, most = _SMALL_REQUEST, hole  # rounding is a matter of arithmetic
     while least < most:
         middle = (least + most + 1) // 2

@@ -48,7 +48,6 @@ class RecordedPast(Past):
     """
 
     num_alloc_retries = None
-    can_try = False
 
     def __init__(
         self, trace: DeviceTrace, lifetimes: Lifetimes, allocator: str, conf: str, version: str
@@ -164,10 +163,6 @@ class RecordedPast(Past):
         if self._is_torch:
             return self._config.segment_size(size)
         return -(-size // _GRANULE) * _GRANULE if self.moves else size
-
-    def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
-        """See `Past.is_served_from_cache`; what is over cannot be tried."""
-        raise NotImplementedError
 
     def _ranges_after(self, event: int) -> list[_Range]:
         ranges = self._ranges

@@ -35,7 +35,6 @@ class Past(ABC):
         num_alloc_retries: Requests for which cached memory had to be returned; None for unknown.
         is_exact: Whether all of this is to the byte what happened.
         moves: Whether free pieces go to where they are needed, as under the elastic allocator.
-        can_try: Whether it can be said what requests would have done.
         max_split_size: As configured.
     """
 
@@ -47,7 +46,6 @@ class Past(ABC):
     num_alloc_retries: int | None
     is_exact: bool
     moves: bool
-    can_try: bool
     max_split_size: int | None
 
     @abstractmethod
@@ -66,13 +64,6 @@ class Past(ABC):
     def driver_request(self, size: int) -> int:
         """What the driver is asked for, where nothing free serves a request."""
 
-    @abstractmethod
-    def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
-        """Whether a request after `event` would get its memory without asking the driver.
-
-        Only where `can_try`.
-        """
-
 
 class ReplayedPast(Past):
     """What PyTorch's allocator did, by doing it again.
@@ -84,7 +75,6 @@ class ReplayedPast(Past):
     """
 
     moves = False
-    can_try = True
 
     def __init__(
         self, trace: DeviceTrace, start: list[_core.SegmentInfo], replayed: ReplayResult
@@ -118,7 +108,7 @@ class ReplayedPast(Past):
         return self._config.segment_size(size)
 
     def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
-        """See `Past.is_served_from_cache`."""
+        """Whether a request after `event` would get its memory without asking the driver."""
         run = self._run(event)
         before = _reserved(run.segments())
         columns = {

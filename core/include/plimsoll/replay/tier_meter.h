@@ -16,7 +16,7 @@ class TierMeter {
  public:
   // Both outlive the meter. Nothing has been lent yet. `allocator_chooses`: it says itself which
   // memory is of which tier.
-  TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses)
+  TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses = false)
       : allocator_(allocator),
         driver_(driver),
         driver_spills_(driver.spills() && !allocator_chooses) {}
