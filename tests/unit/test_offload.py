@@ -110,6 +110,21 @@ def test_a_storage_that_only_lends_its_shape_is_gone_before_its_use() -> None:
     assert not plan.leaves(0)
 
 
+def test_what_nobody_reads_is_not_copied() -> None:
+    plan = Plan(BUDGET)
+    for _ in range(2):
+        plan.begin(0)
+        for index in range(2):
+            plan.save(3 * GiB)
+            plan.measure(0)
+            leaves = plan.leaves(index)
+        plan.discard(1)
+        for index in (1, 0):
+            plan.use(index, 3 * GiB)
+            plan.measure(0)
+    assert not leaves
+
+
 def test_a_smaller_batch_is_bounded_by_a_larger_one() -> None:
     plan = Plan(BUDGET)
     Program([GiB] * 6, transient=100).step(plan, 0)

@@ -49,6 +49,7 @@ class Profile:
         gone: For each storage that was dropped, how many events there were by then.
         held: Storages that the program itself held on to until the backward pass: to drop them
             frees nothing.
+        unread: Storages that were dropped because only their shape was needed.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -57,6 +58,7 @@ class Profile:
     steps: int = 1
     gone: dict[int, int] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)
 
     def has_backward(self) -> bool:
         """Whether anything was used."""
@@ -153,6 +155,12 @@ class Plan:
         if 0 <= index < self._saved:
             self._now.gone.setdefault(index, self.position)
 
+    def discard(self, index: int) -> None:
+        """A storage is not needed any more, and its values never were."""
+        self.drop(index)
+        if 0 <= index < self._saved:
+            self._now.unread.add(index)
+
     def hold(self, indices: Iterable[int]) -> None:
         """The program still has these itself when the backward pass begins."""
         self._now.held.update(index for index in indices if 0 <= index < self._saved)
@@ -217,8 +225,9 @@ class Plan:
         """
         excess = known.excess(self.limit - self._base)
         chosen = set()
+        stays = known.held | known.unread
         for event in known.events:
-            if not event.is_use and event.storage not in known.held and event.size < 4 * excess:
+            if not event.is_use and event.storage not in stays and event.size < 4 * excess:
                 chosen.add(event.storage)
                 excess -= event.size
         return chosen

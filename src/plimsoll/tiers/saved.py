@@ -9,6 +9,7 @@ does not depend on how fast copies are.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import weakref
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Backward functions that read only the shape of a saved tensor that has this many dimensions.
 _SHAPE_ONLY = {"NllLossBackward0": 2, "NllLoss2DBackward0": 4}
+_NOWHERE = 512  # an address: not null, which would say that memory is still to be allocated
 
 
 @dataclass
@@ -140,9 +142,15 @@ class Handle:
         return empty.set_(storage, self.offset, self.shape, self.strides)
 
     def shape_alone(self) -> Any:
-        """A tensor of the same shape with one element's memory."""
+        """A tensor of the same shape without any memory, for who reads none.
+
+        An expanded number would not do: who wants it contiguous would copy it.
+        """
         device = self.saved.owner.device
-        return torch.zeros(1, dtype=self.dtype, device=device).expand(self.shape)
+        size = math.prod(self.shape) * self.dtype.itemsize
+        storage = torch._C._construct_storage_from_data_pointer(_NOWHERE, device, size)
+        strides = torch.empty(self.shape, device="meta").stride()
+        return torch.empty(0, dtype=self.dtype, device=device).set_(storage, 0, self.shape, strides)
 
 
 References = dict[int, "weakref.ref[SavedStorage]"]
@@ -364,7 +372,7 @@ class SavedStorages:
         self._by_address.pop(saved.storage.data_ptr(), None)
         saved.release()
         saved.is_discarded = True
-        self._plan.drop(saved.serial - self._first)
+        self._plan.discard(saved.serial - self._first)
         self._bytes_here -= saved.size
         for where in (self._here, self._returned, self._held):
             where.pop(saved.serial, None)
@@ -450,8 +458,11 @@ def living(where: References, key: int) -> SavedStorage | None:
 
 
 def needs_shape_alone(handle: Handle) -> bool:
-    """Whether the backward function that asks for a tensor reads nothing but its shape."""
-    if not handle.dtype.is_floating_point or len(handle.shape) < 2:
+    """Whether the backward function that asks for a tensor reads nothing but its shape.
+
+    If it is to be differentiated itself, what it saves of the tensor may be read.
+    """
+    if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False
     node = torch._C._current_autograd_node()
     return node is not None and _SHAPE_ONLY.get(node.name()) == len(handle.shape)

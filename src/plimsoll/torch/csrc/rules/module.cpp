@@ -26,6 +26,11 @@ at::Tensor number_in(std::size_t count, at::ScalarType type) {
   return meta_shape({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }
 
+// Many kernels read contiguous memory only.
+void copy_if_strided(Call& call, const at::Tensor& tensor) {
+  if (!tensor.is_contiguous()) call.temporary(bytes_of(tensor));
+}
+
 // --- losses --------------------------------------------------------------------------------------
 
 // Partial results and semaphores of a sum over all of `count` contiguous elements, where several
@@ -97,27 +102,34 @@ void nll_loss2d(Call& call) {
   if (!is_reduced(call, 3)) call.allocate(1);
 }
 
+// Copies of what is not contiguous, the input among them, of which the backward pass reads nothing.
+void nll_loss(Call& call) {
+  call.allocate_all();
+  for (const std::size_t argument : {0, 1}) copy_if_strided(call, call.tensor(argument));
+}
+
+void nll_loss_backward(Call& call) {
+  call.allocate_all();
+  for (const std::size_t argument : {2, 1, 0}) copy_if_strided(call, call.tensor(argument));
+}
+
 // --- softmax and activations ---------------------------------------------------------------------
 
 void softmax(Call& call) {
   call.allocate_all();
-  const at::Tensor input = call.tensor(0);
-  if (!input.is_contiguous()) call.temporary(bytes_of(input));
+  copy_if_strided(call, call.tensor(0));
 }
 
 void log_softmax_backward(Call& call) {
   call.allocate_all();
-  for (const at::Tensor& tensor : {call.tensor(0), call.tensor(1)}) {
-    if (!tensor.is_contiguous()) call.temporary(bytes_of(tensor));
-  }
+  for (const std::size_t argument : {0, 1}) copy_if_strided(call, call.tensor(argument));
 }
 
 void softmax_backward(Call& call) {
   call.allocate_all();
   const at::Tensor grad = call.tensor(0);
-  const at::Tensor output = call.tensor(1);
   call.temporary(bytes_of(grad));  // grad times output
-  if (!output.is_contiguous()) call.temporary(bytes_of(output));
+  copy_if_strided(call, call.tensor(1));
 }
 
 // Only the CPU's kernel fills the second result.
@@ -147,10 +159,7 @@ bool is_channels_last(const at::Tensor& tensor) {
          tensor.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
 }
 
-void contiguous_input(Call& call) {
-  const at::Tensor input = call.tensor(0);
-  if (!input.is_contiguous()) call.temporary(bytes_of(input));
-}
+void contiguous_input(Call& call) { copy_if_strided(call, call.tensor(0)); }
 
 // Kernels for the plain layout only: copies of results, then of the input.
 void plain_layout(Call& call) {
@@ -177,11 +186,9 @@ void contiguous_gradient(Call& call) {
 
 void adaptive_max_pool_backward(Call& call) {
   call.allocate_all();
-  const at::Tensor indices = call.tensor(2);
   contiguous_input(call);
-  if (!indices.is_contiguous()) call.temporary(bytes_of(indices));
-  const at::Tensor result = call.shape_of_result(0);
-  if (!result.is_contiguous()) call.temporary(bytes_of(result));
+  copy_if_strided(call, call.tensor(2));
+  copy_if_strided(call, call.shape_of_result(0));
 }
 
 // Several dimensions are rolled one after the other.
@@ -518,6 +525,8 @@ constexpr RuleRow kRules[] = {
     {"huber_loss", huber_loss},
     {"binary_cross_entropy", binary_cross_entropy},
     {"nll_loss2d_forward", nll_loss2d},
+    {"nll_loss_backward", nll_loss_backward},
+    {"nll_loss_forward", nll_loss},
     {"native_dropout", dropout},
     {"_softmax", softmax},
     {"_log_softmax", softmax},
@@ -575,8 +584,6 @@ constexpr const char* kNothingInside[] = {
     "mish_backward",
     "mse_loss_backward",
     "nll_loss2d_backward",
-    "nll_loss_backward",
-    "nll_loss_forward",
     "_prelu_kernel",
     "_prelu_kernel_backward",
     "rrelu_with_noise",
