@@ -154,7 +154,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
     computing = Computing()
     host = [torch.ones(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)]
     source = [host[number % 4] for number in range(steps)]
-    copy = copy_ms(host)
+    first_copy = copy_ms(host)
     lines = [
         f"batches of {size / MIB:.0f} MiB, {steps} steps, median of {repetitions}; "
         "memory in batches, beside what was there",
@@ -162,11 +162,12 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
         + "".join(f" {name + ', ms':>19} {'/ max':>6} {'memory':>6}" for name in METHODS),
     ]
     for ratio in RATIOS:
-        products = computing.products(copy / ratio)
-        compute = computing.ms(10 * products) / 10
+        products = computing.products(first_copy / ratio)
+        alone: list[tuple[float, float]] = []  # copy and compute, just before the loops
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)
         for _ in range(repetitions):
+            alone.append((copy_ms(host), computing.ms(10 * products) / 10))
             for name, loader in METHODS.items():
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
@@ -175,11 +176,13 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
                 found[name].append(step_ms(loader(source), computing, products, steps))
                 peak = torch.cuda.max_memory_allocated() - before
                 memory[name] = max(memory[name], peak / size)
-        least = max(copy, compute)
+        copy, compute = (statistics.median(times) for times in zip(*alone, strict=True))
+        least = statistics.median(map(max, alone))
         line = f"{ratio:8.2f} {copy:7.2f} {compute:8.2f} {least:7.2f}"
-        for name in METHODS:
-            ms = statistics.median(found[name])
-            line += f" {ms:19.2f} {ms / least:6.3f} {memory[name]:6.2f}"
+        for name, times in found.items():
+            against = zip(times, alone, strict=True)
+            part = statistics.median(ms / max(both) for ms, both in against)
+            line += f" {statistics.median(times):19.2f} {part:6.3f} {memory[name]:6.2f}"
         lines.append(line)
     return "\n".join(lines) + "\n"
 

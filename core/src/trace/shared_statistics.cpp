@@ -25,10 +25,29 @@ constexpr std::array<SharedStatistics::Rule, SharedStatistics::kCounters> Shared
     {Shard::kRequested, false},  // requested_bytes: of all that is active
 }};
 
+// Nobody borrows meanwhile, so what one shard has lent is not counted twice.
+class SharedStatistics::BoundsLock {
+ public:
+  explicit BoundsLock(std::deque<Shard>& shards) : shards_(shards) {
+    for (Shard& shard : shards_) shard.bound_lock_.lock();
+  }
+  BoundsLock(const BoundsLock&) = delete;
+  BoundsLock& operator=(const BoundsLock&) = delete;
+  ~BoundsLock() {
+    for (Shard& shard : shards_) shard.bound_lock_.unlock();
+  }
+
+ private:
+  std::deque<Shard>& shards_;
+};
+
+// --- a shard -----------------------------------------------------------------------------------
+
 // The bounds go down with what is live: what is active stays, so there is no more room below its
 // peak than before.
 void SharedStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
+  const Guard bounds(bound_lock_);
   Pool& mine = of(small);
   const std::array<Bytes, 2> amounts{1, size};
   for (const std::size_t quantity : {kBlocks, kSize}) {
@@ -48,15 +67,55 @@ void SharedStatistics::Shard::look() {
   }
 }
 
-bool SharedStatistics::Shard::has_allocated() {
-  const std::int64_t before = seen_allocated_;
-  seen_allocated_ = get(pools_[0].allocated[kBlocks]) + get(pools_[1].allocated[kBlocks]);
-  return seen_allocated_ != before;
+bool SharedStatistics::Shard::borrow() {
+  const Guard guard(bound_lock_);
+  const Shard* const last = lender_;
+  while (exceeds_bound()) {
+    lender_ = lender_->next_.load(std::memory_order_acquire);
+    if (lender_ != this && lender_->bound_lock_.try_lock()) {
+      borrow_of(*lender_);
+      lender_->bound_lock_.unlock();
+    }
+    if (lender_ == last) return !exceeds_bound();
+  }
+  return true;
 }
+
+void SharedStatistics::Shard::borrow_of(Shard& lender) {
+  PerSeries borrowed{};
+  for (std::size_t series = 0; series < kSeries; ++series) {
+    for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {
+      Value& bound = lender.bound_[series][quantity];
+      const std::int64_t room = get(bound_[series][quantity]) - live(series, quantity);
+      const std::int64_t theirs = get(bound) - lender.live(series, quantity);
+      if (theirs <= std::max<std::int64_t>(room, 0)) continue;
+      borrowed[series][quantity] = std::min(theirs, (theirs - room + 1) / 2);
+      change(bound, -borrowed[series][quantity]);
+    }
+  }
+  // As in `allocate`: either the lender sees what it has left, or this sees that it took more.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t series = 0; series < kSeries; ++series) {
+    for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {
+      const std::int64_t amount = borrowed[series][quantity];
+      Value& bound = lender.bound_[series][quantity];
+      const std::int64_t missing = lender.live(series, quantity) - get(bound);
+      const std::int64_t returned = std::clamp<std::int64_t>(missing, 0, amount);
+      change(bound, returned);
+      change(bound_[series][quantity], amount - returned);
+    }
+  }
+}
+
+// --- all of them -------------------------------------------------------------------------------
 
 SharedStatistics::Shard& SharedStatistics::add_shard() {
   const Guard guard(lock_);
-  return shards_.emplace_back(*this);
+  Shard* const last = shards_.empty() ? nullptr : &shards_.back();
+  Shard& shard = shards_.emplace_back(*this);
+  shard.next_ = &shards_.front();
+  if (last != nullptr) last->next_.store(&shard, std::memory_order_release);
+  return shard;
 }
 
 void SharedStatistics::look() {
@@ -92,17 +151,14 @@ std::int64_t SharedStatistics::sum_of(std::size_t counter, std::size_t series) c
   return rule.with_pending ? live + pending_[series][rule.quantity] : live;
 }
 
-void SharedStatistics::raise_peaks(const Shard& shard) {
+void SharedStatistics::raise_peaks(Shard& shard) {
+  if (shard.borrow()) return;
   const Guard guard(lock_);
+  const BoundsLock bounds(shards_);
   if (shard.exceeds_bound()) share_out();
 }
 
 void SharedStatistics::share_out() {
-  std::int64_t sharers = 0;
-  for (Shard& shard : shards_) {
-    shard.shares_ = shard.has_allocated();
-    if (shard.shares_) ++sharers;
-  }
   bool settled = false;
   while (!settled) {
     look();
@@ -113,14 +169,10 @@ void SharedStatistics::share_out() {
           if (kRules[counter].quantity != quantity) continue;
           left = std::min(left, peak_[counter][series] - sum_of(counter, series));
         }
-        std::int64_t still_to_share = sharers;
+        auto sharers = static_cast<std::int64_t>(shards_.size());
         for (Shard& shard : shards_) {
-          std::int64_t share = 0;
-          if (shard.shares_) {
-            share = left / still_to_share;
-            left -= share;
-            --still_to_share;
-          }
+          const std::int64_t share = left / sharers--;
+          left -= share;
           shard.bound_[series][quantity].store(shard.seen_[series][quantity] + share,
                                                std::memory_order_relaxed);
         }
@@ -146,6 +198,7 @@ SharedStatistics::Totals SharedStatistics::totals() const {
 
 void SharedStatistics::read(Statistics& statistics) {
   const Guard guard(lock_);
+  const BoundsLock bounds(shards_);
   PoolStat* const stats[] = {&statistics.allocation, &statistics.active,
                              &statistics.allocated_bytes, &statistics.active_bytes,
                              &statistics.requested_bytes};
@@ -170,12 +223,14 @@ void SharedStatistics::read(Statistics& statistics) {
 
 void SharedStatistics::reset_peak() {
   const Guard guard(lock_);
+  const BoundsLock bounds(shards_);
   peak_ = {};
   share_out();
 }
 
 void SharedStatistics::reset_accumulated() {
   const Guard guard(lock_);
+  const BoundsLock bounds(shards_);
   look();
   allocated_before_ = totals();
   for (std::size_t counter = 0; counter < kCounters; ++counter) {

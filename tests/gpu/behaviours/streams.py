@@ -50,6 +50,7 @@ def recorded_streams_hold_memory_back() -> Observed:
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
         y = full(0.0)
+    torch.mul(spare, 2, out=spare)  # to load a kernel may take as long as the sleep
     del spare
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), stat("active_bytes.all.current")

@@ -3,10 +3,13 @@
 // Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
 // to find its peak, so each shard has bounds of its own, which add up to no more than the peak:
 // while no shard exceeds its bound, the sum cannot exceed the peak, and nobody need look. A shard
-// that does exceed it takes a lock, adds up all shards, raises the peak if need be, and spreads
-// what is left below the peak evenly over the bounds of those that allocated since the last time.
+// that does exceed it first borrows of others, one after the other, until it has room: from each
+// half of what that one has more. Only if all together have too little, it takes the lock, adds up
+// all shards, raises the peak if need be, and spreads what is left below it evenly.
 //
-//   sum over shards of bound <= peak, while nobody holds the lock
+//   sum over shards of bound <= peak, while no bound is locked
+//
+// Locks are taken in this order: the lock of all, a shard's. Who has a shard's waits for no other.
 #pragma once
 
 #include <array>
@@ -76,12 +79,11 @@ class SharedStatistics {
     [[nodiscard]] static std::int64_t get(const Value& value) {
       return value.load(std::memory_order_relaxed);
     }
-    static void add(Value& value, Bytes by) {
-      value.store(get(value) + static_cast<std::int64_t>(by), std::memory_order_relaxed);
+    static void change(Value& value, std::int64_t by) {
+      value.store(get(value) + by, std::memory_order_relaxed);
     }
-    static void subtract(Value& value, Bytes by) {
-      value.store(get(value) - static_cast<std::int64_t>(by), std::memory_order_relaxed);
-    }
+    static void add(Value& value, Bytes by) { change(value, static_cast<std::int64_t>(by)); }
+    static void subtract(Value& value, Bytes by) { change(value, -static_cast<std::int64_t>(by)); }
     [[nodiscard]] Pool& of(bool small) { return pools_[small ? 0 : 1]; }
     [[nodiscard]] std::int64_t live(std::size_t series, std::size_t quantity) const {
       if (series > 0) return pools_[series - 1].live(quantity);
@@ -99,15 +101,16 @@ class SharedStatistics {
     }
     [[nodiscard]] bool exceeds_bound() const { return exceeds_bound(true) || exceeds_bound(false); }
     void look();
-    [[nodiscard]] bool has_allocated();  // since the last time it was asked
+    [[nodiscard]] bool borrow();  // whether that was enough
+    void borrow_of(Shard& lender);
 
     std::array<Pool, 2> pools_;  // small, large
     alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
+    Lock bound_lock_;                    // of changes
+    std::atomic<Shard*> next_{nullptr};  // all shards form a ring
+    Shard* lender_ = this;               // who was asked last
     SharedStatistics& owner_;
-    // The owner's: what was live, and how many blocks were ever allocated, when it last looked.
-    PerSeries seen_{};
-    std::int64_t seen_allocated_ = 0;
-    bool shares_ = false;  // in what is left below the peaks
+    PerSeries seen_{};  // the owner's: what was live when it last looked
   };
 
   SharedStatistics() = default;
@@ -133,7 +136,8 @@ class SharedStatistics {
   struct Rule;
   static const std::array<Rule, kCounters> kRules;
 
-  void raise_peaks(const Shard& shard);
+  class BoundsLock;
+  void raise_peaks(Shard& shard);
   void look();
   void share_out();
   [[nodiscard]] std::int64_t sum_of(std::size_t counter, std::size_t series) const;
