@@ -189,6 +189,7 @@ class SavedStorages:
         self._in_backward = False
         self._ahead = 0  # position up to which all that is used is on the card
 
+        self._note(allocated_bytes(device))
         self._settle()
 
     # --- the hooks --------------------------------------------------------------------------------
@@ -311,14 +312,19 @@ class SavedStorages:
         grown = self._current + bytes_now["allocated"] - self._allocated
         most = max(min(grown, bytes_now["peak"]), bytes_now["current"])
         self._plan.measure(most - self._here_then)
+        self._note(bytes_now)
         return int(bytes_now["current"])
 
     def _settle(self) -> None:
         """Note what is allocated when the program goes on."""
-        bytes_now = allocated_bytes(self.device)
+        if self._has_changed:
+            self._note(allocated_bytes(self.device))
+        self._here_then = self._bytes_here
+
+    def _note(self, bytes_now: dict[str, int]) -> None:
         self._current = bytes_now["current"]
         self._allocated = bytes_now["allocated"]  # in all the time
-        self._here_then = self._bytes_here
+        self._has_changed = False
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -335,6 +341,7 @@ class SavedStorages:
                 self._leave(self._held, most, spare)
             if self._bytes_here > most and self._held:
                 torch.clear_autocast_cache()  # casts of weights, which are made again if need be
+                self._has_changed = True
                 self._leave(self._held, most, spare)
         else:
             self._leave(self._held, 0, spare)
@@ -360,6 +367,7 @@ class SavedStorages:
                 self._copy_out(saved)
             self._by_address.pop(saved.storage.data_ptr(), None)
             saved.release()
+            self._has_changed = True
             self._bytes_here -= saved.size
             self._away[serial] = where.pop(serial)
             self._ahead = 0
@@ -371,6 +379,7 @@ class SavedStorages:
             return
         self._by_address.pop(saved.storage.data_ptr(), None)
         saved.release()
+        self._has_changed = True
         saved.is_discarded = True
         self._plan.discard(saved.serial - self._first)
         self._bytes_here -= saved.size
@@ -418,6 +427,7 @@ class SavedStorages:
         assert saved.buffer is not None
         stream = torch.cuda.current_stream(self.device)
         there = torch.empty(saved.size, dtype=torch.uint8, device=self.device)
+        self._has_changed = True
         self._back.wait_stream(stream)  # its memory may have been another's until now
         self._back.wait_event(saved.copied)
         with torch.cuda.stream(self._back):
