@@ -68,7 +68,10 @@ def simulated_source(gpus: int, blocks: int) -> Any:
         for _ in range(blocks):
             allocator.malloc(MiB)
     simulation: Any = SimpleNamespace(
-        allocators=allocators, profiles=[profile] * gpus, machine=machine, has_contexts=True
+        allocators=allocators,
+        profiles=[profile] * gpus,
+        machine=machine,
+        contexts=set(range(gpus)),
     )
     return SimulatedSource(simulation)
 

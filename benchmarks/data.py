@@ -167,7 +167,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)
         for _ in range(repetitions):
-            alone.append((copy_ms(host), computing.ms(10 * products) / 10))
+            alone.append((copy_ms(host), computing.ms(steps * products) / steps))
             for name, loader in METHODS.items():
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()

@@ -251,6 +251,8 @@ def main() -> None:
     parser.add_argument("--here", help=argparse.SUPPRESS)  # train, under this setting
     parser.add_argument("--order", default="turns", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.repetitions < 2:
+        parser.error("at least two repetitions are needed to say how sure the difference is")
     if arguments.here is not None:
         order = {"turns": ORDER, "never": (False,), "always": (True,)}[arguments.order]
         setting = SETTINGS[arguments.here]

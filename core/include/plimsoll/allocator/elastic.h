@@ -17,7 +17,7 @@
 // How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
 // larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB. The nearer the
-// limit, the finer: no new piece is more than 1/128 of what may still be reserved, for what a piece
+// limit, the finer: no new piece is more than 1/256 of what may still be reserved, for what a piece
 // leaves over may be just what the last request lacks.
 //
 // Where the program or its policy says so, a request is made of shared memory, or of both kinds:
@@ -152,7 +152,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kOwnPiecePart = 4;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
   static constexpr Bytes kTiles = 160;      // to what is reserved
-  static constexpr Bytes kRoomParts = 128;  // of what may still be reserved, at most
+  static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kArenaSlots = 64;

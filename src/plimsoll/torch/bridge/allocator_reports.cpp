@@ -221,7 +221,10 @@ void Allocator::record(const HistoryRequest& request) {
 
 void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   history_.track(tracker);
-  original_->attachAllocatorTraceTracker(std::move(tracker));
+  // A snapshot is taken of both, and is one event.
+  original_->attachAllocatorTraceTracker([tracker = std::move(tracker)](const TraceEntry& entry) {
+    if (entry.action_ != TraceEntry::SNAPSHOT) tracker(entry);
+  });
   watch();
 }
 
