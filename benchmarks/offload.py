@@ -85,6 +85,7 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
     if setting.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # which this asks for
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds up in any order
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
     if setting.method in ("placed", "both"):

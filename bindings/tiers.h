@@ -6,11 +6,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "conversions.h"
@@ -81,6 +83,17 @@ void bind_tiers(nanobind::class_<Engine>& type) {
       },
       "told"_a,
       nb::sig("def on_first_spill(self, told: collections.abc.Callable[[int], None]) -> None"));
+  type.def_prop_ro(
+      "dedicated_allocated_bytes",
+      [](Engine& engine) {
+        const Statistics statistics = engine.statistics();
+        const Stat& all = statistics.allocated_bytes.all;
+        const std::int64_t shared = statistics.shared_allocated_bytes.current;
+        return std::tuple(all.current - shared, all.peak - shared, all.allocated);
+      },
+      nb::for_getter(Guarded()),
+      "Now, at the peak and in all the time; without what is in shared memory now, but for the "
+      "last.");
   type.def_prop_ro(
       "shared_allocated_bytes",
       [](Engine& engine) { return engine.statistics().shared_allocated_bytes.current; },

@@ -369,6 +369,12 @@ class Engine:
     def on_first_spill(self, told: Callable[[int], None]) -> None: ...
 
     @property
+    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
+        """
+        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
+        """
+
+    @property
     def shared_allocated_bytes(self) -> int: ...
 
     def rebalance(self, most: int | None = None) -> int:
@@ -562,6 +568,12 @@ class LiveEngine:
     def shared_limit(self, limit: int | None) -> None: ...
 
     def on_first_spill(self, told: Callable[[int], None]) -> None: ...
+
+    @property
+    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
+        """
+        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
+        """
 
     @property
     def shared_allocated_bytes(self) -> int: ...

@@ -54,6 +54,13 @@ class Engine(Protocol):
         """PyTorch's counters, and those of shared and paused memory."""
 
     @property
+    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
+        """Of live blocks: now, at the peak, and in all the time.
+
+        Without what is in shared memory now, but for the last.
+        """
+
+    @property
     def shared_allocated_bytes(self) -> int:
         """What of live blocks is in shared memory."""
 
@@ -163,10 +170,9 @@ def device_number(device: int | None = None) -> int:
     return index
 
 
-def shared_allocated_bytes(device: int) -> int:
-    """What of a GPU's live blocks is in shared memory."""
-    engine = None if _engines is None else _engines.opened().get(device)
-    return 0 if engine is None else engine.shared_allocated_bytes
+def opened_engine(device: int) -> Engine | None:
+    """The engine of a GPU, if plimsoll's allocator has used it."""
+    return None if _engines is None else _engines.opened().get(device)
 
 
 def engines_in_use() -> Mapping[int, Engine]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -27,15 +27,15 @@ class PinnedBuffer:
     Attributes:
         bytes: It, as a tensor of bytes.
         busy: The event after which nothing uses it, or None.
+        size: Bytes that it has.
     """
 
     bytes: Any
     busy: Any = None
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes that it has."""
-        return int(self.bytes.numel())
+    def __post_init__(self) -> None:
+        self.size = self.bytes.numel()
 
 
 def rounded(size: int) -> int:

@@ -15,12 +15,12 @@ import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from plimsoll.errors import InputError
-from plimsoll.tiers.engines import shared_allocated_bytes
+from plimsoll.tiers.engines import opened_engine
 from plimsoll.tiers.plan import Plan
 
 if TYPE_CHECKING:
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 # Backward functions that read only the shape of a saved tensor that has this many dimensions.
 _SHAPE_ONLY = {"NllLossBackward0": 2, "NllLoss2DBackward0": 4}
 _NOWHERE = 512  # an address: not null, which would say that memory is still to be allocated
+
+
+class Allocated(NamedTuple):
+    """Bytes of a device's memory that are allocated: now, at the peak, and in all the time."""
+
+    now: int
+    peak: int
+    total: int
 
 
 @dataclass
@@ -189,8 +197,9 @@ class SavedStorages:
         self._in_backward = False
         self._ahead = 0  # position up to which all that is used is on the card
 
-        self._note(allocated_bytes(device))
-        self._settle()
+        self._allocated = allocated_bytes(device)  # when it was last looked at
+        self._has_changed = False  # since then, by what is done here
+        self._here_then = 0
 
     # --- the hooks --------------------------------------------------------------------------------
 
@@ -308,23 +317,18 @@ class SavedStorages:
             self._plan.drop(serial - self._first)
             if buffer is not None:
                 self._buffers.give_back(buffer)
-        bytes_now = allocated_bytes(self.device)
-        grown = self._current + bytes_now["allocated"] - self._allocated
-        most = max(min(grown, bytes_now["peak"]), bytes_now["current"])
-        self._plan.measure(most - self._here_then)
-        self._note(bytes_now)
-        return int(bytes_now["current"])
+        before, now = self._allocated, allocated_bytes(self.device)
+        grown = before.now + now.total - before.total
+        self._plan.measure(max(min(grown, now.peak), now.now) - self._here_then)
+        self._allocated = now
+        self._has_changed = False
+        return now.now
 
     def _settle(self) -> None:
         """Note what is allocated when the program goes on."""
         if self._has_changed:
-            self._note(allocated_bytes(self.device))
+            self._allocated = allocated_bytes(self.device)
         self._here_then = self._bytes_here
-
-    def _note(self, bytes_now: dict[str, int]) -> None:
-        self._current = bytes_now["current"]
-        self._allocated = bytes_now["allocated"]  # in all the time
-        self._has_changed = False
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -391,7 +395,7 @@ class SavedStorages:
         for position, saved in self._next_away(used):
             expected = self._plan.expected(position)
             if expected is None:  # room for as much again, for what is computed from it
-                expected = allocated_bytes(self.device)["current"] - self._bytes_here + saved.size
+                expected = allocated_bytes(self.device).now - self._bytes_here + saved.size
             if self._bytes_here + saved.size + expected > self._plan.limit:
                 return
             try:
@@ -478,21 +482,18 @@ def needs_shape_alone(handle: Handle) -> bool:
     return node is not None and _SHAPE_ONLY.get(node.name()) == len(handle.shape)
 
 
-def allocated_bytes(device: Any) -> dict[str, int]:
-    """PyTorch's counters, without what is in shared memory now.
-
-    `torch.cuda.memory_stats` takes ten times as long.
-    """
+def allocated_bytes(device: Any) -> Allocated:
+    """The allocator's counters; `torch.cuda.memory_stats` takes many times as long."""
+    engine = opened_engine(device.index)
+    if engine is not None:
+        return Allocated(*engine.dedicated_allocated_bytes)
     try:
-        counters: dict[str, int] = torch._C._cuda_memoryStats(device.index)["allocated_bytes"][
-            "all"
-        ]
+        counters = torch._C._cuda_memoryStats(device.index)["allocated_bytes"]["all"]
     except RuntimeError as error:
         raise InputError(
             f"plimsoll.offload needs an allocator that counts what is allocated: {error}"
         ) from error
-    shared = shared_allocated_bytes(device.index)
-    return counters | {name: counters[name] - shared for name in ("current", "peak")}
+    return Allocated(counters["current"], counters["peak"], counters["allocated"])
 
 
 def as_bytes(storage: Any) -> Any:
