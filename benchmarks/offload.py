@@ -84,7 +84,7 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
     if setting.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # which this asks for
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True)  # attention is not if it may only warn
         torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds up in any order
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
