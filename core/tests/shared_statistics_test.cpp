@@ -125,6 +125,42 @@ TEST(shared_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   CHECK_EQUAL(read.allocation.all.peak, 9);
 }
 
+// While nobody frees, the sum only grows, so the peak is what all have in the end, whoever borrowed
+// of whom. Some threads grow while others, which had more the time before, lend what they had.
+TEST(shared_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
+  constexpr std::size_t kThreads = 5;
+  SharedStatistics shared;
+  std::vector<SharedStatistics::Shard*> shards;
+  for (std::size_t i = 0; i < kThreads; ++i) shards.push_back(&shared.add_shard());
+  std::int64_t peak_bytes = 0;
+  std::int64_t peak_blocks = 0;
+  for (std::size_t round = 0; round < 60; ++round) {
+    std::array<Bytes, kThreads> counts{};
+    std::int64_t blocks = 0;
+    Random random(round);
+    for (Bytes& count : counts) count = random.between(0, 600);
+    for (const Bytes count : counts) blocks += static_cast<std::int64_t>(count);
+    peak_blocks = std::max(peak_blocks, blocks);
+    peak_bytes = std::max(peak_bytes, blocks * static_cast<std::int64_t>(2_MiB));
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&shard = *shards[i], count = counts[i]] {
+        for (Bytes n = 0; n < count; ++n) shard.allocate(false, 2_MiB, 2_MiB);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    Statistics read;
+    shared.read(read);
+    CHECK_EQUAL(read.allocation.all.current, blocks);
+    CHECK_EQUAL(read.allocation.all.peak, peak_blocks);
+    CHECK_EQUAL(read.allocated_bytes.large_pool.peak, peak_bytes);
+    CHECK_EQUAL(read.requested_bytes.all.peak, peak_bytes);
+    for (std::size_t i = 0; i < kThreads; ++i) {
+      for (Bytes n = 0; n < counts[i]; ++n) shards[i]->free(false, 2_MiB, 2_MiB);
+    }
+  }
+}
+
 // What threads do at the same moment has no exact peak, but the sums are exact, and the peak lies
 // between what was there for sure and what all could have had at once.
 TEST(shared_statistics_of_many_threads_add_up) {
