@@ -37,6 +37,7 @@ from plimsoll.record import Recorder
 
 BLOCK_STEPS = 40
 NOT_COUNTED = 2
+LEAST_STEPS = 4 * 3 * BLOCK_STEPS  # the first block and the last one of a process do not count
 ORDER = (True, False, False, True)
 EVENTS = 4200
 """What a step of 29 ms with 2,500 events puts into the buffer between two looks at it."""
@@ -253,6 +254,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.repetitions < 2:
         parser.error("at least two repetitions are needed to say how sure the difference is")
+    if arguments.steps < LEAST_STEPS:
+        parser.error(f"at least {LEAST_STEPS} steps are needed, of which processes do a quarter")
     if arguments.here is not None:
         order = {"turns": ORDER, "never": (False,), "always": (True,)}[arguments.order]
         setting = SETTINGS[arguments.here]
