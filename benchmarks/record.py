@@ -254,7 +254,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.repetitions < 2:
         parser.error("at least two repetitions are needed to say how sure the difference is")
-    if arguments.steps < LEAST_STEPS:
+    if arguments.here is None and arguments.steps < LEAST_STEPS:
         parser.error(f"at least {LEAST_STEPS} steps are needed, of which processes do a quarter")
     if arguments.here is not None:
         order = {"turns": ORDER, "never": (False,), "always": (True,)}[arguments.order]

@@ -67,6 +67,24 @@ def test_an_equal_step_is_known_above_its_own_beginning() -> None:
     assert again.expected == [5100] * 3 + [5110, 5120, 5000]
 
 
+def test_the_rest_of_the_forward_pass_is_known_at_once() -> None:
+    plan = Plan(BUDGET)
+    expected = []
+    for base in (0, GiB):
+        plan.begin(base)
+        expected = []
+        for taken in (MiB, 5 * MiB, 2 * MiB):
+            plan.save(GiB)
+            expected.append(plan.expected_of_forward())
+            plan.measure(base + taken)
+        for index in (2, 1, 0):
+            plan.use(index, GiB)
+            expected.append(plan.expected_of_forward())
+            plan.measure(base + 9 * MiB)
+    # The backward pass is looked at use by use; after the last one the step is over.
+    assert expected == [GiB + most * MiB for most in (5, 5, 2, 9, 9, 0)]
+
+
 def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)

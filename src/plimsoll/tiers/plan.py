@@ -11,6 +11,7 @@ known until it ends, and every storage that can leave should.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from plimsoll.units import MiB
@@ -85,6 +86,12 @@ class Profile:
         span = slice(first, last + 1)
         return max(max(self.program_bytes[span]), max(self.older_bytes[span], default=0))
 
+    def expected_of_forward(self) -> list[int]:
+        """For each event of the forward pass, the most that is taken from it on until it ends."""
+        first_use = next(at for at, event in enumerate(self.events) if event.is_use)
+        backwards = (self.expected(at, at) for at in reversed(range(first_use)))
+        return list(accumulate(backwards, max))[::-1]
+
     def excess(self, limit: int) -> int:
         """By how much the step would pass a limit, above its beginning, if nothing left."""
         dropped: dict[int, int] = {}
@@ -116,6 +123,7 @@ class Plan:
         self._base = 0
         self._saved = 0
         self._early: set[int] = set()
+        self._forward: list[int] = []
 
     @property
     def limit(self) -> int:
@@ -189,6 +197,15 @@ class Plan:
         now = self.position - 1
         return self._base + self._known.expected(now, now if position is None else position)
 
+    def expected_of_forward(self) -> int | None:
+        """The most that the program will take of its own until the backward pass begins.
+
+        What has to leave by then may as well leave at once: what is saved next lies where it was,
+        and the most that is taken finds room in one piece.
+        """
+        now = self.position - 1
+        return self._base + self._forward[now] if now < len(self._forward) else self.expected()
+
     def leaves(self, index: int) -> bool:
         """Whether a storage should start to leave as soon as it is saved."""
         return self._known is not None and index in self._early
@@ -212,6 +229,7 @@ class Plan:
         ):
             self._known = self._find()
             self._early = set() if self._known is None else self._choose(self._known)
+            self._forward = [] if self._known is None else self._known.expected_of_forward()
 
     def _find(self) -> Profile | None:
         """The profile that this step resembles, of the smallest batch."""

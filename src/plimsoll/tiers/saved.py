@@ -343,9 +343,10 @@ class SavedStorages:
 
     def _make_room(self, size: int, spare: int = -1) -> None:
         """Let storages leave until the program and `size` bytes fit; those needed last go first."""
-        expected = self._plan.expected()
+        plan = self._plan
+        expected = plan.expected() if self._in_backward else plan.expected_of_forward()
         if expected is not None:
-            most = max(self._plan.limit - expected - size, 0)
+            most = max(plan.limit - expected - size, 0)
             if self._bytes_here > most:
                 self._leave(self._here, most, spare)
             if self._bytes_here > most:
@@ -430,9 +431,8 @@ class SavedStorages:
         self._out.wait_stream(saved.stream)
         if buffer.busy is not None:
             self._out.wait_event(buffer.busy)
-        with torch.cuda.stream(self._out):
-            buffer.bytes[: saved.size].copy_(as_bytes(saved.storage), non_blocking=True)
-            saved.copied = buffer.busy = self._out.record_event()
+        copy(buffer.bytes[: saved.size], as_bytes(saved.storage), self._out)
+        saved.copied = buffer.busy = self._out.record_event()
         saved.buffer = buffer
         self._movements.out += saved.size
 
@@ -443,9 +443,8 @@ class SavedStorages:
         self._has_changed = True
         self._back.wait_stream(stream)  # its memory may have been another's until now
         self._back.wait_event(saved.copied)
-        with torch.cuda.stream(self._back):
-            there.copy_(saved.buffer.bytes[: saved.size], non_blocking=True)
-            saved.arrived = saved.buffer.busy = self._back.record_event()
+        copy(there, saved.buffer.bytes[: saved.size], self._back)
+        saved.arrived = saved.buffer.busy = self._back.record_event()
         saved.storage = there.untyped_storage()
         saved.stream = stream
         saved.is_computed = True
@@ -503,6 +502,20 @@ def allocated_bytes(device: Any) -> Allocated:
             f"plimsoll.offload needs an allocator that counts what is allocated: {error}"
         ) from error
     return Allocated(counters["current"], counters["peak"], counters["allocated"])
+
+
+def copy(to: Any, source: Any, stream: Any) -> None:
+    """Queue a copy on a stream, as in `torch.cuda.stream`, which takes as long as the copy."""
+    if torch._C._cuda_getDevice() != stream.device_index:
+        with torch.cuda.stream(stream):
+            to.copy_(source, non_blocking=True)
+        return
+    before = torch._C._cuda_getCurrentStream(stream.device_index)
+    torch._C._cuda_setStream(stream.stream_id, stream.device_index, stream.device_type)
+    try:
+        to.copy_(source, non_blocking=True)
+    finally:
+        torch._C._cuda_setStream(*before)
 
 
 def as_bytes(storage: Any) -> Any:
