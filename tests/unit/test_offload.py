@@ -69,7 +69,7 @@ def test_an_equal_step_is_known_above_its_own_beginning() -> None:
 
 def test_the_rest_of_the_forward_pass_is_known_at_once() -> None:
     plan = Plan(BUDGET)
-    expected = []
+    expected: list[int | None] = []
     for base in (0, GiB):
         plan.begin(base)
         expected = []
