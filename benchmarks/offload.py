@@ -142,17 +142,19 @@ def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
     return "the same" if worst == 0 else f"differ by {worst:.1e}"
 
 
+def step_ms(runs: list[OffloadRun]) -> float | None:
+    """The median of the runs' median steps, if all of them came to their end."""
+    if not all(run.step_ms and run.error is None for run in runs):
+        return None
+    return statistics.median(statistics.median(run.step_ms) for run in runs)
+
+
 def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
     """One line of the table; the ratio is to the first setting."""
-
-    def step(of: list[OffloadRun]) -> float:
-        return statistics.median(statistics.median(run.step_ms) for run in of)
-
     line = setting.title()
-    if all(run.step_ms and run.error is None for run in runs):
-        line += f" {step(runs):8.2f} {step(runs) / step(first):6.2f}"
-    else:
-        line += f" {'-':>8} {'-':>6}"
+    step, plain = step_ms(runs), step_ms(first)
+    line += " {:>8}".format("-" if step is None else f"{step:.2f}")
+    line += " {:>6}".format("-" if step is None or plain is None else f"{step / plain:.2f}")
     for what in ("peak_allocated_bytes", "peak_reserved_bytes", "taken_bytes"):
         line += f" {statistics.median(getattr(run, what) for run in runs) / MIB:9.1f}"
     for what in ("out_bytes", "back_bytes"):
@@ -168,10 +170,12 @@ def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | 
     runs: dict[Setting, list[OffloadRun]] = {setting: [] for setting in settings}
     for repetition, setting in itertools.product(range(repetitions), settings):
         began = time.perf_counter()
-        runs[setting].append(run_apart(path, setting, steps))
+        run = run_apart(path, setting, steps)
+        runs[setting].append(run)
+        step = step_ms([run])
         print(
             f"  {path.stem}, run {repetition + 1}, {setting.title()}: "
-            f"{time.perf_counter() - began:.1f} s",
+            f"{time.perf_counter() - began:.1f} s" + (f", {step:.2f} ms a step" if step else ""),
             file=sys.stderr,
             flush=True,
         )
