@@ -35,9 +35,10 @@ import plimsoll
 from plimsoll import Allocator, SimulatedGpu, _core
 from plimsoll.record import Recorder
 
-BLOCK_STEPS = 40
+BLOCK_STEPS = 20
 NOT_COUNTED = 2
-LEAST_STEPS = 4 * 3 * BLOCK_STEPS  # the first block and the last one of a process do not count
+FIRST_BLOCKS = 2  # of a process, which do not count; nor does the last one
+LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
 """What a step of 29 ms with 2,500 events puts into the buffer between two looks at it."""
@@ -190,7 +191,8 @@ def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]
         turns.switch(on=False)
     times = [begin.elapsed_time(end) for begin, end in watched._marks]
     means: dict[bool, list[float]] = {True: [], False: []}
-    for (first, is_on), (end, _) in zip(turns.blocks[1:], turns.blocks[2:], strict=False):
+    counted = turns.blocks[FIRST_BLOCKS:]
+    for (first, is_on), (end, _) in zip(counted, counted[1:], strict=False):
         means[is_on].append(statistics.mean(times[first + NOT_COUNTED : end]))
     events = turns.events / max(turns.recorded_steps, 1)
     return Found(means[True], means[False], events, turns.dropped)
@@ -205,14 +207,25 @@ def train_apart(script: Path, steps: int, name: str, order: str) -> Found:
     return Found(**found_by([*command, "--steps", str(steps)], script.name))
 
 
-def row(title: str, off: list[float], on: list[float], found: Found) -> str:
-    """One line of the table."""
-    more = statistics.mean(on) / statistics.mean(off) - 1
-    error = sum(statistics.variance(values) / len(values) for values in (on, off)) ** 0.5
+def row(title: str, off: list[float], on: list[float], found: Found, error: float) -> str:
+    """One line of the table; `error` is the standard error of the difference, in ms."""
+    before = statistics.mean(off)
     return (
-        f"{title:44} {statistics.mean(off):>9.3f} {statistics.mean(on):>9.3f} {more:>+8.2%} "
-        f"{error / statistics.mean(off):>10.2%} {found.events:>12.0f} {found.dropped:>8}"
+        f"{title:44} {before:>9.3f} {statistics.mean(on):>9.3f} "
+        f"{statistics.mean(on) / before - 1:>+8.2%} "
+        f"{error / before:>10.2%} {found.events:>12.0f} {found.dropped:>8}"
     )
+
+
+def error_by_turns(off: list[float], on: list[float]) -> float:
+    """Of the difference between blocks that follow each other, which share slow changes."""
+    differences = [a - b for a, b in zip(on, off, strict=False)]
+    return float(statistics.stdev(differences) / len(differences) ** 0.5)
+
+
+def error_apart(off: list[float], on: list[float]) -> float:
+    """Of the difference between blocks that have nothing to do with each other."""
+    return float(sum(statistics.variance(ms) / len(ms) for ms in (on, off)) ** 0.5)
 
 
 def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str:
@@ -224,7 +237,9 @@ def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str
     ]
     for name in names:
         found = train_apart(script, steps, name, "turns")
-        lines.append(row(f"{SETTINGS[name].title}, in turns", found.off_ms, found.on_ms, found))
+        error = error_by_turns(found.off_ms, found.on_ms)
+        title = f"{SETTINGS[name].title}, in turns"
+        lines.append(row(title, found.off_ms, found.on_ms, found, error))
         print(lines[-1], file=sys.stderr, flush=True)
         never: list[float] = []
         always: list[float] = []
@@ -233,7 +248,7 @@ def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str
             found = train_apart(script, steps // 4, name, "always")
             always += found.on_ms
         title = f"{SETTINGS[name].title}, {repetitions} processes each"
-        lines.append(row(title, never, always, found))
+        lines.append(row(title, never, always, found, error_apart(never, always)))
         print(lines[-1], file=sys.stderr, flush=True)
     return "\n".join(lines) + "\n"
 
