@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,7 @@ def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]
         turns.switch(on=False)
     times = [begin.elapsed_time(end) for begin, end in watched._marks]
     means: dict[bool, list[float]] = {True: [], False: []}
-    counted = turns.blocks[FIRST_BLOCKS:]
-    for (first, is_on), (end, _) in zip(counted, counted[1:], strict=False):
+    for (first, is_on), (end, _) in pairwise(turns.blocks[FIRST_BLOCKS:]):
         means[is_on].append(statistics.mean(times[first + NOT_COUNTED : end]))
     events = turns.events / max(turns.recorded_steps, 1)
     return Found(means[True], means[False], events, turns.dropped)
