@@ -96,7 +96,7 @@ def writing(folder: Path) -> tuple[float, float]:
             while live:
                 allocator.free(live.pop(chance.randrange(len(live))))
             began = time.thread_time_ns()
-            recorder._write()
+            recorder.flush()
             microseconds.append((time.thread_time_ns() - began) / 1e3)
         events = recorder.event_count
     return statistics.median(microseconds), recorder.path.stat().st_size / events

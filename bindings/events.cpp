@@ -3,6 +3,8 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "conversions.h"
@@ -43,40 +45,51 @@ constexpr std::uint8_t kMark = 255;  // as an action: no event, but a mark betwe
 
 constexpr plimsoll_recorder_api kApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
 
-// The events as columns, each in a vector of its own that Python owns.
-class Columns {
- public:
-  explicit Columns(const std::vector<DeviceEvent>& events) : events_(events) {}
+template <typename T>
+std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {
+  std::vector<T> values;
+  values.reserve(events.size());
+  for (const DeviceEvent& event : events) values.push_back(static_cast<T>(member(event)));
+  return values;
+}
 
-  template <typename T, typename Member>
-  nb::object of(Member member) const {
-    auto* const values = new std::vector<T>;
-    const nb::capsule owner(values,
-                            [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    values->reserve(events_.size());
-    for (const DeviceEvent& event : events_) values->push_back(static_cast<T>(member(event)));
-    return view(*values, owner);
-  }
+// The events as columns: the device, and what an event batch has.
+using Columns =
+    std::tuple<std::vector<std::int32_t>, std::vector<std::uint8_t>, std::vector<std::uint64_t>,
+               std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::int64_t>,
+               std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::uint32_t>,
+               std::vector<std::uint64_t>>;
 
- private:
-  const std::vector<DeviceEvent>& events_;
-};
+Columns columns_of(const std::vector<DeviceEvent>& events) {
+  const auto words = [&events](auto member) { return column<std::uint64_t>(events, member); };
+  return {column<std::int32_t>(events, [](const DeviceEvent& e) { return e.device; }),
+          column<std::uint8_t>(events, [](const DeviceEvent& e) { return e.event.action; }),
+          words([](const DeviceEvent& e) { return e.event.address; }),
+          words([](const DeviceEvent& e) { return e.event.size; }),
+          words([](const DeviceEvent& e) { return e.event.stream; }),
+          column<std::int64_t>(events, [](const DeviceEvent& e) { return e.event.time_us; }),
+          words([](const DeviceEvent& e) { return e.event.pool.first; }),
+          words([](const DeviceEvent& e) { return e.event.pool.second; }),
+          column<std::uint32_t>(events, [](const DeviceEvent& e) { return e.event.context; }),
+          words([](const DeviceEvent& e) { return e.event.shared; })};
+}
+
+// A vector that Python owns from now on.
+template <typename T>
+nb::object owned_view(std::vector<T>& values) {
+  auto* const kept = new std::vector<T>(std::move(values));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return view(*kept, owner);
+}
 
 nb::tuple drain(RecordingBuffer& buffer) {
-  const EngineLock lock;  // the newest event of a simulated GPU is complete
-  const std::vector<DeviceEvent>& events = buffer.events().drain();
-  const Columns columns(events);
-  return nb::make_tuple(
-      columns.of<std::int32_t>([](const DeviceEvent& e) { return e.device; }),
-      columns.of<std::uint8_t>([](const DeviceEvent& e) { return e.event.action; }),
-      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.address; }),
-      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.size; }),
-      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.stream; }),
-      columns.of<std::int64_t>([](const DeviceEvent& e) { return e.event.time_us; }),
-      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.pool.first; }),
-      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.pool.second; }),
-      columns.of<std::uint32_t>([](const DeviceEvent& e) { return e.event.context; }),
-      columns.of<std::uint64_t>([](const DeviceEvent& e) { return e.event.shared; }));
+  Columns columns;
+  {
+    const nb::gil_scoped_release released;  // the program goes on meanwhile
+    const EngineLock lock;                  // the newest event of a simulated GPU is complete
+    columns = columns_of(buffer.events().drain());
+  }
+  return std::apply([](auto&... values) { return nb::make_tuple(owned_view(values)...); }, columns);
 }
 
 }  // namespace

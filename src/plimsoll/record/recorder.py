@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 _CAPACITY = 1 << 17
 """Events that the buffer holds: more than a second's worth of fast training."""
 
-_INTERVAL_SECONDS = 0.05
+_INTERVAL_SECONDS = 0.1
 
 _active: Recorder | None = None
 _active_lock = threading.Lock()

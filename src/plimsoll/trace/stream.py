@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _KEY = b"plimsoll"
 _MOST_ROWS = 1 << 17
+_MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
 _MOST_DEVICES = 1024
 _SCHEMA = pa.schema(
     [
@@ -85,13 +86,15 @@ class StreamWriter:
         self._stacks: dict[tuple[int, ...], int] = {}  # by frames
         header = {"format": _FORMAT, "settings": dict(settings or {})}
         self._file = _WholeWrites(self.path)
+        # Arrow writes each part of a batch by itself, which here takes no interpreter's lock.
+        self._parts = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _MOST_BYTES)
         try:
             self._arrow = pa.ipc.new_stream(
-                self._file,
+                self._parts,
                 _SCHEMA.with_metadata({_KEY: json.dumps(header)}),
                 options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
             )
-            self._file.send()
+            self._send()
         except OSError as error:
             self._file.close()
             self.path.unlink()
@@ -157,6 +160,10 @@ class StreamWriter:
             [pa.array(column) for column in (devices, *columns)], schema=_SCHEMA
         )
         self._arrow.write_batch(batch, {_KEY: json.dumps(facts)} if facts else None)
+        self._send()
+
+    def _send(self) -> None:
+        self._parts.flush()
         self._file.send()
 
     def _renumber(
