@@ -177,6 +177,14 @@ def card_in_use(torch: Any) -> int:
     return int(total - free)
 
 
+def shared_bytes() -> int:
+    """Reserved memory that is not on the card."""
+    from plimsoll.tiers.engines import opened_engine
+
+    engine = opened_engine(0)
+    return 0 if engine is None else engine.statistics()["shared_reserved_bytes.current"]
+
+
 def run_watched(
     path: Path,
     steps: int | None,
@@ -210,7 +218,7 @@ def run_watched(
     statistics_at_end = torch.cuda.memory_stats()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
-    taken = held - card_in_use(torch) + torch.cuda.memory_reserved()
+    taken = held - card_in_use(torch) + torch.cuda.memory_reserved() - shared_bytes()
     return Run(
         step_ms=watched.milliseconds(),
         results=watched.results(),

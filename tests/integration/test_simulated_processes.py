@@ -63,3 +63,39 @@ if __name__ == "__main__":
     assert sorted(tensor.tolist() for tensor in got) == [[0, 0], [1, 1]]
 """)  # fmt: skip
     assert out.splitlines() == [f"NVIDIA A100-SXM4-80GB {4 << 20}"] * 2
+
+
+def test_autograds_threads_end_before_the_interpreter(tmp_path: Path) -> None:
+    """One that let go of a Python object after it would take the process down with it."""
+    out = assert_runs(tmp_path, """
+import threading
+local = threading.local()
+
+class Kept:
+    def __init__(self):
+        self.thread = threading.get_ident()
+    def __del__(self):
+        print("its own thread:", threading.get_ident() == self.thread, flush=True)
+
+def keep(grad):
+    local.kept = Kept()
+
+x = torch.ones(2, device="cuda", requires_grad=True)
+x.register_hook(keep)
+(x * 2).sum().backward()
+""")  # fmt: skip
+    assert out.splitlines()[-1] == "its own thread: True"
+
+
+def test_a_forked_child_ends_without_its_parents_threads(tmp_path: Path) -> None:
+    out = assert_runs(tmp_path, """
+import os, sys, time
+x = torch.ones(2, device="cuda", requires_grad=True)
+(x * 2).sum().backward()
+began = time.monotonic()
+if os.fork() == 0:
+    sys.exit(0)
+_, status = os.wait()
+print("ended", status, time.monotonic() - began < 5, flush=True)
+""")  # fmt: skip
+    assert out.splitlines()[-1] == "ended 0 True"

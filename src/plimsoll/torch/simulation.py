@@ -161,8 +161,8 @@ class Simulation:
 
     def end(self) -> None:
         """The interpreter ends: tensors that die from now on tell nobody."""
-        self.is_over = True
         self.library.lib.plimsoll_end()
+        self.is_over = True
 
     def observe(self) -> None:
         """Record everything, for a report."""

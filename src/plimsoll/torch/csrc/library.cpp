@@ -1,5 +1,6 @@
 // What Python calls: the library's C interface, used through ctypes.
 #include <ATen/Context.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <cstring>
 #include <string>
@@ -59,7 +60,12 @@ PLIMSOLL_EXPORT void plimsoll_set_capturing(int device, int on) {
   runtime().devices[static_cast<std::size_t>(device)].is_capturing = on != 0;
 }
 
-PLIMSOLL_EXPORT void plimsoll_end() { runtime().is_over = true; }
+// Autograd's threads end first. Otherwise one that still lets go of a Python object when the
+// interpreter is gone takes the process down with it.
+PLIMSOLL_EXPORT void plimsoll_end() {
+  torch::autograd::Engine::get_default_engine().stop();
+  runtime().is_over = true;
+}
 
 PLIMSOLL_EXPORT void plimsoll_record(int sites, int stacks) {
   runtime().record_sites = sites != 0;
