@@ -343,24 +343,20 @@ class SavedStorages:
 
     def _make_room(self, size: int, spare: int = -1) -> None:
         """Let storages leave until the program and `size` bytes fit; those needed last go first."""
-        plan = self._plan
-        expected = plan.expected() if self._in_backward else plan.expected_of_forward()
-        if expected is not None:
-            most = max(plan.limit - expected - size, 0)
-            if self._bytes_here > most:
-                self._leave(self._here, most, spare)
-            if self._bytes_here > most:
-                self._leave(self._returned, most, spare)
-            if self._bytes_here > most:
-                self._leave(self._held, most, spare)
-            if self._bytes_here > most and self._held:
-                torch.clear_autocast_cache()  # casts of weights, which are made again if need be
-                self._has_changed = True
-                self._leave(self._held, most, spare)
-        else:
+        limit = self._plan.limit - size
+        expected, ahead = self._plan.expected(), self._plan.expected_of_forward()
+        if expected is None or ahead is None:
             self._leave(self._held, 0, spare)
             self._leave(self._here, 0, spare)
             self._leave(self._returned, 0, spare, but_arriving=True)
+            return
+        for where in (self._here, self._returned, self._held):
+            if self._bytes_here > limit - ahead:
+                self._leave(where, max(limit - ahead, 0), spare)
+        if self._bytes_here > limit - expected and self._held:
+            torch.clear_autocast_cache()  # casts of weights, which are made again if need be
+            self._has_changed = True
+            self._leave(self._held, max(limit - expected, 0), spare)
 
     def _leave(
         self, where: References, most: int, spare: int, *, but_arriving: bool = False
