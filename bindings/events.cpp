@@ -116,7 +116,12 @@ void bind_events(nb::module_& module) {
       .def("drain", &drain, nb::sig("def drain(self) -> tuple[numpy.ndarray, ...]"),
            "Take all events that wait, as columns: device, and those of an event batch.")
       .def(
-          "close", [](RecordingBuffer& buffer) { buffer.events().close(); },
+          "close",
+          [](RecordingBuffer& buffer) {
+            const nb::gil_scoped_release released;
+            const EngineLock lock;  // nobody drains
+            buffer.events().close();
+          },
           "Give the memory back; events from now on are dropped.")
       .def_prop_ro("dropped", [](RecordingBuffer& buffer) { return buffer.events().dropped(); });
   module.def(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
 
 pytest.importorskip("torch")
 
@@ -64,6 +64,7 @@ def simulate(folder: Path, text: str, *options: str) -> str:
         text=True,
         check=False,
         cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -231,6 +232,95 @@ for block in (plimsoll.offload(budget), None):
         else:
             assert step(block) <= budget
         assert torch.cuda.memory_allocated() == rest
+""")  # fmt: skip
+
+
+def test_a_checkpoint_around_the_loss_gets_its_inputs(tmp_path: Path) -> None:
+    """It asks for them while the loss's own backward function runs, which reads a shape alone."""
+    simulate(tmp_path, """
+import torch, plimsoll
+from torch.utils.checkpoint import checkpoint
+head, before = torch.nn.Linear(512, 1000).cuda(), torch.nn.Linear(512, 512).cuda()
+targets = torch.zeros(4096, dtype=torch.long, device="cuda")
+addresses = []
+
+def loss(x):
+    addresses.append(x.data_ptr())
+    return torch.nn.functional.cross_entropy(head(x), targets)
+
+for _ in range(3):
+    with plimsoll.offload("40GiB"):
+        of_step = checkpoint(loss, before(torch.randn(4096, 512, device="cuda")).exp(),
+                             use_reentrant=False)
+    of_step.backward()
+assert len(addresses) == 6
+assert min(addresses) > 1 << 20, addresses  # memory, and not the address of none
+""")  # fmt: skip
+
+
+def test_parts_of_a_storage_that_are_changed_apart_keep_their_values(tmp_path: Path) -> None:
+    simulate(tmp_path, """
+import contextlib, torch, plimsoll
+import plimsoll.tiers.offload
+plimsoll.tiers.offload._SMALLEST = 1  # small tensors have values here
+weight = torch.linspace(-1, 1, 8 * 16).view(8, 16).cuda().requires_grad_()
+x = torch.linspace(-2, 2, 8 * 8).view(8, 8).cuda()
+
+def cell(y):
+    a, b = y.unsafe_chunk(2, 1)
+    return a.sigmoid_() * b.tanh_().exp()
+
+def gradients(block):
+    for _ in range(4):
+        with block:
+            hidden = cell(x @ weight)
+            loss = hidden.square().mean() + hidden.exp().mean()
+            del hidden
+        loss.backward()
+        yield weight.grad.cpu().clone()
+        weight.grad = None
+
+wanted = list(gradients(contextlib.nullcontext()))
+assert wanted[0].abs().sum() > 0
+base = torch.cuda.memory_allocated()
+for budget in (1, *range(base, base + 20_000, 2048), 1 << 30):
+    for found, of_step in zip(gradients(plimsoll.offload(budget)), wanted):
+        assert torch.equal(found, of_step), budget
+""")  # fmt: skip
+
+
+def test_all_streams_of_a_backward_pass_wait_for_what_returns(tmp_path: Path) -> None:
+    simulate(tmp_path, """
+import torch, plimsoll
+import plimsoll.tiers.offload
+from tests.streams import Streams
+plimsoll.tiers.offload._SMALLEST = 1
+torch.cuda.init()
+main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+factors = [torch.linspace(0, 1, 64).cuda().requires_grad_() for _ in range(3)]
+
+def step(budget):
+    with plimsoll.offload(budget):
+        x = torch.linspace(0, 1, 64).cuda() * 2
+        side.wait_stream(main)
+        a = factors[0] * x
+        with torch.cuda.stream(side):
+            x.record_stream(side)
+            b = factors[1] * x
+        c = factors[2].exp()
+    main.wait_stream(side)
+    del x
+    ones = torch.ones_like(a)
+    torch.autograd.backward([a, b, c], [ones, ones, ones])
+    for factor in factors:
+        factor.grad = None
+    torch.cuda.synchronize()
+
+torch.cuda.Event.query = lambda self: False  # copies that take their time
+with Streams():
+    for budget in (1, 1 << 30):  # all comes back when it is asked for, or ahead of time
+        for _ in range(4):
+            step(budget)
 """)  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explain import Explanation, explain
 from plimsoll.explain.advice import _different, _keys, _text
 from plimsoll.explain.gradients import with_earlier_zero_grad
+from plimsoll.replay import replay
 from plimsoll.trace import Recording, read_recording
 from plimsoll.trace.files import read_snapshot
 from plimsoll.trace.recording import LoadedTrace, Mark
@@ -235,6 +236,20 @@ def training(*, zero_grad_late: bool) -> Recording:
     trace = program.trace()
     trace.frames = lambda stack: STACKS.get(stack, [])  # type: ignore[method-assign]
     return Recording("training", [trace], {}, marks)
+
+
+def test_the_least_limit_is_what_the_program_then_takes() -> None:
+    def program(allocator: Allocator) -> None:
+        allocator.free(allocator.malloc("100MiB"))  # cached, and of no use to what follows
+        allocator.malloc("101MiB")
+
+    recording = recorded(program)
+    found = explain(recording, advice=True)
+    (advice,) = (one for one in found.advice if one.kind == "limit")
+    assert "no more than 102.00 MiB" in advice.what
+    assert advice.peak_reserved_bytes == 102 * MiB
+    assert replay(recording, limit=102 * MiB)[0].num_ooms == 0
+    assert replay(recording, limit=101 * MiB)[0].num_ooms > 0
 
 
 def test_an_earlier_zero_grad_is_tried_and_advised() -> None:

@@ -22,6 +22,7 @@ from plimsoll.record import Recorder, record, recorder
 from plimsoll.record.sources import AllocatorSource
 from plimsoll.tiers import engines
 from plimsoll.trace import Action, Recording, read_recording
+from plimsoll.trace.stream import StreamWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -421,6 +422,34 @@ def test_the_last_moments_of_a_program_that_exits_are_there(tmp_path: Path) -> N
     with program("allocator.malloc(512); sys.exit(3)", path) as child:
         assert child.wait() == 3
     assert read_recording(path).is_whole
+
+
+def test_a_flush_beside_the_end_finds_nothing_to_do(
+    allocator: Allocator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recording = Recorder(tmp_path / "run.plim", allocator=allocator)
+    close = StreamWriter.close
+
+    def mark_and_flush() -> None:
+        recording.mark()
+        recording.flush()
+
+    flushing = threading.Thread(target=mark_and_flush)
+
+    def close_and_wait(writer: StreamWriter) -> None:
+        close(writer)
+        flushing.start()
+        flushing.join(0.2)
+
+    monkeypatch.setattr(StreamWriter, "close", close_and_wait)
+    with recording:
+        churn(allocator, 1)
+    flushing.join()
+    assert capsys.readouterr().err == ""
+    assert read_recording(recording.path).is_whole
 
 
 def test_the_file_is_the_users_own(allocator: Allocator, tmp_path: Path) -> None:

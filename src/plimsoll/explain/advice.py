@@ -144,6 +144,8 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
+        if best is not None and most != best.setting.limit:  # it took less than it might
+            return self.trial(replace(setting, limit=most)) or best
         return best
 
 
@@ -223,7 +225,7 @@ def give_advice(
             return []
         base = before.result
     found = _Found(base, failure is not None or base.num_ooms > 0, total_bytes)
-    limited = [own]
+    unlimited = {own: base}
     if own.allocator == "native":
         settings = search_settings(search, base)
         for trial in _different(settings)[:_MOST_SETTINGS]:
@@ -231,14 +233,16 @@ def give_advice(
             under = "" if limit is None else f", under a limit of {format_size(limit)}"
             what = f"set PyTorch's allocator{under}"
             found.add("setting", what, found.call(trial.setting), trial)
-        limited += [trial.setting for trial in settings if trial.setting.limit is None][:1]
+        alone = next((trial for trial in settings if trial.setting.limit is None), None)
+        if alone is not None:
+            unlimited.setdefault(alone.setting, alone.result)
     elastic: Trial | None = Trial(own, base)
     if own.allocator != "elastic":
         elastic = search.trial(Setting("", allocator="elastic"))
         how = "plimsoll run --allocator elastic"
         found.add("elastic", "use plimsoll's elastic allocator", how, elastic)
-    for setting in dict.fromkeys(limited):
-        _add_limit(search, setting, found)
+    for setting, result in unlimited.items():
+        _add_limit(search, setting, result, found)
     found.drop_needless_limits()
     if failure is not None and failure.cause == "limit":
         _add_higher_limit(search, own, failure, found)
@@ -344,12 +348,14 @@ class _Found:
         ]
 
 
-def _add_limit(search: Search, setting: Setting, found: _Found) -> None:
-    base = found.base
+def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Found) -> None:
+    """A limit that saves more than the setting does without one."""
     if found.failed:
         return
-    trial = search.least_limit(setting, base.peak_allocated_bytes, base.peak_reserved_bytes)
+    trial = search.least_limit(setting, alone.peak_allocated_bytes, alone.peak_reserved_bytes)
     if trial is None or trial.setting.limit is None:
+        return
+    if _reserved(trial) >= alone.peak_reserved_bytes:
         return
     most = format_size(trial.setting.limit)
     what = f"let PyTorch reserve no more than {most}, the least that all requests fit in"

@@ -59,7 +59,7 @@ def record(
 
     All GPUs of the process are recorded, from all threads. What every optimizer does in `step()`
     ends in a mark named "step". The file grows while the program runs, memory does not; if the
-    program dies, the file opens up to its last twentieth of a second. `plimsoll explain` and
+    program dies, the file opens up to its last tenth of a second. `plimsoll explain` and
     `plimsoll view` read it.
 
     As a decorator it records each call of the function: the first into `run.plim`, the next into
@@ -219,20 +219,8 @@ class Recorder:
                 return
             self._is_over.set()
             self._thread.join()
-            try:
-                end = self._source.segments() if self._failure is None else None
-            except Exception as error:  # such as a GPU that has failed
-                self._fail(error)
-            finally:
-                self._source.stop()
-            try:
-                if self._failure is None:
-                    self._write(end=end, ended=True)
-                self._writer.close()
-            except OSError as error:
-                self._fail(error)
-            buffer.close()
-            self._buffer = None
+            with self._writing:
+                self._end(buffer)
             _active = None
             self._at_exit.cancel()
         if self.dropped:
@@ -241,6 +229,22 @@ class Recorder:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+    def _end(self, buffer: _core.EventBuffer) -> None:
+        try:
+            end = self._source.segments() if self._failure is None else None
+        except Exception as error:  # such as a GPU that has failed
+            self._fail(error)
+        finally:
+            self._source.stop()
+        try:
+            if self._failure is None:
+                self._write(end=end, ended=True)
+            self._writer.close()
+        except OSError as error:
+            self._fail(error)
+        buffer.close()
+        self._buffer = None
 
     def _follow_steps(self) -> None:
         """Mark the end of every optimizer's steps from now on."""
@@ -266,7 +270,7 @@ class Recorder:
 
     def _write_or_fail(self) -> None:
         with self._writing:
-            if self._failure is not None:
+            if self._failure is not None or self._buffer is None:
                 return
             try:
                 self._write()

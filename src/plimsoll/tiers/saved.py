@@ -66,6 +66,7 @@ class SavedStorage:
         serial: Counted over all steps of the device.
         size: In bytes.
         version: Of the tensor's contents when it was saved.
+        counted: What PyTorch counts versions of, see `counted_part`.
         is_computed: Made on the compute stream, so memory may go back to it in stream order.
         storage: The storage on the card, or None.
         stream: The stream that the storage's memory belongs to.
@@ -82,6 +83,7 @@ class SavedStorage:
         "arrived",
         "buffer",
         "copied",
+        "counted",
         "is_computed",
         "is_discarded",
         "owner",
@@ -99,6 +101,7 @@ class SavedStorage:
         self.serial = serial
         self.size: int = storage.nbytes()
         self.version: int = tensor._version
+        self.counted = counted_part(tensor)
         self.is_computed: bool = not tensor.is_leaf
         self.storage = storage
         self.stream = owner.current_stream()
@@ -108,6 +111,12 @@ class SavedStorage:
         self.views = 0
         self.used_in: int | None = None
         self.is_discarded = False
+
+    def has_values_of(self, tensor: Any) -> bool:
+        """Whether what was saved, or is still to be copied, is what a tensor of it has now."""
+        if self.version != tensor._version:
+            return False
+        return self.copied is None or self.counted == counted_part(tensor)
 
     def is_held_elsewhere(self) -> bool:
         """Whether the program has the storage, too, so that dropping it frees nothing."""
@@ -133,10 +142,11 @@ class SavedStorage:
 class Handle:
     """A saved tensor: which view of which storage."""
 
-    __slots__ = ("dtype", "offset", "saved", "shape", "strides")
+    __slots__ = ("dtype", "offset", "saved", "sequence", "shape", "strides")
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
+        self.sequence = torch._C._autograd._get_sequence_nr()  # of the next node: not who saves it
         self.dtype = tensor.dtype
         self.shape = tensor.size()
         self.strides = tensor.stride()
@@ -208,7 +218,7 @@ class SavedStorages:
         """Save a tensor."""
         with self._lock:
             saved = living(self._by_address, storage.data_ptr())
-            if saved is None or saved.storage is None or saved.version != tensor._version:
+            if saved is None or saved.storage is None or not saved.has_values_of(tensor):
                 saved = self._save(tensor, storage)
             return Handle(saved, tensor)
 
@@ -233,8 +243,8 @@ class SavedStorages:
             if shape_alone:
                 return handle.shape_alone()
             stream = self.current_stream()
-            if saved.arrived is not None:
-                self.wait(stream, saved.arrived, by_host=False)
+            if saved.arrived is not None:  # for all who use it, each of whom follows its stream
+                self.wait(saved.stream, saved.arrived, by_host=False)
                 saved.arrived = None
             tensor = handle.tensor()
             if stream != saved.stream:
@@ -475,15 +485,32 @@ def living(where: References, key: int) -> SavedStorage | None:
     return None if reference is None else reference()
 
 
+def counted_part(tensor: Any) -> tuple[int, int] | None:
+    """The part of its storage that PyTorch counts a tensor's versions for; None if never changed.
+
+    Views have the counter of their base. Those of `unsafe_chunk` and `unsafe_split` have one each,
+    so that equal numbers may stand for different contents of the storage.
+    """
+    if tensor._version == 0:
+        return None
+    base = tensor._base if tensor._is_view() else tensor
+    return base.storage_offset(), base.numel()
+
+
 def needs_shape_alone(handle: Handle) -> bool:
     """Whether the backward function that asks for a tensor reads nothing but its shape.
 
-    If it is to be differentiated itself, what it saves of the tensor may be read.
+    If it is to be differentiated itself, what it saves of the tensor may be read. And it must have
+    saved the tensor itself: a checkpoint around it asks for its own inputs while it runs.
     """
     if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False
     node = torch._C._current_autograd_node()
-    return node is not None and _SHAPE_ONLY.get(node.name()) == len(handle.shape)
+    return (
+        node is not None
+        and _SHAPE_ONLY.get(node.name()) == len(handle.shape)
+        and node._sequence_nr() + 1 == handle.sequence
+    )
 
 
 def allocated_bytes(device: Any) -> Allocated:
