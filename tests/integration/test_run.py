@@ -54,6 +54,26 @@ def test_a_script_that_does_not_exist_is_named() -> None:
     assert done.stderr == "plimsoll: no_such.py: no such file\n"
 
 
+@pytest.mark.parametrize(
+    "options", [["--gpus", "2"], ["--driver", "wddm"], ["--host-memory", "64GiB"]]
+)
+def test_what_only_a_simulated_machine_has_goes_with_one(script: Path, options: list[str]) -> None:
+    done = run(*options, script)
+    assert done.returncode == 2
+    assert done.stderr == "plimsoll: --gpus, --driver and --host-memory go with --simulate\n"
+
+
+@pytest.mark.parametrize("where", [".", "nowhere/account.json"])
+def test_an_account_that_could_not_be_written_stops_nothing_later(
+    script: Path, tmp_path: Path, where: str
+) -> None:
+    done = run("--json", where, "--simulate", "H100", script, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""  # the script has not run
+    assert done.stderr.startswith(f"plimsoll: {where}: cannot be written")
+    assert done.stderr.count("\n") == 1
+
+
 def test_an_unknown_allocator_is_named(script: Path) -> None:
     done = run("--allocator", "fast", script)
     assert done.returncode == 2

@@ -63,7 +63,10 @@ def explain(
     if not seconds >= 0:
         raise InputError(f"--seconds must not be below zero, and is {seconds:g}")
     if script is None and (vary or arguments):
-        raise InputError("--vary and the script's arguments go with --script")
+        raise InputError(
+            "--vary and the script's arguments go with --script; explain takes one recording, and "
+            "`plimsoll view A B` shows two"
+        )
     found = run(
         int(source) if source.isdigit() and not Path(source).exists() else source,
         device=device, gpu=gpu, limit=limit, version=version, advice=advice, seconds=seconds,

@@ -29,7 +29,7 @@ def run(
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="elastic, native or torch (PyTorch's own); simulated: also uncached.",
+            help="elastic, native or torch (PyTorch's own); simulated: native, elastic, uncached.",
             show_default="elastic; simulated: native",
         ),
     ] = None,
@@ -71,11 +71,14 @@ def run(
         own = own[1:]
     if not module and not Path(script).exists():
         raise InputError(f"{script}: no such file")
+    _check_json(json)
     if record is not None:
         if record.exists():
             raise InputError(f"{record}: exists already and is not overwritten")
         os.environ["PLIMSOLL_RECORD"] = str(record.resolve())
     if simulate is None:
+        if gpus != 1 or driver != "linux" or host_memory is not None:
+            raise InputError("--gpus, --driver and --host-memory go with --simulate")
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
         _run_live(command, allocator or "elastic", conf, json, tiers)
@@ -87,6 +90,12 @@ def run(
     )
     request = options.request(script, own, is_module=module)
     become(replace(request, account=_account(json)))
+
+
+def _check_json(json: Path | None) -> None:
+    """It is written when the script has ended, too late for a script that took hours."""
+    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
+        raise InputError(f"{json}: cannot be written: a folder, or in a folder that is not there")
 
 
 def _account(json: Path | None) -> str:

@@ -196,7 +196,7 @@ def _past(
             )
         return recorded, None, notes
     (base,) = replay(recording, limit=limit, version=version)
-    notes = _notes(base)
+    notes = _notes(base, is_limited=limit is not None)
     if base.matches_recording is False and "allocator" not in recording.settings:
         notes.append(
             "nothing says which allocator was recorded, and it was taken for PyTorch's own; "
@@ -209,7 +209,7 @@ def _past(
     return ReplayedPast(trace, start, base), base, notes
 
 
-def _notes(base: ReplayResult) -> list[str]:
+def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
     notes = []
     if base.matches_recording is False:
         notes.append(
@@ -217,7 +217,12 @@ def _notes(base: ReplayResult) -> list[str]:
             "where ends of blocks that are too small to split off count as fragments; advice "
             "follows PyTorch's rules, not what happened"
         )
-    if base.matches_recording is None:
+    if base.matches_recording is None and is_limited:
+        notes.append(
+            "under the given limit reserved memory follows PyTorch's rules; what was live is as "
+            "recorded"
+        )
+    elif base.matches_recording is None:
         notes.append(
             "the recording has no segments to compare with: reserved memory follows PyTorch's rules"
         )

@@ -78,8 +78,7 @@ def _reserved(e: Explanation) -> Iterator[str]:
     if e.num_alloc_retries:
         times = _times(e.num_alloc_retries)
         yield (
-            f"{_INDENT}{times} a request found no room until cached memory had been returned to "
-            "the driver"
+            f"{_INDENT}{times} a request found no room, and cached memory went back to the driver"
         )
 
 
