@@ -22,6 +22,7 @@ from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
 
+_TAKE_SCRIPTS = (" predict", " fit")
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 app = typer.Typer(
@@ -68,6 +69,8 @@ def main() -> None:
             context = error.ctx.command_path if error.ctx else "plimsoll"
             message = error.format_message().rstrip(".")
             message = message[:1].lower() + message[1:]
+            if message.startswith("no such option") and context.endswith(_TAKE_SCRIPTS):
+                message += "; options of the script go after --"
             print(f"plimsoll: {message}; see {context} --help", file=sys.stderr)
         sys.exit(2)
     except SystemExit as end:
