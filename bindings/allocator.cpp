@@ -39,7 +39,8 @@ void bind_allocator(nb::module_& module) {
   nb::exception<DriverError>(module, "DriverError", PyExc_RuntimeError);
   nb::exception<OutOfMemory>(module, "OutOfMemory", PyExc_RuntimeError);
 
-  module.attr("NEWEST_VERSION") = TorchVersion{}.to_string();
+  module.attr("OLDEST_VERSION") = kOldestTorch.to_string();
+  module.attr("NEWEST_VERSION") = kNewestTorch.to_string();
   module.def(
       "plain_version",
       [](const std::string& version) { return TorchVersion::parse(version).to_string(); },

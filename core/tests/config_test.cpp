@@ -279,7 +279,7 @@ TEST(config_refuses_versions_it_does_not_know) {
     CHECK_THROWS(TorchVersion::parse(text), ConfigError);
   }
   CHECK_EQUAL(message_of<ConfigError>([] { return TorchVersion::parse("2.8"); }),
-              "unknown PyTorch version '2.8'; known are 2.9 to 2.13");
+              "unknown PyTorch version '2.8'; known are 2.9 to 2.15");
 }
 
 }  // namespace plimsoll

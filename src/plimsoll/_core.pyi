@@ -218,7 +218,7 @@ class DriverError(RuntimeError):
 class OutOfMemory(RuntimeError):
     pass
 
-NEWEST_VERSION: str = '2.13'
+NEWEST_VERSION: str = '2.15'
 
 def plain_version(version: str) -> str:
     """

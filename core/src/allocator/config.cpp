@@ -213,11 +213,12 @@ TorchVersion TorchVersion::parse(std::string_view text) {
   if (error == std::errc{} && dot != end && *dot == '.') {
     const auto [rest, minor_error] = std::from_chars(dot + 1, end, version.minor);
     if (minor_error == std::errc{} && (rest == end || *rest == '.' || *rest == '+') &&
-        version >= TorchVersion{2, 9} && version <= TorchVersion{2, 13}) {
+        version >= kOldestTorch && version <= kNewestTorch) {
       return version;
     }
   }
-  fail("unknown PyTorch version '" + std::string(text) + "'; known are 2.9 to 2.13");
+  fail("unknown PyTorch version '" + std::string(text) + "'; known are " +
+       kOldestTorch.to_string() + " to " + kNewestTorch.to_string());
 }
 
 std::string TorchVersion::to_string() const {

@@ -112,7 +112,8 @@ def _run_live(
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
     from plimsoll.tiers.limits import Tiers
-    from plimsoll.torch.library import BRIDGE, build, is_cuda_build
+    from plimsoll.torch.build import BRIDGE, build
+    from plimsoll.torch.versions import is_cuda_build
 
     Tiers.parse(*tiers.values())
     if allocator not in ("elastic", "native", "torch"):

@@ -73,8 +73,8 @@ def main() -> None:
         shadow = Shadow(simulation) if request.allocator == "elastic" else None
         report_at_exit(lambda: simulated_accounts(simulation, peaks, shadow), request.account)
     sys.argv = [request.script, *request.arguments]
-    if not request.is_module:  # for a module it is the current folder already
-        sys.path[0] = str(Path(request.script).resolve().parent)
+    # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
+    sys.path.insert(0, str(_own_folder(request)))
     _variables, ended_by = _run(request)
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
@@ -100,6 +100,11 @@ def _profile(name: str, request: Request) -> GpuProfile:
     if request.dedicated_bytes is None:
         return profile
     return replace(profile, total_bytes=request.dedicated_bytes + profile.context_bytes)
+
+
+def _own_folder(request: Request) -> Path:
+    """Where the program's own modules are."""
+    return Path.cwd() if request.is_module else Path(request.script).resolve().parent
 
 
 def _run(request: Request) -> tuple[dict[str, Any], BaseException | None]:

@@ -12,7 +12,7 @@ from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.predict.request import Request
 from plimsoll.tiers.limits import SpillPolicyName, Tiers
-from plimsoll.torch.library import torch_version
+from plimsoll.torch.versions import rules_version
 from plimsoll.units import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ class Options:
     def _checked_conf(self) -> str:
         """The configuration, which the environment may give, as the installed PyTorch takes it."""
         conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
-        version = ".".join(map(str, torch_version()))
         try:
-            _core.AllocatorConfig.parse(conf, min(version, _core.NEWEST_VERSION, key=_as_numbers))
+            _core.AllocatorConfig.parse(conf, rules_version())
         except _core.ConfigError as error:
             raise InputError(f"the given configuration: {error}") from None
         return conf
@@ -124,7 +123,3 @@ def _check_name(what: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
         *others, last = known
         raise InputError(f"unknown {what} {name!r}; there are {', '.join(others)} and {last}")
-
-
-def _as_numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.predict.request import BAD_INPUT, Request
 from plimsoll.predict.result import Prediction
-from plimsoll.torch.library import build
+from plimsoll.torch.build import SIMULATED_GPU, build
+from plimsoll.torch.versions import tell_if_unknown
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,9 +27,9 @@ def become(request: Request) -> NoReturn:
     """Go on as the script's process: exit status, signals and stdin are its own.
 
     Raises:
-        InputError: If a compiler is missing.
+        InputError: If there is no library of simulated GPUs, and none can be built.
     """
-    build()
+    _prepare()
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         file.write(request.to_json())
     sys.stdout.flush()
@@ -49,7 +50,7 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
         InputError: If it cannot be simulated.
         ScriptError: If the script failed for another reason than memory.
     """
-    build()
+    _prepare()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
         written, report = folder / "request.json", folder / "report.json"
@@ -73,8 +74,15 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
             raise
 
 
+def _prepare() -> None:
+    """Have the library ready, and say what is to be said, before the script's process starts."""
+    tell_if_unknown()
+    build(SIMULATED_GPU)
+
+
 def _command(request: str) -> list[str]:
-    return [sys.executable, "-m", "plimsoll.predict.child", request]
+    # -P: not the current folder, where anybody may have put a module of any name.
+    return [sys.executable, "-P", "-m", "plimsoll.predict.child", request]
 
 
 def _result(request: Request, status: int, path: Path) -> Prediction:

@@ -16,7 +16,8 @@ from plimsoll import _core
 from plimsoll.engine.snapshot import settings_dict
 from plimsoll.errors import InputError
 from plimsoll.tiers.engines import allocator_name
-from plimsoll.torch.library import BRIDGE, build, is_cuda_build
+from plimsoll.torch.build import BRIDGE, load
+from plimsoll.torch.versions import is_cuda_build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +94,7 @@ class TorchSource:
             raise InputError(f"PyTorch's allocator {backend} tells nobody what it does")
         torch.cuda.init()  # before that, there is nobody to follow
         self._torch = torch
-        self._library = ctypes.CDLL(str(build(BRIDGE)))
+        self._library = load(BRIDGE)
         self._has_stacks = False
 
     def start(self, buffer: _core.EventBuffer, *, stacks: bool) -> None:

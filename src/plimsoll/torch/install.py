@@ -26,8 +26,9 @@ from plimsoll.process.sources import EngineSource, Source, TorchSource
 from plimsoll.tiers.engines import current_engines, set_engines
 from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.account import Account, make_account, report_at_exit, torch_accounts
-from plimsoll.torch.library import BRIDGE, build, engine_version, is_cuda_build
+from plimsoll.torch.build import BRIDGE, load
 from plimsoll.torch.recording import record_if_asked
+from plimsoll.torch.versions import is_cuda_build, rules_version, tell_if_unknown
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class _Engines:
         self._allocator = choice.allocator
         self._tiers = choice.tiers
         self._keeps_account = keeps_account
-        self._version = engine_version()
+        self._version = rules_version()
         self._lock = threading.Lock()
         self._open: dict[int, _core.LiveEngine] = {}
         self._limited: set[int] = set()
@@ -239,7 +240,7 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
             )
         return
     try:
-        _core.AllocatorConfig.parse(conf, engine_version())
+        _core.AllocatorConfig.parse(conf, rules_version())
     except _core.ConfigError as error:
         raise InputError(f"the configuration of the allocator: {error}") from None
     _check_sizes(tiers)
@@ -250,10 +251,11 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
         raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
     if given is not None:
         _settings(torch)(given)  # for what PyTorch itself reads there, such as pinned memory
+    tell_if_unknown()
     to = _report()
     engines = _Engines(choice, keeps_account=bool(to))
     try:
-        library = build(BRIDGE)
+        library = load(BRIDGE)
     except InputError as error:
         keep: Any = _use_pluggable(torch, engines, str(error))
     else:
@@ -289,7 +291,7 @@ def _publish_once_cuda_runs(torch: Any, source: Source) -> None:
     torch.cuda._lazy_call(lambda: publish(source))
 
 
-def _use_bridge(library: os.PathLike[str], engines: _Engines) -> Any:
+def _use_bridge(library: ctypes.CDLL, engines: _Engines) -> Any:
     def open_engine(device: int, problem: Any, capacity: int) -> int | None:
         try:
             handle: int = engines.open(device).handle
@@ -300,7 +302,7 @@ def _use_bridge(library: os.PathLike[str], engines: _Engines) -> Any:
             return None
 
     callback = _OPEN_ENGINE(open_engine)
-    install_bridge = ctypes.CDLL(str(library)).plimsoll_bridge_install
+    install_bridge = library.plimsoll_bridge_install
     install_bridge.argtypes = [ctypes.c_void_p, _OPEN_ENGINE]
     status = install_bridge(_core.live_api(), callback)
     if status == 1:

@@ -111,8 +111,8 @@ def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> No
 def _is_virtual(tensor: Any) -> bool:
     import torch
 
-    fake = torch._C._dispatch_key_parse("Fake")
-    return bool(torch._C._dispatch_keys(tensor).has(fake))
+    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/virtual.h
+    return bool(torch._C._dispatch_keys(tensor).has(key))
 
 
 def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_grad: bool) -> Any:

@@ -21,7 +21,8 @@ from plimsoll.process.publisher import publish
 from plimsoll.process.sources import SimulatedSource
 from plimsoll.tiers.engines import set_engines
 from plimsoll.tiers.limits import Tiers
-from plimsoll.torch import library
+from plimsoll.torch import library, versions
+from plimsoll.torch.build import SIMULATED_GPU, load
 from plimsoll.torch.cuda_functions import add_cuda_functions
 from plimsoll.torch.distributed import pretend_other_processes
 from plimsoll.torch.operations import CUDA_KERNELS
@@ -29,6 +30,7 @@ from plimsoll.torch.patches import keep_native_shape_functions, patch, stack_vir
 from plimsoll.torch.spawned import simulate_in_spawned
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
@@ -53,6 +55,7 @@ class Simulation:
         policy: SpillPolicyName | None = None,
         host_memory: int | str | None = None,
         unlimited: bool = False,
+        lib: ctypes.CDLL | None = None,
     ) -> None:
         self.arguments: dict[str, Any] = {
             "profiles": list(profiles),
@@ -64,14 +67,11 @@ class Simulation:
             "unlimited": unlimited,
         }
         self.profiles = list(profiles)
-        self.version = library.torch_version()
-        version = ".".join(map(str, self.version))
+        self.version = versions.torch_version()
         memory = host_memory if host_memory is not None else _host_memory()
         sizes = [1 << 50 if unlimited else profile.total_bytes for profile in profiles]
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=driver)
-        newest = _core.NEWEST_VERSION
-        known = version if _core_knows(version) else newest
-        self._allocator, self._policy, self._version = allocator, policy, known
+        self._allocator, self._policy = allocator, policy
         self.allocators = self._make_allocators(conf)
         self.fractions = [1.0] * len(self.allocators)
         self.contexts: set[int] = set()
@@ -85,7 +85,7 @@ class Simulation:
         self._history = 0
         self._events: _core.EventBuffer | None = None
         self._after_import: list[Callable[[], None]] = []
-        self.library = library.Library(library.build())
+        self.library = library.Library(lib or load(SIMULATED_GPU))
         self.library.start(
             _core.c_api(),
             self.version,
@@ -101,7 +101,7 @@ class Simulation:
                 allocator=self._allocator,
                 policy=self._policy,
                 conf=conf,
-                version=self._version,
+                version=versions.rules_version(),
             )
             for gpu in self.machine.gpus
         ]
@@ -267,14 +267,6 @@ class SiteStacks:
         while frames and frames[-1][0] in self._RUNNERS:
             frames.pop()
         return frames
-
-
-def _core_knows(version: str) -> bool:
-    try:
-        _core.plain_version(version)
-    except ValueError:
-        return False
-    return True
 
 
 def _host_memory() -> int:

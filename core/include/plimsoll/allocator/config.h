@@ -1,7 +1,7 @@
 // PYTORCH_CUDA_ALLOC_CONF, parsed by PyTorch's rules for a stated version.
 //
 // Source of the keys and their bounds: c10/core/AllocatorConfig and c10/cuda/CUDAAllocatorConfig
-// of PyTorch 2.9 to 2.13. Where PyTorch would ignore trailing garbage or a stray comma, this
+// of PyTorch 2.9 to 2.15. Where PyTorch would ignore trailing garbage or a stray comma, this
 // parser says what is wrong instead: a configuration that is accepted here is accepted there.
 #pragma once
 
@@ -18,13 +18,14 @@
 
 namespace plimsoll {
 
-// The one place that knows which version of PyTorch has which rule.
+// The one place that knows which versions of PyTorch there are rules for, and which has which rule.
+// Up to 2.11 the rules were checked against recordings; newer ones were read in PyTorch's source.
 struct TorchVersion {
   int major = 2;
-  int minor = 13;
+  int minor = 15;
   auto operator<=>(const TorchVersion&) const = default;
 
-  // "2.11", "2.11.0+cu130". Throws ConfigError outside 2.9 … 2.13; the default is the newest.
+  // "2.11", "2.11.0+cu130". Throws ConfigError before kOldestTorch and after kNewestTorch.
   [[nodiscard]] static TorchVersion parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;
 
@@ -36,6 +37,9 @@ struct TorchVersion {
   [[nodiscard]] bool records_pool_of_events() const { return *this >= TorchVersion{2, 12}; }
   [[nodiscard]] bool counts_private_pools() const { return *this >= TorchVersion{2, 13}; }
 };
+
+inline constexpr TorchVersion kOldestTorch{2, 9};
+inline constexpr TorchVersion kNewestTorch{};
 
 class ConfigError : public std::invalid_argument {
  public:

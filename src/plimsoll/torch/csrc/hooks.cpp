@@ -15,7 +15,6 @@
 namespace plimsoll::simulated {
 namespace {
 
-using c10::Device;
 using c10::DeviceIndex;
 using c10::DeviceType;
 using c10::Stream;
@@ -36,16 +35,16 @@ struct RecordedEvent {
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override { return DeviceType::CUDA; }
-  Device getDevice() const override { return {DeviceType::CUDA, runtime().current_device()}; }
-  Device exchangeDevice(Device device) const override {
-    const Device before = getDevice();
+  c10::Device getDevice() const override { return {DeviceType::CUDA, runtime().current_device()}; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
     if (device.index() != before.index()) setDevice(device);
     return before;
   }
-  void setDevice(Device device) const override {
+  void setDevice(c10::Device device) const override {
     if (device.index() >= 0) runtime().set_device(device.index());
   }
-  void uncheckedSetDevice(Device device) const noexcept override {
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
     try {
       setDevice(device);
     } catch (...) {  // NOLINT: this call may not fail
@@ -54,18 +53,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceIndex deviceCount() const noexcept override {
     return static_cast<DeviceIndex>(runtime().devices.size());
   }
-  c10::DeviceCapability getDeviceCapability(Device) const override { return {}; }
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
 
-  Stream getStream(Device device) const override {
+  Stream getStream(c10::Device device) const override {
     return Stream(Stream::UNSAFE, device, runtime().current_stream(device.index()));
   }
-  Stream getDefaultStream(Device device) const override { return Stream(Stream::DEFAULT, device); }
-  Stream getStreamFromGlobalPool(Device device, bool high) const override {
+  Stream getDefaultStream(c10::Device device) const override {
+    return Stream(Stream::DEFAULT, device);
+  }
+  Stream getStreamFromGlobalPool(c10::Device device, bool high) const override {
     return getNewStream(device, high ? -1 : 0);
   }
-  Stream getNewStream(Device device, int priority) const override {
+  Stream getNewStream(c10::Device device, int priority) const override {
     const DeviceIndex index = device.has_index() ? device.index() : runtime().current_device();
-    return Stream(Stream::UNSAFE, Device(DeviceType::CUDA, index),
+    return Stream(Stream::UNSAFE, c10::Device(DeviceType::CUDA, index),
                   runtime().new_stream(index, priority));
   }
   Stream exchangeStream(Stream stream) const override {
@@ -150,7 +151,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index)
-      : GeneratorImpl(Device(DeviceType::CUDA, index),
+      : GeneratorImpl(c10::Device(DeviceType::CUDA, index),
                       c10::DispatchKeySet(c10::DispatchKey::CUDA)) {}
   void set_current_seed(std::uint64_t seed) override {
     seed_ = seed;
@@ -238,7 +239,7 @@ struct Hooks final : at::CUDAHooksInterface {
   DeviceIndex maybeExchangeDevice(DeviceIndex index) const override {
     return exchangeDevice(index);
   }
-  Device getDeviceFromPtr(void*) const override {
+  c10::Device getDeviceFromPtr(void*) const override {
     return {DeviceType::CUDA, runtime().current_device()};
   }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }

@@ -52,12 +52,11 @@ bool becomes_virtual(std::size_t elements, c10::ScalarType type, bool pinned) {
   return !pinned && bytes >= (c10::isIntegralType(type, true) ? kLeastIntegerBytes : kLeastBytes);
 }
 
-const c10::DispatchKeySet kKeys{c10::DispatchKey::CPU, c10::DispatchKey::Fake};
+const c10::DispatchKeySet kKeys{c10::DispatchKey::CPU, kVirtualKey};
 
-Tensor empty_memory_format(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
-                           std::optional<c10::Layout> layout, std::optional<c10::Device> device,
-                           std::optional<bool> pin_memory,
-                           std::optional<c10::MemoryFormat> format) {
+Tensor host_empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                  std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   std::size_t elements = 1;
   for (const std::int64_t length : size)
@@ -68,9 +67,9 @@ Tensor empty_memory_format(at::IntArrayRef size, std::optional<c10::ScalarType> 
   return at::detail::empty_cpu(size, dtype, layout, device, pin_memory, format);
 }
 
-Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
-                     std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                     std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                          std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                          std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   const std::size_t elements = at::detail::computeStorageNbytes(size, stride, 1);
   if (becomes_virtual(elements, type, pin_memory.value_or(false))) {
@@ -114,8 +113,7 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (reads) {
     runtime().assume(info.name, "a large tensor of the host has no contents; zeros were read");
   }
-  const auto below =
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kVirtualKey);
   if (is_view || !computes || reads || moves_storage || on_device) {
     op.redispatchBoxed(below, stack);
     return;
@@ -137,12 +135,25 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 
 void register_virtual_tensors() {
   static auto* const fallback =
-      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+      new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
+  // PyTorch takes the key for one of a backend, for which it prefers an operation's kernel for all
+  // backends to the fallback.
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (op && op->hasSchema() &&
+        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+      handles->push_back(dispatcher.registerImpl(
+          name, kVirtualKey, c10::KernelFunction::makeFromBoxedFunction<&run_virtual>(),
+          std::nullopt, nullptr, "plimsoll"));
+    }
+  }
   static auto* const host =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
-  host->impl("empty.memory_format", TORCH_FN(empty_memory_format));
-  host->impl("empty_strided", TORCH_FN(empty_strided));
+  host->impl("empty.memory_format", TORCH_FN(host_empty));
+  host->impl("empty_strided", TORCH_FN(host_empty_strided));
 }
 
 }  // namespace plimsoll::simulated

@@ -3,17 +3,20 @@
 // Building a model on the host and moving it costs minutes and its whole size, for values that a
 // simulation never needs. So large tensors of the host, when simulating, have zeros that take no
 // memory until somebody writes them, and operations on them compute shapes alone. They carry the
-// dispatch key Fake, which PyTorch reserves for this and does not use itself.
+// dispatch key CustomRNGKeyId, which no tensor of PyTorch's has in any version. (Fake, made for
+// this, is PyTorch's own since 2.15.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace plimsoll::simulated {
 
+constexpr c10::DispatchKey kVirtualKey = c10::DispatchKey::CustomRNGKeyId;
+
 void register_virtual_tensors();
 
 inline bool is_virtual(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.key_set().has(c10::DispatchKey::Fake);
+  return tensor.defined() && tensor.key_set().has(kVirtualKey);
 }
 
 }  // namespace plimsoll::simulated

@@ -12,8 +12,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::size_t kFloat = 4;
-
 // Sizes of query, key and value, which are laid out as batch, heads, rows, width.
 struct Shape {
   explicit Shape(const Tensor& query, const Tensor& key)
@@ -191,7 +189,7 @@ void cudnn_backward(Call& call) {
   call.temporary(bytes);
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kAttentionRules[] = {
     {"_scaled_dot_product_flash_attention", flash_forward},
     {"_scaled_dot_product_flash_attention_backward", flash_backward},
     {"_scaled_dot_product_efficient_attention", efficient_forward},
@@ -202,6 +200,6 @@ constexpr RuleRow kRules[] = {
 
 }  // namespace
 
-std::span<const RuleRow> attention_rules() { return kRules; }
+std::span<const RuleRow> attention_rules() { return kAttentionRules; }
 
 }  // namespace plimsoll::simulated

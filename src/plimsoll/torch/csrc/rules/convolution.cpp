@@ -244,7 +244,7 @@ void set_output_shape(Call& call, const Places& places) {
 }
 
 // cudnn_convolution(input, weight, padding, stride, dilation, groups, ...)
-void forward(Call& call) {
+void convolution_forward(Call& call) {
   set_output_shape(call, kForward);
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
@@ -291,7 +291,7 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
 
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 // transposed, output_padding, groups, output_mask)
-void backward(Call& call) {
+void convolution_backward(Call& call) {
   const Tensor gradient = call.tensor(0);
   const Tensor input = call.tensor(1);
   const Tensor weight = call.tensor(2);
@@ -329,15 +329,15 @@ void backward(Call& call) {
   note_work(call, weight, gradient, (mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
 }
 
-constexpr RuleRow kRules[] = {
-    {"cudnn_convolution", forward},
+constexpr RuleRow kConvolutionRules[] = {
+    {"cudnn_convolution", convolution_forward},
     {"cudnn_convolution_transpose", transposed_forward},
-    {"convolution_backward", backward},
+    {"convolution_backward", convolution_backward},
     {"_conv_depthwise2d", depthwise_forward},
 };
 
 }  // namespace
 
-std::span<const RuleRow> convolution_rules() { return kRules; }
+std::span<const RuleRow> convolution_rules() { return kConvolutionRules; }
 
 }  // namespace plimsoll::simulated

@@ -32,17 +32,6 @@ std::size_t unique_by_key(std::size_t items);
 
 namespace {
 
-void scratch(Call& call, std::size_t bytes) {
-  call.temporary(bytes);
-  call.release_last();
-}
-
-std::size_t bytes_of(const at::Tensor& tensor) { return elements(tensor) * tensor.itemsize(); }
-
-at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
-}
-
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // --- index ---------------------------------------------------------------------------------------
@@ -277,43 +266,6 @@ void scatter_reduce(Call& call) {  // (self, dim, index, src, reduce, include_se
   scratch(call, elements(self));
 }
 
-// --- repeat_interleave ---------------------------------------------------------------------------
-
-void repeat_interleave(Call& call) {  // (repeats, output_size)
-  const at::Tensor repeats = call.tensor(0);
-  const std::size_t count = elements(repeats);
-  if (count == 0) {
-    call.set_shape(0, meta_empty({0}, repeats.scalar_type()));
-    return;
-  }
-  if (!repeats.is_contiguous()) call.temporary(bytes_of(repeats));
-  if (repeats.scalar_type() != at::kLong) {
-    call.temporary(count * 8);
-    scratch(call, count * 8);
-  } else {
-    call.temporary(count * 8);
-  }
-  scratch(call, cub::scan(count, at::kLong));
-  std::int64_t total = repeats.numel();
-  if (!call.argument(1).isNone()) {
-    total = call.argument(1).toInt();
-  } else {
-    const std::size_t are_valid = call.temporary(count);
-    scratch(call, 1);
-    call.release(are_valid);
-    if (has_values(repeats)) {
-      total = values_of(repeats).sum().item<std::int64_t>();
-      if (allocation_of(repeats)->is_placeholder) {
-        call.assume("the size of its result was taken from placeholders");
-      }
-    } else {
-      call.assume("every element is repeated once");
-    }
-  }
-  call.set_shape(0, meta_empty({total}, repeats.scalar_type()));
-  call.allocate_all();
-}
-
 // --- embeddings ----------------------------------------------------------------------------------
 
 struct Sorted {
@@ -411,7 +363,7 @@ void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
   call.release(distinct);
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kIndexingRules[] = {
     {"aten::index.Tensor", index},
     {"aten::_unsafe_index.Tensor", index},
     {"masked_select", masked_select},
@@ -419,7 +371,6 @@ constexpr RuleRow kRules[] = {
     {"masked_scatter_", masked_scatter},
     {"scatter_reduce", scatter_reduce},
     {"scatter_reduce_", scatter_reduce},
-    {"repeat_interleave", repeat_interleave},
     {"embedding_dense_backward", embedding_dense_backward},
     {"_embedding_bag_backward", embedding_bag_backward},
     {"_embedding_bag_dense_backward", embedding_bag_backward},
@@ -455,6 +406,6 @@ constexpr RuleRow kRules[] = {
 
 }  // namespace
 
-std::span<const RuleRow> indexing_rules() { return kRules; }
+std::span<const RuleRow> indexing_rules() { return kIndexingRules; }
 
 }  // namespace plimsoll::simulated

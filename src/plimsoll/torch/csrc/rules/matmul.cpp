@@ -234,7 +234,7 @@ void grouped_mm(Call& call) {
   call.blas_workspace(false);
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kMatmulRules[] = {
     {"_grouped_mm", grouped_mm},
     {"mm", gemm<0>},
     {"bmm", gemm<0>},
@@ -266,6 +266,6 @@ void Call::blas_workspace(bool lt) {
   workspaces().keep(key, std::move(memory));
 }
 
-std::span<const RuleRow> matmul_rules() { return kRules; }
+std::span<const RuleRow> matmul_rules() { return kMatmulRules; }
 
 }  // namespace plimsoll::simulated

@@ -15,15 +15,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-std::size_t bytes_of(const at::Tensor& tensor) { return elements(tensor) * tensor.itemsize(); }
-
-at::Tensor meta_shape(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
-}
-
 // A number that keeps the memory of `count` elements.
 at::Tensor number_in(std::size_t count, at::ScalarType type) {
-  return meta_shape({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
+  return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }
 
 // Many kernels read contiguous memory only.
@@ -135,7 +129,7 @@ void softmax_backward(Call& call) {
 // Only the CPU's kernel fills the second result.
 void log_sigmoid(Call& call) {
   call.infer();
-  call.set_shape(1, meta_shape({0}, call.tensor(0).scalar_type()));
+  call.set_shape(1, meta_empty({0}, call.tensor(0).scalar_type()));
 }
 
 // (output, mask)
@@ -224,7 +218,7 @@ void columns(Call& call) {
     call.release(first);
     return;
   }
-  const at::Tensor storage = meta_shape({input.numel()}, input.scalar_type());
+  const at::Tensor storage = meta_empty({input.numel()}, input.scalar_type());
   call.set_shape(0, storage.as_strided(result.sizes(), result.strides()));
 }
 
@@ -249,7 +243,7 @@ void repeat_interleave(Call& call) {
     call.synchronize();
     call.assume("each row is taken once");
   }
-  call.set_shape(0, meta_shape({total_rows}, repeats.scalar_type()));
+  call.set_shape(0, meta_empty({total_rows}, repeats.scalar_type()));
   call.allocate(0);
   call.release(ends);
 }
@@ -470,7 +464,7 @@ void encoder_layer(Call& call) {
   const auto width = static_cast<std::size_t>(input.size(-1));
   const std::size_t rows = width == 0 ? 0 : elements(input) / width;
   const auto inner_width = static_cast<std::size_t>(call.tensor(14).size(0));
-  call.set_shape(0, meta_shape(input.sizes(), input.scalar_type()));
+  call.set_shape(0, meta_empty(input.sizes(), input.scalar_type()));
 
   // A norm keeps means and deviations until it is done; the last one of a layer is its result.
   const auto norm = [&](bool is_result) {
@@ -519,7 +513,7 @@ void encoder_layer(Call& call) {
   call.release(second);
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kModuleRules[] = {
     {"mse_loss", elementwise_loss},
     {"smooth_l1_loss", elementwise_loss},
     {"huber_loss", huber_loss},
@@ -683,7 +677,7 @@ constexpr const char* kNothingInside[] = {
 
 std::span<const RuleRow> module_rules() {
   static const auto* const rows = [] {
-    auto* const all = new std::vector<RuleRow>(std::begin(kRules), std::end(kRules));
+    auto* const all = new std::vector<RuleRow>(std::begin(kModuleRules), std::end(kModuleRules));
     for (const char* const name : kNothingInside) all->push_back({name, nullptr});
     return all;
   }();

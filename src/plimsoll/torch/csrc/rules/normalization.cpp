@@ -9,8 +9,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::size_t kFloat = 4;
-
 std::size_t copy_unless_contiguous(Call& call, const Tensor& tensor) {
   if (!tensor.defined() || tensor.is_contiguous()) return 0;
   return call.temporary(elements(tensor) * tensor.itemsize());
@@ -139,7 +137,7 @@ void batch_norm_backward(Call& call) {
   call.release(first);
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kNormalizationRules[] = {
     {"native_layer_norm", layer_norm}, {"native_layer_norm_backward", layer_norm_backward},
     {"_fused_rms_norm", layer_norm},   {"_fused_rms_norm_backward", rms_norm_backward},
     {"native_group_norm", group_norm}, {"native_group_norm_backward", group_norm_backward},
@@ -149,6 +147,6 @@ constexpr RuleRow kRules[] = {
 
 }  // namespace
 
-std::span<const RuleRow> normalization_rules() { return kRules; }
+std::span<const RuleRow> normalization_rules() { return kNormalizationRules; }
 
 }  // namespace plimsoll::simulated

@@ -136,10 +136,6 @@ std::size_t reserve_bytes(const Network& net) {
 
 // --- operations ----------------------------------------------------------------------------------
 
-Tensor meta_shape(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
-}
-
 // Arguments from `mode` on are in the same order in both passes.
 Network network_of(const Call& call, std::size_t mode) {
   const auto number = [&](std::size_t index) {
@@ -188,14 +184,14 @@ void turn_input(Call& call, std::size_t mode) {
 
 Tensor turned(const Call& call, std::size_t mode, const std::vector<std::int64_t>& sizes,
               at::ScalarType type) {
-  if (!turns_batch(call, mode)) return meta_shape(sizes, type);
+  if (!turns_batch(call, mode)) return meta_empty(sizes, type);
   std::vector<std::int64_t> in_time = sizes;
   std::swap(in_time[0], in_time[1]);
-  return meta_shape(in_time, type).transpose(0, 1);
+  return meta_empty(in_time, type).transpose(0, 1);
 }
 
 // (output, hy, cy, reserve, weight_buf)
-void forward(Call& call) {
+void recurrent_forward(Call& call) {
   constexpr std::size_t kMode = 6;
   const Network net = network_of(call, kMode);
   const Tensor input = call.tensor(0);
@@ -204,13 +200,13 @@ void forward(Call& call) {
   const Tensor cx = call.tensor(5);
   call.set_shape(
       0, turned(call, kMode, with_last(input.sizes(), net.output() * net.directions), net.type));
-  call.set_shape(1, meta_shape(hx.sizes(), net.type));
-  call.set_shape(2, cx.defined() ? meta_shape(cx.sizes(), net.type) : meta_shape({0}, net.type));
+  call.set_shape(1, meta_empty(hx.sizes(), net.type));
+  call.set_shape(2, cx.defined() ? meta_empty(cx.sizes(), net.type) : meta_empty({0}, net.type));
   const std::size_t reserve = net.trains ? reserve_bytes(net) : 0;
-  call.set_shape(3, meta_shape({static_cast<std::int64_t>(reserve)}, at::kByte));
+  call.set_shape(3, meta_empty({static_cast<std::int64_t>(reserve)}, at::kByte));
   call.set_shape(4, buffer.defined()
                         ? buffer
-                        : meta_shape({static_cast<std::int64_t>(net.weights(true))}, net.type));
+                        : meta_empty({static_cast<std::int64_t>(net.weights(true))}, net.type));
   turn_input(call, kMode);
   for (const std::size_t result : {0, 1, 2, 4}) call.allocate(result);
   call.temporary(workspace_bytes(net, true));
@@ -229,7 +225,7 @@ void set_list(AnyCall& call, std::size_t index, const c10::List<Tensor>& list) {
 }
 
 // (dx, dhx, dcx, gradients of the weights: views of one buffer)
-void backward(Call& call) {
+void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
   const Tensor input = call.tensor(0);
@@ -243,8 +239,8 @@ void backward(Call& call) {
     return;
   }
   call.set_shape(0, turned(call, kMode, input.sizes().vec(), net.type));
-  call.set_shape(1, meta_shape(hx.sizes(), net.type));
-  call.set_shape(2, cx.defined() ? meta_shape(cx.sizes(), net.type) : Tensor());
+  call.set_shape(1, meta_empty(hx.sizes(), net.type));
+  call.set_shape(2, cx.defined() ? meta_empty(cx.sizes(), net.type) : Tensor());
   // Gradients that are missing are zeros of their shape.
   for (const auto& [given, like] :
        {std::pair{call.tensor(7), output}, {call.tensor(8), hx}, {call.tensor(9), cx}}) {
@@ -273,7 +269,7 @@ void backward(Call& call) {
   }
   if (is_turned) copy = call.temporary(input_bytes);
   const Tensor buffer = make_tensor(
-      meta_shape({static_cast<std::int64_t>(net.weights(true))}, net.type), call.device());
+      meta_empty({static_cast<std::int64_t>(net.weights(true))}, net.type), call.device());
   const std::size_t last = call.temporary(workspace);
   c10::List<Tensor> gradients;
   const std::size_t full = net.projection != 0 ? 5 : 4;
@@ -289,7 +285,7 @@ void backward(Call& call) {
     }
   } else {  // cuDNN's layout has biases where the layer has none
     for (const Tensor& weight : weights) {
-      gradients.push_back(make_tensor(meta_shape(weight.sizes(), net.type), call.device()));
+      gradients.push_back(make_tensor(meta_empty(weight.sizes(), net.type), call.device()));
     }
   }
   call.release(last);
@@ -311,7 +307,7 @@ void flatten_weight(Call& call) {
   net.layers = number(6);
   net.directions = call.argument(8).toBool() ? 2 : 1;
   call.set_shape(
-      0, meta_shape({static_cast<std::int64_t>(net.weights(true))}, weights.at(0).scalar_type()));
+      0, meta_empty({static_cast<std::int64_t>(net.weights(true))}, weights.at(0).scalar_type()));
   const Tensor buffer = call.allocate(0);
   std::int64_t offset = 0;
   for (const bool is_bias : {false, true}) {
@@ -331,7 +327,7 @@ void flatten_weight(Call& call) {
 void dropout_state(Call& call) {
   constexpr std::int64_t kBytesPerMultiprocessor = 49152;
   call.set_shape(
-      0, meta_shape({kBytesPerMultiprocessor * call.properties().multiprocessors}, at::kByte));
+      0, meta_empty({kBytesPerMultiprocessor * call.properties().multiprocessors}, at::kByte));
 }
 
 void lstm_cell(Call& call) {
@@ -341,8 +337,8 @@ void lstm_cell(Call& call) {
 // (hy, workspace)
 void gru_cell(Call& call) {
   const Tensor hx = call.tensor(2);
-  call.set_shape(0, meta_shape(hx.sizes(), hx.scalar_type()));
-  call.set_shape(1, meta_shape({hx.size(0), hx.size(1) * 5}, hx.scalar_type()));
+  call.set_shape(0, meta_empty(hx.sizes(), hx.scalar_type()));
+  call.set_shape(1, meta_empty({hx.size(0), hx.size(1) * 5}, hx.scalar_type()));
   for (const std::size_t result : {1, 0}) call.allocate(result);
 }
 
@@ -351,17 +347,17 @@ void gru_cell_backward(Call& call) {
   const Tensor grad = call.tensor(0);
   const at::ScalarType type = grad.scalar_type();
   const std::int64_t gates = grad.size(1) * 3;
-  call.set_shape(0, meta_shape({grad.size(0), gates}, type));
-  call.set_shape(1, meta_shape({grad.size(0), gates}, type));
-  call.set_shape(2, meta_shape(grad.sizes(), type));
-  const Tensor bias = call.argument(2).toBool() ? meta_shape({gates}, type) : Tensor();
+  call.set_shape(0, meta_empty({grad.size(0), gates}, type));
+  call.set_shape(1, meta_empty({grad.size(0), gates}, type));
+  call.set_shape(2, meta_empty(grad.sizes(), type));
+  const Tensor bias = call.argument(2).toBool() ? meta_empty({gates}, type) : Tensor();
   call.set_shape(3, bias);
   call.set_shape(4, bias);
 }
 
-constexpr RuleRow kRules[] = {
-    {"_cudnn_rnn", forward},
-    {"_cudnn_rnn_backward", backward},
+constexpr RuleRow kRecurrentRules[] = {
+    {"_cudnn_rnn", recurrent_forward},
+    {"_cudnn_rnn_backward", recurrent_backward},
     {"_cudnn_rnn_flatten_weight", flatten_weight},
     {"_cudnn_init_dropout_state", dropout_state},
     {"_thnn_fused_lstm_cell", lstm_cell},
@@ -501,6 +497,6 @@ void packed_rnn(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& b
 
 }  // namespace
 
-std::span<const RuleRow> recurrent_rules() { return kRules; }
+std::span<const RuleRow> recurrent_rules() { return kRecurrentRules; }
 
 }  // namespace plimsoll::simulated

@@ -223,7 +223,7 @@ void sum(Call& call) {
 }
 
 constexpr int kNone = 99;
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kReductionRules[] = {
     {"aten::sum", sum<kNone>},
     {"aten::sum.dim_IntList", sum<1>},
     {"aten::sum.IntList_out", sum<1>},
@@ -257,6 +257,6 @@ constexpr RuleRow kRules[] = {
 
 }  // namespace
 
-std::span<const RuleRow> reduction_rules() { return kRules; }
+std::span<const RuleRow> reduction_rules() { return kReductionRules; }
 
 }  // namespace plimsoll::simulated

@@ -6,6 +6,8 @@
 // PyTorch 2.11 on compute capability 9.0; a rule that knows other versions or chips says so.
 #pragma once
 
+#include <ATen/ops/empty.h>
+
 #include <span>
 
 #include "../call.h"
@@ -36,6 +38,23 @@ inline std::size_t round_up(std::size_t value, std::size_t step) {
 
 inline std::size_t elements(const at::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel());
+}
+
+inline std::size_t bytes_of(const at::Tensor& tensor) {
+  return elements(tensor) * tensor.itemsize();
+}
+
+constexpr std::size_t kFloat = 4;  // bytes of what kernels accumulate in
+
+// The shape of a result.
+inline at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
+}
+
+// Memory that the kernel takes and frees at once.
+inline void scratch(Call& call, std::size_t bytes) {
+  call.temporary(bytes);
+  call.release_last();
 }
 
 }  // namespace plimsoll::simulated

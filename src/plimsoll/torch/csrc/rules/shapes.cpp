@@ -10,10 +10,6 @@
 namespace plimsoll::simulated {
 namespace {
 
-at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
-}
-
 // A result as the kernels make it with empty_like.
 at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tensor)); }
 
@@ -117,7 +113,7 @@ void sparse(Call& call) {
                               call.info().plain_name, ": sparse tensors on a GPU are not modelled");
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kShapesRules[] = {
     {"_standard_gamma_grad", like_first},
     {"_dirichlet_grad", like_first},
     {"fake_quantize_per_tensor_affine_cachemask", fake_quantize},
@@ -143,6 +139,6 @@ constexpr RuleRow kRules[] = {
 
 }  // namespace
 
-std::span<const RuleRow> shape_rules() { return kRules; }
+std::span<const RuleRow> shape_rules() { return kShapesRules; }
 
 }  // namespace plimsoll::simulated

@@ -122,20 +122,11 @@ at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   return values_of(tensor);
 }
 
-at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
-}
-
 // A one-dimensional result that was made for `capacity` elements, then cut.
 at::Tensor meta_cut(std::int64_t capacity, std::int64_t length, at::ScalarType type) {
   at::Tensor made = meta_empty({capacity}, type);
   made.unsafeGetTensorImpl()->set_sizes_contiguous({length});
   return made;
-}
-
-void scratch(Call& call, std::size_t bytes) {
-  call.temporary(bytes);
-  call.release_last();
 }
 
 std::size_t bits_of(const at::Tensor& tensor) { return tensor.itemsize() * 8; }
@@ -533,7 +524,7 @@ void isin(Call& call) {  // (elements, test_elements, assume_unique, invert)
   for (const std::size_t done : {restored, mask, sorted, places}) call.release(done);
 }
 
-constexpr RuleRow kRules[] = {
+constexpr RuleRow kSortingRules[] = {
     {"sort", sort},
     {"topk", topk},
     {"kthvalue", nullptr},
@@ -568,6 +559,6 @@ constexpr RuleRow kRules[] = {
 
 }  // namespace
 
-std::span<const RuleRow> sorting_rules() { return kRules; }
+std::span<const RuleRow> sorting_rules() { return kSortingRules; }
 
 }  // namespace plimsoll::simulated

@@ -1,0 +1,122 @@
+"""Where libraries that were built here are kept: nobody but the user may have put them there.
+
+A file carries the digest of its contents in its last bytes, which loaders of libraries do not look
+at. So one that a full disk or a bad sector has damaged is told from a whole one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNFINISHED = "building-"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def cache_folder() -> Path:
+    """The folder of this user's libraries, in XDG_CACHE_HOME, or else in ~/.cache.
+
+    Where others could put files there, it is a folder of the user's own in the system's folder for
+    temporary files.
+
+    Raises:
+        InputError: If there is no folder that is the user's alone.
+    """
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
+    problem = _prepare(wanted)
+    if problem is None:
+        return wanted
+    instead = Path(tempfile.gettempdir()) / f"plimsoll-{os.geteuid()}"
+    if _prepare(instead) is not None:
+        raise InputError(f"no cache folder {wanted}: {problem}; set XDG_CACHE_HOME to your own")
+    print(f"plimsoll: {wanted} is not used: {problem}; {instead} is", file=sys.stderr)
+    return instead
+
+
+def _prepare(folder: Path) -> str | None:
+    """Make a folder, if it is not there; what speaks against it."""
+    try:
+        for place in reversed([folder, *folder.parents]):
+            if not place.is_dir():
+                place.mkdir(mode=0o700, exist_ok=True)
+        return who_else_may_write(folder)
+    except OSError as error:
+        return error.strerror
+
+
+def who_else_may_write(path: Path) -> str | None:
+    """Who besides the user, and root, may change a file or folder or put another in its place.
+
+    Returns:
+        One line that says who and where, or None for nobody.
+
+    Raises:
+        OSError: If it is not there.
+    """
+    resolved = path.resolve(strict=True)
+    for place in (resolved, *resolved.parents):
+        facts = place.stat()
+        # Root's folders are on the way to all others; what is loaded must be the user's.
+        if facts.st_uid != os.geteuid() and (facts.st_uid != 0 or place == resolved):
+            return f"{place} belongs to another user"
+        shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if shared and (place == resolved or not facts.st_mode & stat.S_ISVTX):
+            return f"others may write to {place}"
+    return None
+
+
+def seal(path: Path) -> None:
+    """Add its digest to a finished file."""
+    with path.open("r+b") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        file.seek(0, os.SEEK_END)
+        file.write(digest)
+
+
+def is_usable(path: Path) -> bool:
+    """Whether a sealed file is there, whole and the user's own; if not so, a line says why."""
+    try:
+        problem = who_else_may_write(path)
+        contents = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        problem, contents = error.strerror, b""
+    if problem is None and not _is_whole(contents):
+        problem = "it is damaged"
+    if problem is not None:
+        print(f"plimsoll: {path} is not used: {problem}; it is built again", file=sys.stderr)
+    return problem is None
+
+
+def _is_whole(contents: bytes) -> bool:
+    view = memoryview(contents)
+    digest = hashlib.sha256(view[:-_DIGEST_BYTES]).digest()
+    return len(contents) > _DIGEST_BYTES and view[-_DIGEST_BYTES:] == digest
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A folder to build in, which is gone afterwards; others who want to build wait meanwhile.
+
+    What a process that was killed left there is removed.
+    """
+    with (folder / "building.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as place:
+            yield Path(place)

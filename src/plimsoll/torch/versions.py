@@ -1,0 +1,116 @@
+"""Which PyTorch is installed, and what plimsoll knows of it. PyTorch is not imported.
+
+The rules of PyTorch's allocator, version by version, are in the core (`TorchVersion` in
+allocator/config.h), which also says from which version to which they are known. A newer PyTorch
+gets the rules of the newest known one, a notice, and a check when its library is built.
+docs/versions.md says what was tried under which version.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+
+Version = tuple[int, int]
+"""Major and minor."""
+
+
+def _numbers(version: str) -> Version:
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return major, minor
+
+
+OLDEST: Version = _numbers(_core.OLDEST_VERSION)
+"""The first version whose rules are known, and under which plimsoll runs."""
+NEWEST: Version = _numbers(_core.NEWEST_VERSION)
+"""The last version whose rules are known."""
+
+
+def text(version: Version) -> str:
+    """As people write it: "2.11"."""
+    return f"{version[0]}.{version[1]}"
+
+
+@cache
+def torch_folder() -> Path:
+    """Where PyTorch is installed.
+
+    Raises:
+        InputError: If it is not installed.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise InputError(f"PyTorch is not installed here: pip install 'torch>={text(OLDEST)}'")
+    return Path(spec.origin).parent
+
+
+@cache
+def torch_build() -> str:
+    """The whole version of the installed PyTorch, such as "2.13.0+cpu".
+
+    Raises:
+        InputError: If it is not installed.
+    """
+    torch_folder()
+    return importlib.metadata.version("torch")
+
+
+@cache
+def torch_version() -> Version:
+    """Major and minor version of the installed PyTorch.
+
+    Raises:
+        InputError: If it is not installed, or older than `OLDEST`.
+    """
+    version = _numbers(torch_build())
+    if version < OLDEST:
+        raise InputError(f"PyTorch {torch_build()} is too old: {text(OLDEST)} or later is needed")
+    return version
+
+
+def rules_version() -> str:
+    """The version whose rules serve the installed PyTorch: its own, or the newest that is known.
+
+    Raises:
+        InputError: As `torch_version`.
+    """
+    return text(min(torch_version(), NEWEST))
+
+
+def is_known() -> bool:
+    """Whether the rules of the installed PyTorch are known.
+
+    Raises:
+        InputError: As `torch_version`.
+    """
+    return torch_version() <= NEWEST
+
+
+@cache
+def tell_if_unknown() -> None:
+    """Say once, in one line on stderr, that the installed PyTorch is newer than what is known.
+
+    Raises:
+        InputError: As `torch_version`.
+    """
+    if not is_known():
+        print(
+            f"plimsoll: PyTorch {torch_build()} is newer than what this version knows "
+            f"({text(OLDEST)} to {text(NEWEST)}): it follows the rules of {text(NEWEST)}",
+            file=sys.stderr,
+        )
+
+
+def is_cuda_build() -> bool:
+    """Whether the installed PyTorch can use NVIDIA GPUs.
+
+    Raises:
+        InputError: If it is not installed.
+    """
+    return (torch_folder() / "lib" / "libc10_cuda.so").exists()
