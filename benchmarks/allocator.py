@@ -72,7 +72,7 @@ def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
 
 def build_library() -> ctypes.CDLL:
     """The library that plays the scenarios inside PyTorch, compiled if need be."""
-    from plimsoll.torch.library import Recipe, build
+    from plimsoll.torch.build import Recipe, load
 
     recipe = Recipe(
         name="allocator-benchmark",
@@ -82,7 +82,7 @@ def build_library() -> ctypes.CDLL:
         libraries=("c10", "c10_cuda"),
         needs_cuda=True,
     )
-    library = ctypes.CDLL(str(build(recipe)))
+    library = load(recipe)
     library.plimsoll_benchmark_allocator.restype = ctypes.c_void_p
     library.plimsoll_benchmark_compare.restype = ctypes.c_bool
     return library

@@ -218,6 +218,8 @@ class DriverError(RuntimeError):
 class OutOfMemory(RuntimeError):
     pass
 
+OLDEST_VERSION: str = '2.9'
+
 NEWEST_VERSION: str = '2.15'
 
 def plain_version(version: str) -> str:

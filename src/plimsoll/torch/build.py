@@ -4,8 +4,8 @@ There are two: one gives PyTorch a simulated CUDA device, the other puts plimsol
 PyTorch on a real one (the bridge). Each is kept under a name that holds PyTorch's version and a
 digest of all that it is made of.
 
-PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources is
-one translation unit: a file that includes them all.
+PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
+is one translation unit: a file that includes them all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +68,8 @@ SIMULATED_GPU = Recipe(
     name="simulated-cuda",
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
-    flags=("-O1",),
+    # Of PyTorch's headers, those that are needed.
+    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE / 'csrc' / 'lean'}"),
     # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
@@ -219,10 +220,8 @@ def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a compiler and the programs that it started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -258,8 +257,8 @@ def _check(recipe: Recipe, library: Path) -> None:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise InputError(
-            f"{recipe.purpose} does not work under PyTorch {versions.torch_build()}, which is newer "
-            f"than what is known; install torch<={versions.text(versions.NEWEST)}.*: {last}"
+            f"{recipe.purpose} does not work under PyTorch {versions.torch_build()}, which is "
+            f"newer than what is known; install torch=={versions.text(versions.NEWEST)}.*: {last}"
         )
 
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "memory.h"
+#include "plimsoll/torch_version.h"
 #include "runtime.h"
 
 namespace plimsoll::simulated {
@@ -53,7 +54,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceIndex deviceCount() const noexcept override {
     return static_cast<DeviceIndex>(runtime().devices.size());
   }
+#if PLIMSOLL_TORCH_AT_LEAST(10)
   c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
+#endif
 
   Stream getStream(c10::Device device) const override {
     return Stream(Stream::UNSAFE, device, runtime().current_stream(device.index()));
@@ -256,7 +259,7 @@ struct Hooks final : at::CUDAHooksInterface {
   bool supportsDilatedConvolutionWithCuDNN() const override { return true; }
   bool supportsDepthwiseConvolutionWithCuDNN() const override { return true; }
   bool supportsBFloat16ConvolutionWithCuDNNv8() const override { return true; }
-  bool supportsBFloat16RNNWithCuDNN() const override { return true; }
+  bool supportsBFloat16RNNWithCuDNN() const { return true; }
   long versionCuDNN() const override { return kCudnnVersion; }
   long versionRuntimeCuDNN() const { return kCudnnVersion; }
   long versionCuDNNFrontend() const { return 11500; }

@@ -1,0 +1,6 @@
+// Found before PyTorch's header of this name, which includes those of all 3,000 operations. Headers
+// that we include need it (c10d's Work.hpp), but only for the class Tensor.
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
