@@ -140,9 +140,7 @@ int deallocate_host(plimsoll_engine* handle, std::uint64_t address) {
   return status_of(engine_of(handle).driver().deallocate_host(address));
 }
 
-std::uint32_t capture_stack() { return StackTable::instance().capture(); }
-
-constexpr plimsoll_c_api kApi{
+constexpr plimsoll_c_api kEngineApi{
     PLIMSOLL_C_API_VERSION,
     allocate,
     release,
@@ -166,7 +164,7 @@ constexpr plimsoll_c_api kApi{
 
 void bind_c_api(nanobind::module_& module) {
   module.def(
-      "c_api", [] { return reinterpret_cast<std::uintptr_t>(&kApi); },
+      "c_api", [] { return reinterpret_cast<std::uintptr_t>(&kEngineApi); },
       "The address of the table of C functions in plimsoll/c_api.h.");
 }
 

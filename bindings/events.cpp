@@ -39,11 +39,9 @@ void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_even
   reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
 }
 
-std::uint32_t capture_stack() { return StackTable::instance().capture(); }
-
 constexpr std::uint8_t kMark = 255;  // as an action: no event, but a mark between events
 
-constexpr plimsoll_recorder_api kApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
+constexpr plimsoll_recorder_api kRecorderApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
 
 template <typename T>
 std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {
@@ -125,7 +123,7 @@ void bind_events(nb::module_& module) {
           "Give the memory back; events from now on are dropped.")
       .def_prop_ro("dropped", [](RecordingBuffer& buffer) { return buffer.events().dropped(); });
   module.def(
-      "recorder_api", [] { return reinterpret_cast<std::uintptr_t>(&kApi); },
+      "recorder_api", [] { return reinterpret_cast<std::uintptr_t>(&kRecorderApi); },
       "The address of the table of C functions in plimsoll/recorder_api.h.");
 }
 

@@ -373,7 +373,7 @@ void host_reset_accumulated_statistics() {
   (void)with_host_pool([](HostPool& pool) { pool.reset_accumulated_statistics(); });
 }
 
-constexpr plimsoll_live_api kApi{
+constexpr plimsoll_live_api kLiveApi{
     PLIMSOLL_LIVE_API_VERSION,
     last_error,
     allocate,
@@ -417,7 +417,7 @@ constexpr plimsoll_live_api kApi{
 
 void bind_live_api(nanobind::module_& module) {
   module.def(
-      "live_api", [] { return reinterpret_cast<std::uintptr_t>(&kApi); },
+      "live_api", [] { return reinterpret_cast<std::uintptr_t>(&kLiveApi); },
       "The address of the table of C functions in plimsoll/live_api.h.");
 }
 

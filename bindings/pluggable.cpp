@@ -41,78 +41,81 @@ LiveEngine& engine_on(int device) {
   return *engine;
 }
 
-void* allocate(std::size_t size, int device, Stream stream) {
-  if (size == 0) return nullptr;
-  return reinterpret_cast<void*>(engine_on(device).allocate(size, id_of(stream)));
-}
-
-void release(void* pointer, std::size_t, int device, Stream) noexcept {
-  if (pointer == nullptr) return;
-  try {
-    if (!engine_on(device).allocator().free(address_of(pointer))) {
-      throw UnknownAddress(address_of(pointer));
-    }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "plimsoll: memory of GPU %d could not be freed: %s\n", device,
-                 error.what());
+// What PyTorch calls; in a class, as other files have functions of these names.
+struct Pluggable {
+  static void* allocate(std::size_t size, int device, Stream stream) {
+    if (size == 0) return nullptr;
+    return reinterpret_cast<void*>(engine_on(device).allocate(size, id_of(stream)));
   }
-}
 
-void empty_caches() {
-  LiveEngine::for_each([](LiveEngine& engine) { engine.empty_cache({}); });
-}
+  static void release(void* pointer, std::size_t, int device, Stream) noexcept {
+    if (pointer == nullptr) return;
+    try {
+      if (!engine_on(device).allocator().free(address_of(pointer))) {
+        throw UnknownAddress(address_of(pointer));
+      }
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "plimsoll: memory of GPU %d could not be freed: %s\n", device,
+                   error.what());
+    }
+  }
 
-void set_memory_fraction(double fraction, int device) {
-  LiveEngine& engine = engine_on(device);
-  engine.set_limit(
-      static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
-}
+  static void empty_caches() {
+    LiveEngine::for_each([](LiveEngine& engine) { engine.empty_cache({}); });
+  }
 
-void* base_allocation(void* pointer, std::size_t* size) {
-  LiveEngine* const engine = LiveEngine::owner_of(address_of(pointer));
-  const auto found =
-      engine != nullptr ? engine->allocator().locate(address_of(pointer)) : std::nullopt;
-  if (!found) throw UnknownAddress(address_of(pointer));
-  if (size != nullptr) *size = found->segment_size;
-  return reinterpret_cast<void*>(found->segment);
-}
+  static void set_memory_fraction(double fraction, int device) {
+    LiveEngine& engine = engine_on(device);
+    engine.set_limit(
+        static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
+  }
 
-void record_stream(void* pointer, Stream stream) {
-  if (pointer == nullptr) return;
-  bool known = false;
-  LiveEngine::for_each([&](LiveEngine& engine) {
-    known = known || engine.allocator().record_stream(address_of(pointer), id_of(stream));
-  });
-  if (!known) throw UnknownAddress(address_of(pointer));
-}
+  static void* base_allocation(void* pointer, std::size_t* size) {
+    LiveEngine* const engine = LiveEngine::owner_of(address_of(pointer));
+    const auto found =
+        engine != nullptr ? engine->allocator().locate(address_of(pointer)) : std::nullopt;
+    if (!found) throw UnknownAddress(address_of(pointer));
+    if (size != nullptr) *size = found->segment_size;
+    return reinterpret_cast<void*>(found->segment);
+  }
 
-void begin_allocate_to_pool(int device, Pool pool, std::function<bool(Stream)> filter) {
-  engine_on(device).allocator().begin_allocate_to_pool(
-      id_of(pool), [asks = std::move(filter)](StreamId stream) {
-        return asks(reinterpret_cast<Stream>(stream));
-      });
-}
+  static void record_stream(void* pointer, Stream stream) {
+    if (pointer == nullptr) return;
+    bool known = false;
+    LiveEngine::for_each([&](LiveEngine& engine) {
+      known = known || engine.allocator().record_stream(address_of(pointer), id_of(stream));
+    });
+    if (!known) throw UnknownAddress(address_of(pointer));
+  }
 
-void end_allocate_to_pool(int device, Pool pool) {
-  engine_on(device).allocator().end_allocate_to_pool(id_of(pool));
-}
+  static void begin_allocate_to_pool(int device, Pool pool, std::function<bool(Stream)> filter) {
+    engine_on(device).allocator().begin_allocate_to_pool(
+        id_of(pool), [asks = std::move(filter)](StreamId stream) {
+          return asks(reinterpret_cast<Stream>(stream));
+        });
+  }
 
-void release_pool(int device, Pool pool) { engine_on(device).release_pool(id_of(pool)); }
+  static void end_allocate_to_pool(int device, Pool pool) {
+    engine_on(device).allocator().end_allocate_to_pool(id_of(pool));
+  }
+
+  static void release_pool(int device, Pool pool) { engine_on(device).release_pool(id_of(pool)); }
+};
 
 nanobind::dict pluggable_functions() {
   nanobind::dict functions;
   const auto add = [&](const char* name, auto* function) {
     functions[name] = reinterpret_cast<std::uintptr_t>(function);
   };
-  add("alloc", &allocate);
-  add("free", &release);
-  add("reset", &empty_caches);
-  add("memory_fraction", &set_memory_fraction);
-  add("base_alloc", &base_allocation);
-  add("record_stream", &record_stream);
-  add("begin_allocate_to_pool", &begin_allocate_to_pool);
-  add("end_allocate_to_pool", &end_allocate_to_pool);
-  add("release_pool", &release_pool);
+  add("alloc", &Pluggable::allocate);
+  add("free", &Pluggable::release);
+  add("reset", &Pluggable::empty_caches);
+  add("memory_fraction", &Pluggable::set_memory_fraction);
+  add("base_alloc", &Pluggable::base_allocation);
+  add("record_stream", &Pluggable::record_stream);
+  add("begin_allocate_to_pool", &Pluggable::begin_allocate_to_pool);
+  add("end_allocate_to_pool", &Pluggable::end_allocate_to_pool);
+  add("release_pool", &Pluggable::release_pool);
   return functions;
 }
 

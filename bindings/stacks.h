@@ -45,4 +45,7 @@ class StackTable {
   std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
 };
 
+// For C interfaces: the number of the calling thread's stack.
+inline std::uint32_t capture_stack() { return StackTable::instance().capture(); }
+
 }  // namespace plimsoll::python

@@ -197,7 +197,7 @@ void bind_trace(nb::module_& module) {
             if (number >= recording.stacks.size()) throw nb::index_error("there is no such stack");
             nb::list frames;
             for (const std::uint32_t frame_number : recording.stacks[number]) {
-              const Frame& frame = recording.frames[frame_number];
+              const plimsoll::Frame& frame = recording.frames[frame_number];
               const auto decoded = [](const std::string& text) {
                 return nb::steal<nb::object>(PyUnicode_DecodeUTF8(
                     text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));

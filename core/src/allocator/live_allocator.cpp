@@ -7,8 +7,6 @@
 namespace plimsoll {
 namespace {
 
-using Lock = std::lock_guard<std::mutex>;
-
 Location location_of(const Block* block) {
   Location found;
   found.block = found.segment = block->address;
@@ -29,19 +27,19 @@ Location location_of(const Block* block) {
 }  // namespace
 
 Address LockedAllocator::allocate(Bytes size, StreamId stream) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Block* const block = allocator_->malloc(size, stream);
   live_.insert(block->address, block);
   return block->address;
 }
 
 void LockedAllocator::allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   live_.insert(address, allocator_->malloc_at(address, size, stream, pool));
 }
 
 bool LockedAllocator::free(Address address) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Block* const* const block = live_.find(address);
   if (block == nullptr) return false;
   allocator_->free(*block);
@@ -50,7 +48,7 @@ bool LockedAllocator::free(Address address) {
 }
 
 bool LockedAllocator::record_stream(Address address, StreamId stream) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Block* const* const block = live_.find(address);
   if (block == nullptr) return false;
   allocator_->record_stream(*block, stream);
@@ -68,84 +66,84 @@ Block* LockedAllocator::block_around(Address address) const {
 }
 
 std::optional<Location> LockedAllocator::locate(Address address) const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const Block* const block = block_around(address);
   if (block == nullptr) return std::nullopt;
   return location_of(block);
 }
 
 void LockedAllocator::empty_cache(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->empty_cache(pool);
 }
 
 void LockedAllocator::begin_allocate_to_pool(PoolId pool, Allocator::Filter filter) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->begin_allocate_to_pool(pool, std::move(filter));
 }
 
 void LockedAllocator::end_allocate_to_pool(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->end_allocate_to_pool(pool);
 }
 
 void LockedAllocator::use_pool(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->use_pool(pool);
 }
 
 void LockedAllocator::release_pool(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->release_pool(pool);
 }
 
 int LockedAllocator::pool_uses(PoolId pool) const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return allocator_->pool_uses(pool);
 }
 
 void LockedAllocator::set_use_on_oom(PoolId pool, bool use) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->set_use_on_oom(pool, use);
 }
 
 void LockedAllocator::set_no_split(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->set_no_split(pool);
 }
 
 void LockedAllocator::set_limit(std::optional<Bytes> limit) {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->set_limit(limit);
 }
 
 std::optional<Bytes> LockedAllocator::limit() const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return allocator_->limit();
 }
 
 Bytes LockedAllocator::largest_free_block() const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return allocator_->largest_free_block();
 }
 
 Statistics LockedAllocator::statistics() const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return allocator_->statistics();
 }
 
 void LockedAllocator::reset_peak_statistics() {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->reset_peak_statistics();
 }
 
 void LockedAllocator::reset_accumulated_statistics() {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   allocator_->reset_accumulated_statistics();
 }
 
 std::vector<SegmentInfo> LockedAllocator::segments() const {
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return allocator_->segments();
 }
 
