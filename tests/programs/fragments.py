@@ -16,8 +16,8 @@ def retries() -> int:
 
 
 # One segment, or with expandable segments one range, of twelve pieces.
-del_me = ask(12)
-del del_me
+whole = ask(12)
+del whole
 pieces = [ask(1) for _ in range(12)]
 del pieces[::2]
 torch.cuda.empty_cache()

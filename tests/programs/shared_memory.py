@@ -14,36 +14,32 @@ def show(what: str) -> None:
 
 
 def place(gib: int) -> torch.Tensor | None:
-    tensor = None
     try:
         tensor = torch.empty(gib * GIB, dtype=torch.uint8).to("cuda")
-        show(f"{gib} placed")
     except torch.cuda.OutOfMemoryError as error:
         show(f"{gib} refused")
         print(f"{gib} said:", error)
+        return None
+    show(f"{gib} placed")
     return tensor
 
 
-def lock(gib: int, where: str) -> torch.Tensor | None:
-    tensor = None
+def lock(gib: int, where: str) -> None:
     try:
         tensor = torch.empty(gib * GIB, dtype=torch.uint8, pin_memory=True)
-        show(f"{gib} locked {where}")
     except RuntimeError as error:
         print(f"{gib} not locked {where}:", str(error).splitlines()[0])
-    return tensor
+        return
+    show(f"{gib} locked {where}")
+    del tensor
+    torch._C._host_emptyCache()
 
 
-locked = lock(32, "alone")
-del locked
-torch._C._host_emptyCache()
+lock(32, "alone")
 print("capacity:", torch.cuda.get_device_properties(0).total_memory)
-for gib in (8, 96, 48):
-    torch.cuda.empty_cache()
-    tensor = place(gib)
-    if gib < 48:
-        del tensor
-locked = lock(16, "beside 48")
-del locked
-torch._C._host_emptyCache()
+place(8)
+torch.cuda.empty_cache()
+place(96)
+held = place(48)
+lock(16, "beside 48")
 lock(32, "beside 48")

@@ -37,7 +37,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
 for parameter in model.parameters():
     parameter.grad = torch.zeros_like(parameter)
-scaler.scale(torch.zeros((), device="cuda"))  # its own scale stays
+scaler.scale(torch.zeros((), device="cuda"))  # makes the factor, which stays
 for way in ("plain", "smaller batch", "checkpoints", "mixed precision"):
     step(way)
 print("gradients:", {parameter.grad.dtype for parameter in model.parameters()})
