@@ -1,0 +1,38 @@
+"""Operations are only submitted; to synchronize, to copy to the host or to print waits for them."""
+
+import time
+
+import torch
+
+
+def submit() -> torch.cuda.Event:
+    """Work that takes the GPU a while; returns the event after it."""
+    global y
+    for _ in range(200):
+        y = x @ x
+    done = torch.cuda.Event(enable_timing=True)
+    done.record()
+    return done
+
+
+x = torch.empty(8192, 8192, device="cuda")
+y = x
+submit().synchronize()
+
+begin = torch.cuda.Event(enable_timing=True)
+begin.record()
+start = time.perf_counter()
+end = submit()
+submitting = time.perf_counter() - start
+print("submitted, done:", end.query())
+torch.cuda.synchronize()
+print("synchronized, done:", end.query())
+computing = begin.elapsed_time(end) / 1000
+print("computing goes on after submitting:", computing > submitting)
+
+end = submit()
+y[:1].cpu()
+print("copied, done:", end.query())
+end = submit()
+str(y[0, :4])
+print("printed, done:", end.query())

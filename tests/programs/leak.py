@@ -1,0 +1,52 @@
+"""Memory that grows from step to step is a leak: something still refers to each step's tensors."""
+
+import torch
+
+MIB = 1 << 20
+
+
+def grown(way: str) -> list[int]:
+    """MiB allocated above the first step's end, step by step."""
+    kept: list[torch.Tensor] = []
+    total = torch.zeros((), device="cuda")
+    growth = []
+    for _ in range(6):
+        activations = layer(data)
+        loss = activations.relu().sum()
+        if way == "activations kept":
+            kept.append(activations)
+        elif way == "detached activations kept":
+            kept.append(activations.detach())
+        elif way == "losses kept":
+            kept.append(loss)
+        elif way == "detached losses kept":
+            kept.append(loss.detach())
+        elif way == "losses added":
+            total = total + loss
+        elif way == "numbers added":
+            total += loss.item()
+        if "loss" not in way:  # without a backward pass, a loss keeps its graph
+            loss.backward()
+        del activations, loss
+        now = torch.cuda.memory_allocated()
+        if now > baseline * 1.5:
+            print("warning:", way)
+        growth.append(now)
+    return [(now - growth[0]) // MIB for now in growth]
+
+
+layer = torch.nn.Linear(1024, 1024).cuda()
+data = torch.ones(4096, 1024, device="cuda")
+layer(data).relu().sum().backward()  # gradients belong to the baseline
+baseline = torch.cuda.memory_allocated()
+for way in (
+    "nothing kept",
+    "activations kept",
+    "detached activations kept",
+    "losses kept",
+    "detached losses kept",
+    "losses added",
+    "numbers added",
+):
+    print(f"{way}:", *grown(way))
+print("at the end:", (torch.cuda.memory_allocated() - baseline) // MIB)

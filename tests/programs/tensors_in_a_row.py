@@ -1,0 +1,38 @@
+"""Tensors that follow each other share one piece of memory, and the driver is asked once."""
+
+import torch
+
+
+def driver_calls() -> int:
+    return int(torch.cuda.memory_stats()["num_device_alloc"])
+
+
+torch.cuda.init()
+calls = driver_calls()
+for _ in range(10):
+    x = torch.empty(10_000, 10_000, device="cuda")
+    del x
+print("calls, kept:", driver_calls() - calls)
+
+# To empty the cache each time is to do without it.
+torch.cuda.empty_cache()
+calls = driver_calls()
+for _ in range(10):
+    x = torch.empty(10_000, 10_000, device="cuda")
+    del x
+    torch.cuda.empty_cache()
+print("calls, emptied:", driver_calls() - calls)
+
+# A result takes memory that another tensor of its size has left; in place, it needs none.
+x = torch.zeros(256, 256, dtype=torch.int32, device="cuda")
+addresses = set()
+for _ in range(10):
+    x = x + 1
+    addresses.add(x.data_ptr())
+print("places of ten results:", len(addresses))
+address = x.data_ptr()
+allocated = torch.cuda.memory_allocated()
+x += 1
+y = x.view(-1)
+print("in place:", x.data_ptr() == y.data_ptr() == address, int(y[0]))
+print("new bytes:", torch.cuda.memory_allocated() - allocated)
