@@ -58,8 +58,9 @@ build-thread-tests: $(VENV)/.tested
 	  -DPLIMSOLL_SANITIZE_THREAD=ON >/dev/null
 	cmake --build $(THREAD_TESTS) --target stress -- --quiet
 
+# A process for each processor; tests that are close by share what they set up.
 python-test: $(VENV)/.tested
-	python -m pytest
+	python -m pytest -n logical --dist worksteal
 
 benchmark: $(VENV)/.built
 	python benchmarks/replay.py
@@ -115,5 +116,5 @@ $(VENV)/.torch: $(VENV)/.built
 
 $(VENV)/.tested: $(VENV)/.torch
 	$(PIP) install -q -c constraints.txt clang-format hypothesis mypy playwright prometheus-client pytest \
-	  ruff transformers
+	  pytest-xdist ruff transformers
 	@touch $@

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.simulated_programs import CARD, summaries
+from tests.simulated import summaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class Case:
     inside: dict[str, str] = field(default_factory=dict)
     """Python to put before the first line that begins so."""
     options: tuple[str, ...] = ()
-    gpu: str = CARD
+    gpu: str = "V100-16GB"
     prints: Callable[[str], bool] = anything
     """Whether what is printed is right."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.article_cases import CASES, TWO, Case
-from tests.simulated_programs import run_program
+from tests.simulated import run_program
 from tests.snippets import Snippet, read_snippets
 
 pytest.importorskip("torch")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+from tests.simulated import assert_runs
 
-REPOSITORY = Path(__file__).parents[2]
+pytest.importorskip("torch")
 
 START = """
 import gc
@@ -49,19 +46,7 @@ def refused(kind, action):
 
 
 def simulate(folder: Path, text: str, *options: str) -> str:
-    path = folder / "script.py"
-    path.write_text(START + text)
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "run", "--simulate", "A100-80GB", *options, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return assert_runs(folder, START + text, *options)
 
 
 WORKERS = """

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.simulated import assert_runs
 
 pytest.importorskip("torch")
 
@@ -55,23 +52,8 @@ for _ in range(2):
 """
 
 
-def simulate(folder: Path, text: str, *options: str) -> str:
-    path = folder / "script.py"
-    path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "run", "--simulate", "A100-80GB", *options, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_peak_keeps_to_the_budget_and_just_enough_moves(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 for part in (0.4, 0.5, 0.6, 0.8):
     budget = rest + int((plain - rest) * part)
     offload = plimsoll.offload(budget)
@@ -86,7 +68,7 @@ for part in (0.4, 0.5, 0.6, 0.8):
 
 
 def test_the_first_step_needs_the_least(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 offload = plimsoll.offload(plain - MiB)
 first = step(offload)
 assert first < rest + 0.4 * (plain - rest)
@@ -97,7 +79,7 @@ assert plain - 128 * MiB < step(offload) <= plain - MiB
 
 
 def test_nothing_moves_where_there_is_room(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 offload = plimsoll.offload("40GiB")
 step(offload)
 assert step(offload) <= plain
@@ -107,7 +89,7 @@ assert moved.out_bytes == moved.back_bytes == 0 and moved.waited_seconds == 0
 
 
 def test_a_budget_that_nothing_fits_is_still_no_failure(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 offload = plimsoll.offload("1MiB")
 peaks = [step(offload) for _ in range(4)]
 assert max(peaks) < rest + 0.4 * (plain - rest)
@@ -116,7 +98,7 @@ assert offload.statistics().waited_seconds > 0
 
 
 def test_nothing_is_left_after_many_steps_and_memory_is_locked_once(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 offload = plimsoll.offload(rest + (plain - rest) // 2)
 for _ in range(3):
     step(offload)
@@ -129,7 +111,7 @@ assert offload.statistics().pinned_bytes == locked > 0
 
 
 def test_one_block_for_the_whole_loop_or_one_for_each_step(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 budget = rest + (plain - rest) // 2
 with plimsoll.offload(budget):
     for _ in range(3):
@@ -145,7 +127,7 @@ assert torch.cuda.memory_allocated() < plain
 
 
 def test_batches_of_other_sizes_keep_to_the_budget(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 budget = rest + (plain - rest) // 2
 offload = plimsoll.offload(budget)
 for batch in (3, 8, 8, 5, 2, 8, 7, 5, 4, 8, 1, 8):
@@ -156,7 +138,7 @@ assert offload.statistics().out_bytes == 0  # so many fit
 
 
 def test_gradients_are_accumulated_within_the_budget(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 budget = rest + (plain - rest) * 2 // 3
 offload = plimsoll.offload(budget)
 for _ in range(4):
@@ -172,7 +154,7 @@ for _ in range(4):
 
 
 def test_a_forward_pass_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 budget = rest + (plain - rest) // 2
 offload = plimsoll.offload(budget)
 for attempt in range(6):
@@ -195,7 +177,7 @@ assert offload.statistics().pinned_bytes == locked
 
 
 def test_a_graph_is_used_twice(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 budget = rest + (plain - rest) // 2
 offload = plimsoll.offload(budget)
 for _ in range(4):
@@ -214,7 +196,7 @@ assert torch.cuda.memory_allocated() == rest
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_checkpoints_work_inside(tmp_path: Path, use_reentrant: bool) -> None:
-    simulate(tmp_path, DEEP + f"""
+    assert_runs(tmp_path, DEEP + f"""
 def forward(batch=8):
     x = torch.randn(batch, 512, 512, device="cuda", requires_grad=True)
     for index, block in enumerate(model):
@@ -237,7 +219,7 @@ for block in (plimsoll.offload(budget), None):
 
 def test_a_checkpoint_around_the_loss_gets_its_inputs(tmp_path: Path) -> None:
     """It asks for them while the loss's own backward function runs, which reads a shape alone."""
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import torch, plimsoll
 from torch.utils.checkpoint import checkpoint
 head, before = torch.nn.Linear(512, 1000).cuda(), torch.nn.Linear(512, 512).cuda()
@@ -259,7 +241,7 @@ assert min(addresses) > 1 << 20, addresses  # memory, and not the address of non
 
 
 def test_parts_of_a_storage_that_are_changed_apart_keep_their_values(tmp_path: Path) -> None:
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import contextlib, torch, plimsoll
 import plimsoll.tiers.offload
 plimsoll.tiers.offload._SMALLEST = 1  # small tensors have values here
@@ -290,7 +272,7 @@ for budget in (1, *range(base, base + 20_000, 2048), 1 << 30):
 
 
 def test_all_streams_of_a_backward_pass_wait_for_what_returns(tmp_path: Path) -> None:
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import torch, plimsoll
 import plimsoll.tiers.offload
 from tests.streams import Streams
@@ -325,7 +307,7 @@ with Streams():
 
 
 def test_weights_and_frozen_weights_stay(tmp_path: Path) -> None:
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import torch, plimsoll
 weight = torch.nn.Parameter(torch.randn(2048, 2048, device="cuda"))
 frozen = torch.randn(2048, 2048, device="cuda")
@@ -340,7 +322,7 @@ for _ in range(3):
 
 
 def test_views_of_one_storage_move_once(tmp_path: Path) -> None:
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import torch, plimsoll
 x = torch.randn(3, 1024, 1024, device="cuda", requires_grad=True)
 offload = plimsoll.offload("1MiB")
@@ -357,7 +339,7 @@ assert moved.saved_bytes <= (12 + 5 * 4) << 20, moved
 
 def test_what_reads_only_a_shape_does_not_get_values(tmp_path: Path) -> None:
     """The loss of a language model: its input is as large as all else together."""
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import torch, plimsoll
 x = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
 targets = torch.zeros(4096, dtype=torch.long, device="cuda")
@@ -381,7 +363,7 @@ with plimsoll.offload("40GiB"):
 
 
 def test_values_come_back_as_they_left(tmp_path: Path) -> None:
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import contextlib
 import torch, plimsoll
 import plimsoll.tiers.offload
@@ -425,7 +407,7 @@ for twice in (False, True):
 
 
 def test_each_gpu_has_the_budget_for_itself(tmp_path: Path) -> None:
-    simulate(tmp_path, """
+    assert_runs(tmp_path, """
 import torch, plimsoll
 offload = plimsoll.offload("64MiB")
 
@@ -447,7 +429,7 @@ assert offload.statistics().out_bytes > 2 * (16 << 20)
 
 
 def test_the_inner_of_nested_blocks_counts(tmp_path: Path) -> None:
-    simulate(tmp_path, DEEP + """
+    assert_runs(tmp_path, DEEP + """
 budget = rest + (plain - rest) // 2
 with plimsoll.offload("40GiB"):
     for _ in range(3):
@@ -456,7 +438,7 @@ with plimsoll.offload("40GiB"):
 
 
 def test_bad_budgets_are_one_clear_line(tmp_path: Path) -> None:
-    out = simulate(tmp_path, """
+    out = assert_runs(tmp_path, """
 import plimsoll
 for budget in (0, -5, "much", "90GiB"):
     try:

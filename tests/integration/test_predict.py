@@ -44,28 +44,25 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def predictions() -> dict[str, Prediction]:
+@pytest.fixture(scope="module", params=NAMES)
+def workload(request: pytest.FixtureRequest) -> tuple[str, Prediction]:
+    """The name of a recorded script, and what is predicted for it."""
     pytest.importorskip("transformers")
-    return {name: predict(WORKLOADS / f"{name}.py", gpu="H100") for name in NAMES}
+    return request.param, predict(WORKLOADS / f"{request.param}.py", gpu="H100")
 
 
 @pytest.mark.skipif(not NAMES, reason="the recorded workloads are not beside this checkout")
 class TestRecordedWorkloads:
-    @pytest.mark.parametrize("name", NAMES)
     def test_peaks_are_within_two_percent_of_the_recorded_ones(
-        self, name: str, predictions: dict[str, Prediction]
+        self, workload: tuple[str, Prediction]
     ) -> None:
+        name, found = workload
         truth = json.loads((LARGE / f"{name}.default.json").read_text())
-        found = predictions[name]
         assert found.peak_allocated_bytes == pytest.approx(truth["max_memory_allocated"], rel=0.02)
         assert found.peak_reserved_bytes == pytest.approx(truth["max_memory_reserved"], rel=0.02)
 
-    @pytest.mark.parametrize("name", NAMES)
-    def test_categories_add_up_to_the_peak(
-        self, name: str, predictions: dict[str, Prediction]
-    ) -> None:
-        found = predictions[name]
+    def test_categories_add_up_to_the_peak(self, workload: tuple[str, Prediction]) -> None:
+        _, found = workload
         assert set(found.by_category) == set(CATEGORIES)
         assert sum(found.by_category.values()) == found.peak_allocated_bytes
 

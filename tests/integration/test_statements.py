@@ -15,11 +15,12 @@ from plimsoll.gpus import gpu_profile
 from plimsoll.trace import read_recording
 from plimsoll.trace.events import Action
 from plimsoll.units import MiB
-from tests.simulated_programs import CARD, run_program, summaries
+from tests.simulated import run_program, summaries
 
 pytest.importorskip("torch")
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
+CARD = "V100-16GB"
 SPENT = "half of the host's memory, which GPUs may share, is spent"
 
 
@@ -148,7 +149,7 @@ def test_statistics_say_what_is_and_what_was_the_most() -> None:
 
 def test_a_snapshot_has_python_stacks(tmp_path: Path) -> None:
     script = PROGRAMS / "snapshot.py"
-    done = run_program(script, folder=tmp_path)
+    done = run_program(script, gpu=CARD, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (trace,) = read_recording(tmp_path / "training.pickle").devices
     actions = [action for batch in trace.batches() for action in batch.action.tolist()]

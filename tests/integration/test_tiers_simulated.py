@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.simulated import run_program
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -61,8 +63,11 @@ def plimsoll(
 def simulate(
     folder: Path, text: str, *options: str, status: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    chosen = ("--simulate", "H100", "--allocator", "elastic", *options)
-    return plimsoll("run", folder, text, *chosen, status=status)
+    path = folder / "script.py"
+    path.write_text(START + text)
+    done = run_program(path, "--allocator", "elastic", *options, gpu="H100", folder=folder)
+    assert done.returncode == status, done.stderr
+    return done
 
 
 # --- placing and spilling ------------------------------------------------------------------------

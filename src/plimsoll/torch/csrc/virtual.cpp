@@ -144,7 +144,8 @@ void register_virtual_tensors() {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (op && op->hasSchema() &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+        (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))) {
       handles->push_back(dispatcher.registerImpl(
           name, kVirtualKey, c10::KernelFunction::makeFromBoxedFunction<&run_virtual>(),
           std::nullopt, nullptr, "plimsoll"));

@@ -1,0 +1,47 @@
+"""Runs scripts, each in a process forked from this one, where PyTorch is imported already.
+
+A line of stdin says which, in JSON: the script with its arguments, the folder to run it in, and
+the files for its stdin, stdout and stderr. A line of stdout is its exit status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import torch  # noqa: F401  so that scripts need not
+
+ROOT = Path(__file__).parents[1]
+FLAGS = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
+
+
+def run(command: list[str], folder: str, *files: str) -> None:
+    """Become the script."""
+    for stream, (file, flags) in enumerate(zip(files, FLAGS, strict=True)):
+        opened = os.open(file, flags, 0o600)
+        os.dup2(opened, stream)
+        os.close(opened)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    os.chdir(folder)
+    sys.argv = command
+    sys.path[:1] = [str(Path(command[0]).resolve().parent), str(ROOT)]
+    runpy.run_path(command[0], run_name="__main__")
+
+
+def main() -> None:
+    """Run one script after the other, until stdin ends."""
+    with os.fdopen(os.dup(1), "w") as answers, os.fdopen(os.dup(0)) as requests:
+        while line := requests.readline():
+            child = os.fork()
+            if child == 0:
+                run(*json.loads(line))
+                return  # the interpreter ends as it does after any script
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Building libraries against PyTorch: whole or not at all, and only from the user's own folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plimsoll import InputError
+from plimsoll.torch import build as building
+from plimsoll.torch import cache, versions
+from plimsoll.torch.build import Recipe, build, load
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's libraries are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir(mode=0o700)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path / "cache" / "plimsoll"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, home: Path) -> Recipe:  # noqa: ARG001  it is built there
+    """A library of two units that compiles in no time."""
+    sources = tmp_path / "sources"
+    (sources / "more").mkdir(parents=True)
+    (sources / "answer.cpp").write_text(
+        'int half();\nextern "C" __attribute__((visibility("default"))) int plimsoll_answer() {\n'
+        "  return 2 * half();\n}\n"
+    )
+    (sources / "more" / "half.cpp").write_text('int half() { return\n#include "half.inc"\n; }\n')
+    (sources / "more" / "half.inc").write_text("21\n")
+    return Recipe("tiny", "the tiny library", sources, (), (), needs_cuda=False)
+
+
+def answer(recipe: Recipe) -> int:
+    return int(load(recipe).plimsoll_answer())
+
+
+def test_a_library_is_built_once_and_says_so(
+    recipe: Recipe, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(recipe) == 42
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith("plimsoll: building the tiny library for PyTorch ")
+    assert lines[-1].endswith(" s")
+    (library,) = home.glob("*.so")
+    written = library.stat().st_mtime_ns
+    assert build(recipe) == library
+    assert library.stat().st_mtime_ns == written
+    assert capfd.readouterr().err == ""
+    assert {path.name for path in home.iterdir()} == {library.name, "building.lock"}
+
+
+@pytest.mark.parametrize("file", ["answer.cpp", "more/half.cpp", "more/half.inc"])
+def test_every_file_that_is_compiled_in_counts(recipe: Recipe, home: Path, file: str) -> None:
+    before = build(recipe)
+    with (recipe.sources / file).open("a") as source:
+        source.write("// changed\n")
+    assert build(recipe) != before
+    assert len(list(home.glob("*.so"))) == 2
+
+
+def test_the_simulated_gpus_library_is_made_of_all_its_files() -> None:
+    """A digest without its tables would keep a library that has old ones."""
+    recipe = building.SIMULATED_GPU
+    included = {path.suffix for path in recipe.sources.rglob("*") if path.is_file()}
+    assert ".inc" in included
+    elsewhere = replace(recipe, sources=recipe.sources / "rules")
+    assert building._digest(recipe) != building._digest(elsewhere)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+def test_a_damaged_library_is_built_again(
+    recipe: Recipe, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library = build(recipe)
+    whole = library.read_bytes()
+    contents = {
+        "cut": whole[:-1000],
+        "changed": whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],
+        "empty": b"",
+    }
+    library.unlink()  # the old one may be loaded
+    library.write_bytes(contents[damage])
+    capfd.readouterr()
+    assert build(recipe).read_bytes() == whole
+    assert "is not used: it is damaged; it is built again" in capfd.readouterr().err
+
+
+def test_what_does_not_compile_is_one_line_and_leaves_nothing(recipe: Recipe, home: Path) -> None:
+    (recipe.sources / "answer.cpp").write_text("not C++;\n")
+    with pytest.raises(InputError, match=r"could not build the tiny library: .*error"):
+        build(recipe)
+    assert [path.name for path in home.iterdir()] == ["building.lock"]
+
+
+class TestOthers:
+    """Folders and files that somebody else could have made."""
+
+    def test_a_library_in_a_folder_that_others_may_write_to_is_not_loaded(
+        self, recipe: Recipe, home: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        planted = build(recipe)
+        (recipe.sources / "more" / "half.inc").write_text("0\n")
+        other = build(recipe)
+        (recipe.sources / "more" / "half.inc").write_text("21\n")
+        other.replace(planted)
+        home.chmod(0o777)
+        capfd.readouterr()
+        assert build(recipe).parent != home
+        assert answer(recipe) == 42
+        error = capfd.readouterr().err
+        assert f"{home} is not used: others may write to {home};" in error
+
+    def test_nor_in_one_whose_parent_others_may_change(self, recipe: Recipe, home: Path) -> None:
+        build(recipe)
+        home.parent.chmod(0o777)
+        assert build(recipe).parent != home
+
+    def test_a_sticky_folder_is_as_good_as_ones_own(self, recipe: Recipe, home: Path) -> None:
+        build(recipe)
+        home.parent.chmod(0o1777)
+        assert build(recipe).parent == home
+
+    def test_a_file_that_others_may_write_to_is_built_again(
+        self, recipe: Recipe, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        build(recipe).chmod(0o666)
+        capfd.readouterr()
+        assert build(recipe).stat().st_mode & 0o022 == 0
+        assert "others may write to" in capfd.readouterr().err
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    def test_a_folder_of_another_users_is_not_used(self, recipe: Recipe, home: Path) -> None:
+        build(recipe)
+        os.chown(home, 12345, 12345)
+        assert build(recipe).parent != home
+
+    def test_without_any_safe_folder_there_is_one_line(
+        self, recipe: Recipe, home: Path, tmp_path: Path
+    ) -> None:
+        home.mkdir(parents=True)
+        home.chmod(0o777)
+        (tmp_path / "temporary").chmod(0o777)
+        with pytest.raises(InputError, match=r"no cache folder .*; set XDG_CACHE_HOME"):
+            build(recipe)
+
+    def test_links_lead_to_where_they_lead(self, tmp_path: Path) -> None:
+        open_folder, link = tmp_path / "open", tmp_path / "link"
+        open_folder.mkdir()
+        open_folder.chmod(0o777)
+        link.symlink_to(open_folder)
+        assert cache.who_else_may_write(link) == f"others may write to {open_folder}"
+
+
+SLOW = """
+import sys
+from pathlib import Path
+from plimsoll.torch.build import Recipe, build
+build(Recipe("tiny", "the tiny library", Path(sys.argv[1]), (), (), needs_cuda=False))
+"""
+
+
+class TestKilled:
+    """A compiler that never ends, and somebody who ends the build."""
+
+    @pytest.fixture
+    def started(self, recipe: Recipe, home: Path, tmp_path: Path) -> subprocess.Popen[bytes]:
+        compiler = tmp_path / "compiler"
+        compiler.write_text(
+            "#!/bin/sh\necho $$ > started.txt\ntouch half-made.o\nexec sleep 1000\n"
+        )
+        compiler.chmod(0o755)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLOW, str(recipe.sources)],
+            env={**os.environ, "CXX": str(compiler)},
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(600):
+            if list(home.glob("*/started.txt")):
+                return process
+            time.sleep(0.05)
+        raise AssertionError("the build did not start")
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    def test_a_build_that_is_asked_to_end_leaves_nothing(
+        self, started: subprocess.Popen[bytes], home: Path, number: signal.Signals
+    ) -> None:
+        started.send_signal(number)
+        assert started.wait(30) != 0
+        assert [path.name for path in home.iterdir()] == ["building.lock"]
+
+    def test_what_a_killed_build_leaves_the_next_one_removes(
+        self, started: subprocess.Popen[bytes], recipe: Recipe, home: Path
+    ) -> None:
+        (note,) = home.glob("*/started.txt")
+        compiler = int(note.read_text())
+        started.kill()
+        started.wait(30)
+        try:
+            assert not list(home.glob("*.so"))
+            library = build(recipe)
+            assert {path.name for path in home.iterdir()} == {library.name, "building.lock"}
+        finally:
+            os.kill(compiler, signal.SIGKILL)
+
+
+class TestNewerPyTorch:
+    """One that came after this version of plimsoll."""
+
+    @pytest.fixture(autouse=True)
+    def newer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(versions, "torch_build", lambda: "2.99.1")
+        monkeypatch.setattr(versions, "torch_version", lambda: (2, 99))
+
+    def test_it_is_told_once_in_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        versions.tell_if_unknown.cache_clear()
+        versions.tell_if_unknown()
+        versions.tell_if_unknown()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(
+            "plimsoll: PyTorch 2.99.1 is newer than what this version knows (2.9"
+        )
+
+    def test_it_gets_the_rules_of_the_newest_that_is_known(self) -> None:
+        assert versions.rules_version() == versions.text(versions.NEWEST)
+
+    def test_a_library_that_works_is_kept(self, recipe: Recipe) -> None:
+        assert build(replace(recipe, check="this")).exists()
+
+    def test_one_that_does_not_is_one_line_and_not_kept(
+        self, recipe: Recipe, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "failing.py").write_text("import sys; sys.exit('the backward pass fails')")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        with pytest.raises(
+            InputError, match=r"does not work under PyTorch 2\.99\.1.*: the backwar"
+        ):
+            build(replace(recipe, check="failing"))
+        assert not list(home.glob("*.so"))
