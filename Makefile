@@ -7,10 +7,12 @@ SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.c
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
+PACKAGES := numpy nvidia-ml-py psutil pyarrow rich textual typer
+TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist transformers
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test lint core-test python-test stress build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo test test-all test-torch lint core-test python-test stress build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub clean
 
@@ -29,6 +31,29 @@ demo: $(VENV)/.torch
 	python examples/first_steps.py
 
 test: lint core-test python-test
+
+# Also what takes minutes, before an issue is closed.
+test-all: test stress
+	python -m pytest -n logical --dist worksteal -m long
+
+# All that touches PyTorch, under another version, in an environment of its own:
+#   make test-torch TORCH=2.15.0
+# and what that version is predicted to take, where the recorded workloads are beside the project.
+TORCH ?= 2.15.0
+OTHER := build/torch-$(TORCH)
+TOUCH_TORCH := $(shell grep -lE 'importorskip\("torch"\)' tests/unit/*.py tests/integration/*.py)
+test-torch: $(OTHER)/.ready
+	$(PIP) wheel -q --no-build-isolation --no-deps -w $(OTHER)/wheels .
+	$(OTHER)/bin/python -m pip install -q --no-deps --force-reinstall $(OTHER)/wheels/*.whl
+	$(OTHER)/bin/python -P -m pytest -n logical --dist worksteal $(TOUCH_TORCH)
+	[ ! -d ../shared/workloads ] || $(OTHER)/bin/python -P benchmarks/versions.py \
+	  predict ../shared/workloads --results benchmarks/results/versions
+
+$(OTHER)/.ready: $(VENV)/.built
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/python -m pip install -q $(shell grep -E '^transformers==' constraints.txt) \
+	  torch==$(TORCH) $(PACKAGES) $(TEST_PACKAGES)
+	@touch $@
 
 lint: $(VENV)/.tested
 	ruff check
@@ -103,7 +128,7 @@ clean:
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt cmake ninja 'scikit-build-core>=0.11' 'nanobind>=2.4' \
-	  numpy nvidia-ml-py psutil pyarrow rich textual typer
+	  $(PACKAGES)
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
@@ -115,6 +140,5 @@ $(VENV)/.torch: $(VENV)/.built
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.torch
-	$(PIP) install -q -c constraints.txt clang-format hypothesis mypy playwright prometheus-client pytest \
-	  pytest-xdist ruff transformers
+	$(PIP) install -q -c constraints.txt clang-format mypy ruff $(TEST_PACKAGES)
 	@touch $@
