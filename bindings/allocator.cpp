@@ -131,6 +131,18 @@ void bind_allocator(nb::module_& module) {
           },
           "first"_a, "second"_a, Locked())
       .def(
+          "begin_graph_capture", [](Engine& engine) { engine.allocator->begin_graph_capture(); },
+          Locked())
+      .def(
+          "end_graph_capture", [](Engine& engine) { engine.allocator->end_graph_capture(); },
+          Locked())
+      .def(
+          "use_pool",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
+            engine.allocator->use_pool({first, second});
+          },
+          "first"_a, "second"_a, Locked())
+      .def(
           "release_pool",
           [](Engine& engine, std::uint64_t first, std::uint64_t second) {
             engine.allocator->release_pool({first, second});

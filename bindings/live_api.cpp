@@ -151,6 +151,14 @@ int end_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
   return guarded([&] { allocator_of(handle).end_allocate_to_pool(id_of(pool)); });
 }
 
+int begin_graph_capture(plimsoll_live* handle) {
+  return guarded([&] { allocator_of(handle).begin_graph_capture(); });
+}
+
+int end_graph_capture(plimsoll_live* handle) {
+  return guarded([&] { allocator_of(handle).end_graph_capture(); });
+}
+
 int use_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
   return guarded([&] { allocator_of(handle).use_pool(id_of(pool)); });
 }
@@ -387,6 +395,8 @@ constexpr plimsoll_live_api kLiveApi{
     largest_free_block,
     begin_allocate_to_pool,
     end_allocate_to_pool,
+    begin_graph_capture,
+    end_graph_capture,
     use_pool,
     release_pool,
     pool_uses,

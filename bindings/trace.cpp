@@ -91,6 +91,8 @@ class SnapshotFile {
     return recording_.devices[index];
   }
   [[nodiscard]] const Recording& recording() const { return recording_; }
+  [[nodiscard]] bool names_pools() const { return recording_.names_pools; }
+  [[nodiscard]] bool has_host_memory() const { return recording_.has_host_memory; }
   // "allocator_settings" as plain Python; None if it is missing.
   [[nodiscard]] nb::object settings() const { return settings_; }
 
@@ -167,6 +169,8 @@ void bind_trace(nb::module_& module) {
   nb::class_<SnapshotFile>(module, "SnapshotFile")
       .def(nb::init<const nb::bytes&>(), "bytes"_a)
       .def_prop_ro("device_count", &SnapshotFile::device_count)
+      .def_prop_ro("names_pools", &SnapshotFile::names_pools)
+      .def_prop_ro("has_host_memory", &SnapshotFile::has_host_memory)
       .def(
           "column",
           [](nb::handle_t<SnapshotFile> self, std::size_t device, const std::string& name) {

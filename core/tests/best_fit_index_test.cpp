@@ -4,6 +4,7 @@
 #include <deque>
 #include <iterator>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "check.h"
@@ -12,9 +13,9 @@
 namespace plimsoll {
 namespace {
 
-struct BySizeAndAddress {
+struct BySizeOrderAndAddress {
   bool operator()(const Block* a, const Block* b) const {
-    return a->size != b->size ? a->size < b->size : a->address < b->address;
+    return std::tie(a->size, a->order, a->address) < std::tie(b->size, b->order, b->address);
   }
 };
 
@@ -34,6 +35,7 @@ class Pair {
   void insert() {
     Block* const block = take(outside_);
     block->size = random_size();
+    block->order = static_cast<std::uint32_t>(random_.below(3));
     index_.insert(block);
     model_.insert(block);
     inside_.push_back(block);
@@ -67,7 +69,7 @@ class Pair {
   }
 
  private:
-  using Model = std::set<Block*, BySizeAndAddress>;
+  using Model = std::set<Block*, BySizeOrderAndAddress>;
 
   [[nodiscard]] Block* at(Model::const_iterator place) const {
     return place == model_.end() ? nullptr : *place;
@@ -143,6 +145,19 @@ TEST(best_fit_index_prefers_the_lower_address_among_equal_sizes) {
   CHECK_EQUAL(index.next(&low), &high);
   CHECK_EQUAL(index.next(&high), &larger);
   CHECK_EQUAL(index.previous(&high), &low);
+}
+
+TEST(best_fit_index_compares_the_order_before_the_address) {
+  BestFitIndex index;
+  Block high = block_of(2_MiB, 0x9000);
+  Block low = block_of(2_MiB, 0x1000);
+  high.order = 1;
+  low.order = 2;
+  for (Block* const block : {&low, &high}) index.insert(block);
+  CHECK_EQUAL(index.lower_bound(2_MiB), &high);
+  CHECK_EQUAL(index.next(&high), &low);
+  CHECK_EQUAL(index.previous(&low), &high);
+  CHECK_EQUAL(index.take(2_MiB), &high);
 }
 
 }  // namespace plimsoll

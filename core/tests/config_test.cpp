@@ -20,10 +20,6 @@ std::string refusal(std::string_view text, TorchVersion version = {}) {
   return message_of<ConfigError>([&] { return parse(text, version); });
 }
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 // "4 4 8 0 …": the divisions of all intervals, from 1 MiB on; equal ones at the end are left out.
 std::string divisions(std::string_view value) {
   const auto slots =
@@ -92,6 +88,38 @@ TEST(config_reads_every_key) {
   CHECK_EQUAL(refusal("backend:native"), "");
 }
 
+TEST(config_bounds_expandable_segments_by_a_reserve) {
+  const auto size = [](const char* text) { return parse(text).expandable_size(80_GiB); };
+  CHECK_EQUAL(size(""), 90_GiB);
+  CHECK_EQUAL(size("expandable_segments_reserve:0.5"), 40_GiB);
+  CHECK_EQUAL(size("expandable_segments_reserve:40G"), 40_GiB);
+  CHECK_EQUAL(size("expandable_segments_reserve:0.5g"), 512_MiB);
+  CHECK_EQUAL(size("expandable_segments_reserve:1e300"), 90_GiB);
+  CHECK_EQUAL(size("expandable_segments_reserve:1e300G"), 90_GiB);
+  CHECK_EQUAL(size("expandable_segments_reserve:1.1"), static_cast<Bytes>(1.1 * (80_GiB)));
+  const AllocatorConfig config = parse("expandable_segments_reserve_by_class:[comm:0.1,side:2G]");
+  CHECK_EQUAL(config.expandable_size(80_GiB), 90_GiB);
+  CHECK_EQUAL(config.without_effect.size(), 1U);
+}
+
+TEST(config_refuses_reserves_that_pytorch_would_ignore) {
+  for (const char* const value : {"0", "-1", "0G", "inf", "nan", "half", "40GB", "40M", "G"}) {
+    CHECK_EQUAL(
+        refusal(std::string("expandable_segments_reserve:") + value),
+        "'expandable_segments_reserve' takes a part of the device's memory, such as 0.5, or "
+        "a size such as 40G, not '" +
+            std::string(value) + "'");
+    CHECK(
+        contains(refusal(std::string("expandable_segments_reserve_by_class:[a:1,b:") + value + "]"),
+                 "not '" + std::string(value) + "'"));
+  }
+  for (const char* const value : {"0.5", "[0.5]", "[:0.5]", "a:0.5"}) {
+    CHECK(!refusal(std::string("expandable_segments_reserve_by_class:") + value).empty());
+  }
+  CHECK_EQUAL(refusal("expandable_segments_reserve:[0.5]"),
+              "'expandable_segments_reserve' takes one value, not a list");
+}
+
 TEST(config_reads_several_keys_with_spaces_and_a_trailing_comma) {
   const std::string_view text = " max_split_size_mb : 64 ,expandable_segments:True,";
   const AllocatorConfig config = parse(text);
@@ -133,6 +161,10 @@ TEST(config_knows_which_version_has_which_key) {
   CHECK_EQUAL(refusal("throw_on_cudamalloc_oom:True", {2, 12}), "");
   CHECK_EQUAL(refusal("throw_on_cudamalloc_oom:True", {2, 11}),
               "'throw_on_cudamalloc_oom' exists from PyTorch 2.12 on, not in 2.11");
+  CHECK_EQUAL(refusal("expandable_segments_reserve:0.5", {2, 14}),
+              "'expandable_segments_reserve' exists from PyTorch 2.15 on, not in 2.14");
+  CHECK_EQUAL(refusal("expandable_segments_reserve_by_class:[a:1]", {2, 14}),
+              "'expandable_segments_reserve_by_class' exists from PyTorch 2.15 on, not in 2.14");
   CHECK_EQUAL(refusal("pinned_max_cached_size_mb:1", kOldest),
               "'pinned_max_cached_size_mb' exists from PyTorch 2.11 on, not in 2.9");
   CHECK_EQUAL(refusal("max_split_size_mb:64,expandable_segments:True", kOldest), "");
@@ -270,12 +302,12 @@ TEST(config_reads_versions) {
   CHECK(TorchVersion::parse("2.11.0+cu130") == (TorchVersion{2, 11}));
   CHECK(TorchVersion::parse("2.13+cpu") == (TorchVersion{2, 13}));
   CHECK_EQUAL((TorchVersion{2, 10}.to_string()), "2.10");
-  CHECK(TorchVersion{} == (TorchVersion{2, 13}));
+  CHECK(TorchVersion{} == (TorchVersion{2, 15}));
 }
 
 TEST(config_refuses_versions_it_does_not_know) {
   for (const char* const text :
-       {"2.8", "2.14", "3.9", "1.13", "", "2", "2.", "2.11x", "2,11", "two", "2.11 ", "2.-9"}) {
+       {"2.8", "2.16", "3.9", "1.13", "", "2", "2.", "2.11x", "2,11", "two", "2.11 ", "2.-9"}) {
     CHECK_THROWS(TorchVersion::parse(text), ConfigError);
   }
   CHECK_EQUAL(message_of<ConfigError>([] { return TorchVersion::parse("2.8"); }),

@@ -64,10 +64,6 @@ Address map_granules(CudaDriver& driver, std::size_t count, Bytes stride = kGran
   return address;
 }
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 // --- starting ----------------------------------------------------------------------------------

@@ -33,10 +33,6 @@ struct Machine {
   HostPool pool{driver};
 };
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 // --- chunks and holes --------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -220,7 +221,7 @@ TEST(a_block_is_cut_out_of_the_middle_of_a_free_one) {
   gpu.free({all});
   gpu.events();
   Block* const middle = gpu.allocator.malloc_at(begin + 4_MiB, 6_MiB, 0, {});
-  CHECK_EQUAL(gpu.events(), "alloc 6M");
+  CHECK_EQUAL(gpu.events(), "alloc 4M, alloc 6M, free_requested 4M, free_completed 4M");
   CHECK_EQUAL(gpu.layout(), "[4M free, 6M used, 10M free]");
   CHECK_EQUAL(middle->requested, Bytes{6_MiB});
   CHECK_EQUAL(gpu.allocator.statistics().inactive_split.all.current, 2);
@@ -235,6 +236,25 @@ TEST(a_block_is_cut_out_of_the_middle_of_a_free_one) {
   gpu.free({middle, first, last});
   CHECK_EQUAL(gpu.layout(), "[20M free]");
   CHECK_EQUAL(gpu.allocator.statistics().inactive_split.all.current, 0);
+}
+
+TEST(what_lies_before_a_block_at_a_place_is_lent_for_a_moment_from_2_13_on) {
+  for (const auto& [version, peak] : {std::pair{"2.12", 6_MiB}, {"2.13", 10_MiB}}) {
+    for (const char* const config : {"", "expandable_segments:True"}) {
+      Gpu gpu(1_GiB, config, TorchVersion::parse(version));
+      Block* const all = gpu.malloc(20_MiB);
+      const Address begin = all->address;
+      gpu.free({all});
+      gpu.allocator.reset_peak_statistics();
+      gpu.allocator.malloc_at(begin + 4_MiB, 6_MiB, 0, {});
+      const Statistics& statistics = gpu.allocator.statistics();
+      CHECK_EQUAL(statistics.allocated_bytes.all.peak, static_cast<std::int64_t>(peak));
+      CHECK_EQUAL(statistics.allocated_bytes.all.current, static_cast<std::int64_t>(6_MiB));
+      CHECK_EQUAL(statistics.allocation.all.allocated, peak == 6_MiB ? 2 : 3);
+      CHECK_EQUAL(gpu.layout(), "[4M free, 6M used, 10M free]");
+      gpu.allocator.check_invariants();
+    }
+  }
 }
 
 TEST(a_block_at_a_place_is_exact_even_where_a_request_would_take_more) {

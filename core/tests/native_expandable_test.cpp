@@ -246,4 +246,56 @@ TEST(native_holds_the_request_not_the_pages_against_the_limit) {
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
 }
 
+// --- a bound of the address space ---------------------------------------------------------------
+
+TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
+  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");  // 64 MiB: 4 pages
+  gpu.malloc(50_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_map 60M, alloc 50M");
+  gpu.malloc(40_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 40M");
+  CHECK_EQUAL(gpu.layout(), "[50M used, 10M free] [40M used]");
+  gpu.malloc(30_MiB);  // the rest of the first, which reaches up to 80 MiB
+  CHECK_EQUAL(gpu.layout(), "[50M used, 30M used] [40M used]");
+  gpu.allocator.check_invariants();
+}
+
+TEST(native_is_out_of_memory_where_a_request_is_larger_than_an_expandable_segment) {
+  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");
+  gpu.malloc(2_MiB);
+  gpu.free({gpu.malloc(30_MiB, 1)});
+  gpu.events();
+  const auto message = message_of<OutOfMemory>([&] { return gpu.malloc(80_MiB + 1); });
+  CHECK(message.starts_with("CUDA out of memory. Tried to allocate 82.00 MiB."));
+  CHECK(contains(message,
+                 "unallocated. This allocation exceeds the expandable-segment reserve "
+                 "of 64.00 MiB for this stream, and a single allocation"));
+  CHECK(contains(message, "so that a segment is at least 82.00 MiB.  See documentation"));
+  CHECK_EQUAL(gpu.events(), "segment_unmap 40M, oom 83886592");
+  CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 1);
+  CHECK_EQUAL(gpu.driver.dedicated_used(), 20_MiB);
+  CHECK_EQUAL(gpu.malloc(80_MiB)->size, 80_MiB);
+  gpu.allocator.check_invariants();
+}
+
+TEST(native_advises_by_version_what_might_help) {
+  const auto advice = [](const char* version, const char* config) {
+    Gpu gpu(100_MiB, config, TorchVersion::parse(version));
+    return message_of<OutOfMemory>([&] { return gpu.malloc(200_MiB); });
+  };
+  CHECK(contains(advice("2.14", kExpandable.data()), "try setting PYTORCH_CUDA_ALLOC_CONF="));
+  CHECK(contains(advice("2.15", ""), "try setting PYTORCH_CUDA_ALLOC_CONF="));
+  CHECK(contains(advice("2.15", kExpandable.data()),
+                 "unallocated. expandable_segments is enabled. If instead the process is"));
+}
+
+TEST(native_keeps_a_reserve_that_later_settings_do_not_name) {
+  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");
+  gpu.allocator.configure(AllocatorConfig::parse("expandable_segments:True"));
+  CHECK(!message_of<OutOfMemory>([&] { return gpu.malloc(100_MiB); }).empty());
+  gpu.allocator.configure(
+      AllocatorConfig::parse("expandable_segments:True,expandable_segments_reserve:2"));
+  CHECK_EQUAL(gpu.malloc(100_MiB)->size, 100_MiB);
+}
+
 }  // namespace plimsoll

@@ -167,9 +167,8 @@ TEST(native_takes_its_limit_from_the_configured_fraction) {
   CHECK(!Gpu(1_GiB, "per_process_memory_fraction:1.0").allocator.limit().has_value());
 }
 
-TEST(native_may_refuse_above_the_limit_without_giving_back_its_cache) {
-  Gpu gpu(1_GiB, "throw_on_cudamalloc_oom:True");
-  gpu.allocator.set_limit(50_MiB);
+TEST(native_may_refuse_beyond_the_device_without_giving_back_its_cache) {
+  Gpu gpu(50_MiB, "throw_on_cudamalloc_oom:True");
   gpu.free({gpu.malloc(30_MiB)});
   gpu.events();
   CHECK(failure(gpu, 40_MiB).has_value());
@@ -178,9 +177,23 @@ TEST(native_may_refuse_above_the_limit_without_giving_back_its_cache) {
   CHECK_EQUAL(gpu.allocator.statistics().num_oom_rejections, 1);
   CHECK_EQUAL(gpu.allocator.statistics().num_ooms, 1);
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 0);
-  CHECK(!failure(gpu, 30_MiB).has_value());  // a cached block is no matter of the limit
-  gpu.allocator.set_limit(std::nullopt);
-  CHECK(!failure(gpu, 40_MiB).has_value());
+  CHECK(!failure(gpu, 30_MiB).has_value());  // a cached block is no matter of the device
+}
+
+TEST(native_gives_back_its_cache_at_the_limit_even_if_it_may_refuse) {
+  for (const char* const config :
+       {"throw_on_cudamalloc_oom:True",
+        "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True"}) {
+    Gpu gpu(100_MiB, config);
+    gpu.allocator.set_limit(50_MiB);
+    gpu.free({gpu.malloc(30_MiB)});
+    gpu.events();
+    CHECK(!failure(gpu, 40_MiB).has_value());
+    CHECK_EQUAL(gpu.events(), "segment_free 30M, segment_alloc 40M, alloc 40M");
+    CHECK(failure(gpu, 20_MiB).has_value());
+    CHECK_EQUAL(gpu.allocator.statistics().num_oom_rejections, 0);
+    CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 2);
+  }
 }
 
 // --- garbage collection ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "check.h"
 #include "support.h"
@@ -156,9 +157,11 @@ TEST(native_does_not_give_back_its_cache_inside_a_capture) {
   Gpu gpu(60_MiB);
   gpu.free({gpu.malloc(30_MiB)});
   gpu.events();
+  gpu.allocator.begin_graph_capture();
   CHECK_THROWS(malloc_in(gpu, kPool, 40_MiB), OutOfMemory);
   CHECK_EQUAL(gpu.events(), "oom 40M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 0);
+  gpu.allocator.end_graph_capture();
   CHECK(gpu.malloc(40_MiB) != nullptr);
 }
 
@@ -224,6 +227,25 @@ TEST(native_takes_from_no_other_private_pool) {
   gpu.allocator.set_use_on_oom(kPool, true);
   CHECK_THROWS(malloc_in(gpu, kOther, 50_MiB), OutOfMemory);
   CHECK(gpu.malloc(50_MiB) != nullptr);
+}
+
+TEST(native_forgets_with_the_last_use_that_a_pool_is_not_split_from_2_14_on) {
+  for (const auto& [version, layout] :
+       {std::pair{"2.13", "[20M used] [20M used]"}, {"2.14", "[5M used, 15M free] [20M used]"}}) {
+    Gpu gpu(1_GiB, "", TorchVersion::parse(version));
+    const PoolId pool{0, 1};
+    gpu.allocator.use_pool(pool);
+    gpu.allocator.set_no_split(pool);
+    gpu.allocator.begin_allocate_to_pool(pool, {});
+    gpu.malloc(5_MiB);
+    gpu.allocator.end_allocate_to_pool(pool);
+    CHECK_EQUAL(gpu.layout(), "[20M used]");
+    for (int i = 0; i < 2; ++i) gpu.allocator.release_pool(pool);
+    gpu.allocator.begin_allocate_to_pool(pool, {});
+    gpu.malloc(5_MiB);
+    gpu.allocator.end_allocate_to_pool(pool);
+    CHECK_EQUAL(gpu.layout(), layout);
+  }
 }
 
 }  // namespace plimsoll

@@ -127,31 +127,64 @@ TEST(native_forgets_the_streams_of_an_earlier_owner) {
 
 // --- captures ----------------------------------------------------------------------------------
 
+namespace {
+
+void begin_capture(Gpu& gpu) {
+  gpu.allocator.begin_allocate_to_pool(kPool, {});
+  gpu.allocator.begin_graph_capture();
+}
+
+void end_capture(Gpu& gpu) {
+  gpu.allocator.end_graph_capture();
+  gpu.allocator.end_allocate_to_pool(kPool);
+}
+
+}  // namespace
+
 TEST(native_queries_no_event_inside_a_capture) {
   Gpu gpu(1_GiB);
   freed_while_in_use(gpu);
   gpu.host.advance(kMillisecond);
-  gpu.allocator.begin_allocate_to_pool(kPool, {});
+  begin_capture(gpu);
   gpu.allocator.poll();
   gpu.malloc(512);
   CHECK_EQUAL(gpu.driver.calls(Call::query), 0U);
   CHECK_EQUAL(gpu.layout(), "[30M pending] [512 used, 2096640 free]");
-  gpu.allocator.end_allocate_to_pool(kPool);
+  end_capture(gpu);
   gpu.allocator.poll();
   CHECK_EQUAL(gpu.layout(), "[30M free] [512 used, 2096640 free]");
+}
+
+TEST(native_takes_any_use_of_a_pool_for_a_capture_before_2_13) {
+  for (const auto& [version, is_capture] : {std::pair{"2.12", true}, {"2.13", false}}) {
+    Gpu gpu(100_MiB, "", TorchVersion::parse(version));
+    freed_while_in_use(gpu);
+    gpu.host.advance(kMillisecond);
+    gpu.allocator.begin_allocate_to_pool(kPool, {});
+    gpu.malloc(512);
+    CHECK_EQUAL(gpu.driver.calls(Call::query), is_capture ? 0U : 1U);
+    const auto refusal = message_of<OutOfMemory>([&] { return gpu.malloc(80_MiB); });
+    CHECK_EQUAL(refusal.empty(), !is_capture);  // what is cached elsewhere goes back, or stays
+    gpu.allocator.end_allocate_to_pool(kPool);
+  }
+}
+
+TEST(native_ends_no_capture_that_did_not_begin) {
+  Gpu gpu(1_GiB);
+  CHECK_THROWS((gpu.allocator.end_graph_capture(), 0), std::invalid_argument);
 }
 
 TEST(native_defers_a_free_inside_a_capture_until_its_end) {
   Gpu gpu(1_GiB);
   Block* const block = gpu.malloc(30_MiB);
   gpu.allocator.record_stream(block, 2);
-  gpu.allocator.begin_allocate_to_pool(kPool, {});
+  begin_capture(gpu);
   gpu.free({block});
   CHECK_EQUAL(gpu.driver.calls(Call::record), 0U);
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
   gpu.allocator.check_invariants();
   gpu.driver.launch(2, kMillisecond);
-  gpu.allocator.end_allocate_to_pool(kPool);
+  end_capture(gpu);
   gpu.allocator.poll();  // the event is recorded only now, after the work
   CHECK_EQUAL(gpu.driver.calls(Call::record), 1U);
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
@@ -162,12 +195,12 @@ TEST(native_defers_a_free_inside_a_capture_until_its_end) {
 
 TEST(native_needs_no_event_for_uses_inside_a_finished_capture) {
   Gpu gpu(1_GiB);
-  gpu.allocator.begin_allocate_to_pool(kPool, {});
+  begin_capture(gpu);
   Block* const block = gpu.malloc(30_MiB);
   gpu.allocator.record_stream(block, 2);
   gpu.free({block});
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
-  gpu.allocator.end_allocate_to_pool(kPool);
+  end_capture(gpu);
   gpu.driver.launch(2, kMillisecond);
   gpu.allocator.poll();
   CHECK_EQUAL(gpu.layout(), "[30M free]");
@@ -176,7 +209,7 @@ TEST(native_needs_no_event_for_uses_inside_a_finished_capture) {
 
 TEST(native_completes_frees_without_other_streams_inside_a_capture) {
   Gpu gpu(1_GiB);
-  gpu.allocator.begin_allocate_to_pool(kPool, {});
+  begin_capture(gpu);
   const Block* const first = gpu.malloc(30_MiB);
   const Address address = first->address;
   gpu.free({gpu.malloc(5_MiB)});

@@ -330,4 +330,80 @@ TEST(native_records_what_happened_where_and_why) {
   CHECK(history[4].action == Action::snapshot);
 }
 
+// --- ties --------------------------------------------------------------------------------------
+
+namespace {
+
+// Whether the lower of two free segments of equal size is taken first, where the higher is older.
+bool takes_the_lower_segment(const char* version) {
+  Gpu gpu(1_GiB, "", TorchVersion::parse(version));
+  gpu.driver.feed_allocation(0x50000000, 20_MiB);
+  gpu.driver.feed_allocation(0x40000000, 20_MiB);
+  Block* const older = gpu.malloc(20_MiB);
+  Block* const lower = gpu.malloc(20_MiB);
+  CHECK(lower->address < older->address);
+  gpu.free({older, lower});
+  return gpu.malloc(20_MiB)->address == 0x40000000;
+}
+
+// [2M free, 2M used, 2M free, …]: whether the first of the free blocks is taken first. It is what
+// was split off last.
+bool takes_the_lower_block(const char* version) {
+  Gpu gpu(1_GiB, "", TorchVersion::parse(version));
+  Block* const all = gpu.malloc(6_MiB);
+  gpu.malloc(9_MiB);
+  gpu.malloc(5_MiB);
+  const Address start = all->address;
+  gpu.free({all});
+  Block* const first = gpu.malloc(2_MiB);
+  gpu.malloc(2_MiB);
+  gpu.free({first});
+  CHECK_EQUAL(gpu.layout(), "[2M free, 2M used, 2M free, 9M used, 5M used]");
+  return gpu.malloc(2_MiB)->address == start;
+}
+
+}  // namespace
+
+TEST(native_breaks_ties_between_segments_by_age_from_2_12_on) {
+  CHECK(takes_the_lower_segment("2.9"));
+  CHECK(takes_the_lower_segment("2.11"));
+  CHECK(!takes_the_lower_segment("2.12"));
+  CHECK(!takes_the_lower_segment("2.13"));
+  CHECK(!takes_the_lower_segment("2.15"));
+}
+
+TEST(native_breaks_ties_within_a_segment_by_age_in_2_12_alone) {
+  CHECK(takes_the_lower_block("2.11"));
+  CHECK(!takes_the_lower_block("2.12"));
+  CHECK(takes_the_lower_block("2.13"));
+}
+
+TEST(native_returns_segments_of_one_size_in_the_order_of_their_ties) {
+  const auto freed = [](const char* version) {
+    Gpu gpu(1_GiB, "", TorchVersion::parse(version));
+    gpu.driver.feed_allocation(0x50000000, 20_MiB);
+    gpu.driver.feed_allocation(0x40000000, 20_MiB);
+    gpu.free({gpu.malloc(20_MiB), gpu.malloc(20_MiB)});
+    gpu.events();
+    gpu.allocator.empty_cache();
+    return gpu.allocator.history()[0].address;
+  };
+  CHECK_EQUAL(freed("2.11"), Address{0x40000000});
+  CHECK_EQUAL(freed("2.13"), Address{0x50000000});
+}
+
+TEST(native_takes_the_older_of_two_expandable_segments_first) {
+  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0390625");  // 40 MiB
+  const Address higher = Address{1} << 44;
+  gpu.driver.feed_reservation(higher);
+  gpu.driver.feed_reservation(Address{1} << 43);
+  Block* const older = gpu.malloc(20_MiB);
+  gpu.malloc(20_MiB);
+  Block* const lower = gpu.malloc(20_MiB);
+  gpu.malloc(20_MiB);
+  CHECK(lower->address < older->address);
+  gpu.free({older, lower});
+  CHECK_EQUAL(gpu.malloc(20_MiB)->address, higher);
+}
+
 }  // namespace plimsoll

@@ -253,14 +253,12 @@ TEST(replay_takes_a_release_before_anything_else_for_an_emptied_cache) {
   CHECK_EQUAL(replay.gpu.layout(), "");
 }
 
-TEST(replay_takes_a_release_for_an_emptied_cache_where_the_limit_only_rejects) {
-  Gpu gpu(1_GiB, "throw_on_cudamalloc_oom:True");
-  gpu.allocator.set_limit(50_MiB);
+TEST(replay_takes_a_release_for_an_emptied_cache_where_requests_are_only_rejected) {
+  Gpu gpu(50_MiB, "throw_on_cudamalloc_oom:True");
   gpu.free({gpu.malloc(30_MiB)});
   gpu.allocator.empty_cache();
   gpu.malloc(40_MiB);
-  Replay replay(kCompare, 1_GiB, "throw_on_cudamalloc_oom:True");
-  replay.gpu.allocator.set_limit(50_MiB);
+  Replay replay(kCompare, 50_MiB, "throw_on_cudamalloc_oom:True");
   replay.run(EventList(gpu.allocator.history()));
   CHECK_EQUAL(replay.difference(), "");
   CHECK((replay.replayer.emptied() == std::vector<std::uint64_t>{4}));

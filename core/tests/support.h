@@ -49,6 +49,10 @@ class Random {
   std::mt19937_64 engine_;
 };
 
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
 // The message of the exception of this type that `body` throws; empty if it throws none.
 template <typename Exception, typename Body>
 std::string message_of(Body body) {

@@ -187,6 +187,54 @@ assert torch.cuda.memory_allocated() >= 12 << 20
 """)  # fmt: skip
 
 
+def test_a_graph_keeps_the_pools_that_it_was_captured_with(tmp_path: Path) -> None:
+    assert_runs(tmp_path, """
+Graph = torch._C._CUDAGraph  # which torch.cuda itself asks for these from 2.14 on
+pool = torch.cuda.MemPool()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    assert Graph.get_currently_capturing_graph() is graph
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.empty(5 << 20, device="cuda")
+    Graph._retain_pool(graph, pool.id)
+    Graph._retain_pool(graph, pool.id)
+    assert [tuple(of) for of in Graph.pools(graph)] == [tuple(graph.pool()), tuple(pool.id)]
+name = tuple(pool.id)
+def is_kept():
+    torch.cuda.empty_cache()
+    return any(tuple(s["segment_pool_id"]) == name for s in torch.cuda.memory_snapshot())
+del x, pool
+assert is_kept()
+graph.reset()
+assert not is_kept()
+
+failed = torch.cuda.CUDAGraph()
+torch.cuda.synchronize()
+with torch.cuda.stream(torch.cuda.Stream()):
+    failed.capture_begin()
+    failed.reset()
+assert not torch.cuda.is_current_stream_capturing()
+try:
+    Graph.get_currently_capturing_graph()
+except RuntimeError:
+    print("none")
+""")  # fmt: skip
+
+
+def test_histories_of_pinned_memory_alone_and_metadata_are_ignored(tmp_path: Path) -> None:
+    assert_runs(tmp_path, """
+record = torch._C._cuda_record_memory_history
+record("all", "all", "python", 100, False, False, False, [], True, False)
+assert not torch._C._cuda_isHistoryEnabled()
+record("all", "all", "python", 100, False, False, False, [], True, True)
+assert torch._C._cuda_isHistoryEnabled()
+assert not torch._C._cuda_memoryMetadataSupported()
+x = torch.ones(5, device="cuda")
+torch._C._cuda_annotateMemory(x.untyped_storage().data_ptr(), "mine")
+assert "annotate" not in {e["action"] for e in torch.cuda.memory._snapshot()["device_traces"][0]}
+""")  # fmt: skip
+
+
 def test_large_tensors_of_the_host_cost_nothing(tmp_path: Path) -> None:
     assert_runs(tmp_path, """
 import resource

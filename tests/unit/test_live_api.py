@@ -125,6 +125,8 @@ class Table(ctypes.Structure):
         ("largest_free_block", function(ENGINE, returns=U64)),
         ("begin_allocate_to_pool", function(ENGINE, PoolId, FILTER, c_void_p, DROP)),
         ("end_allocate_to_pool", function(ENGINE, PoolId)),
+        ("begin_graph_capture", function(ENGINE)),
+        ("end_graph_capture", function(ENGINE)),
         ("use_pool", function(ENGINE, PoolId)),
         ("release_pool", function(ENGINE, PoolId)),
         ("pool_uses", function(ENGINE, PoolId, POINTER(c_int))),

@@ -6,11 +6,20 @@ import gzip
 import pickle
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll import Allocator, InputError, OutOfMemoryError, ReplayResult, SimulatedGpu, replay
+from plimsoll import (
+    Allocator,
+    InputError,
+    OutOfMemoryError,
+    ReplayResult,
+    SimulatedGpu,
+    _core,
+    replay,
+)
 from plimsoll.trace.files import read_snapshot
 from plimsoll.units import MiB
 from tests.recordings import SMALL
@@ -99,6 +108,7 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     with gzip.open(SMALL / "limited.default.pickle.gz") as file:
         theirs = _PlainData(file).load()
     ours = used_allocator().memory_snapshot()
+    assert ours.pop("host_segments") == ours.pop("host_traces") == []  # since 2.14
     assert set(ours) == set(theirs)
     assert keys_and_types(ours["segments"]) == keys_and_types(theirs["segments"])
     blocks, their_blocks = (
@@ -111,6 +121,7 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     settings, their_settings = ours["allocator_settings"], theirs["allocator_settings"]
     assert settings["roundup_power2_divisions"] == their_settings["roundup_power2_divisions"]
     assert settings.pop("allocator") == "native"
+    assert settings.pop("torch_version") == _core.NEWEST_VERSION
     assert settings.items() <= their_settings.items()
 
     by_action = {event["action"]: event for event in theirs["device_traces"][0]}
@@ -119,6 +130,53 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
         if event["action"] in by_action:
             expected = {key: type(value) for key, value in by_action[event["action"]].items()}
             assert {key: type(value) for key, value in event.items()} == expected | newer
+
+
+def test_pinned_memory_has_a_place_from_2_14_on() -> None:
+    for version, has_place in (("2.13", False), ("2.14", True)):
+        snapshot = Allocator(SimulatedGpu("1GiB"), version=version).memory_snapshot()
+        assert ("host_segments" in snapshot, "host_traces" in snapshot) == (has_place, has_place)
+
+
+def test_what_newer_versions_add_changes_no_replay() -> None:
+    snapshot = used_allocator().memory_snapshot()
+    before = read_snapshot(pickle.dumps(snapshot))
+    (events,) = snapshot["device_traces"]
+    for place in (len(events), 1, 0):
+        remark = {"action": "annotate", "addr": 0x1000, "size": 5, "stream": 0, "frames": []}
+        events.insert(place, remark | {"user_metadata": "saved for backward"})
+    events[2]["internal_metadata"] = "mallocWithAddress"
+    host = {"address": 4096, "size": 512, "allocated": True, "active": True, "frames": []}
+    snapshot["host_segments"] = [host]
+    snapshot["host_traces"] = [{"action": "segment_alloc", "addr": 4096, "size": 512, "stream": 0}]
+    after = read_snapshot(pickle.dumps(snapshot))
+    (old,), (new,) = before.devices, after.devices
+    assert old.event_count == new.event_count
+    assert np.array_equal(old.load().address, new.load().address)
+    ((result,), (expected,)) = replay(after), replay(before)
+    assert result.matches_recording is expected.matches_recording is True
+    assert result.memory_stats == expected.memory_stats
+
+
+def test_a_recording_tells_which_version_to_replay_it_by() -> None:
+    def version(snapshot: Snapshot) -> str:
+        return read_snapshot(pickle.dumps(snapshot)).version
+
+    ours = Allocator(SimulatedGpu("1GiB"), version="2.12")
+    ours.record_memory_history()
+    ours.malloc(512)
+    snapshot = ours.memory_snapshot()
+    assert version(snapshot) == "2.12"
+    del snapshot["allocator_settings"]["torch_version"]  # as PyTorch writes them
+    assert version(snapshot) == "2.13"
+    assert version(snapshot | {"host_segments": []}) == _core.NEWEST_VERSION
+    for event in snapshot["device_traces"][0]:
+        del event["pool_id"]
+    assert version(snapshot) == "2.11"
+    (result,) = replay(read_snapshot(pickle.dumps(snapshot)))
+    assert result.version == "2.11"
+    snapshot["allocator_settings"]["torch_version"] = "2.99.1"
+    assert version(snapshot) == _core.NEWEST_VERSION
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

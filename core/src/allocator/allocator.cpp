@@ -22,10 +22,14 @@ std::string describe(const OutOfMemoryReport& report) {
             " allocated in private pools (e.g., CUDA Graphs), ";
   }
   text += "and " + format_bytes(report.reserved > held ? report.reserved - held : 0) +
-          " is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
-          "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
-          "See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
-          "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+          " is reserved by PyTorch but unallocated.";
+  text += !report.advice.empty() ? report.advice
+                                 : " If reserved but unallocated memory is large try setting "
+                                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+                                   "fragmentation.";
+  text +=
+      "  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
+      "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
   if (report.shared) {
     text +=
         " Shared memory cannot serve the request either: " + format_bytes(report.shared->reserved) +
@@ -70,7 +74,7 @@ void Allocator::fail(Bytes requested, Bytes rounded, Bytes tried, StreamId strea
   throw OutOfMemory({device_, requested, tried, memory.total, memory.free, limit_,
                      static_cast<Bytes>(statistics_.allocated_bytes.all.current),
                      static_cast<Bytes>(statistics_.reserved_bytes.all.current),
-                     free_in_private_pools, shared});
+                     free_in_private_pools, shared, advice_against_failure(tried)});
 }
 
 }  // namespace plimsoll

@@ -9,16 +9,29 @@ std::uint64_t priority(const Block* block) {
   return hash * 0xD6E8FEB86659FD93u;
 }
 
-bool before(const Block* a, Bytes size, Address address) {
-  return a->size != size ? a->size < size : a->address < address;
+// A place in the order.
+struct Key {
+  explicit Key(Bytes bytes) : size(bytes) {}
+  explicit Key(const Block* block)
+      : size(block->size), order(block->order), address(block->address) {}
+
+  Bytes size;
+  std::uint32_t order = 0;
+  Address address = 0;
+};
+
+bool before(const Block* a, const Key& key) {
+  if (a->size != key.size) return a->size < key.size;
+  if (a->order != key.order) return a->order < key.order;
+  return a->address < key.address;
 }
 
 // Splits the tree into those before the key and the rest.
-void split(Block* root, Bytes size, Address address, Block*& low, Block*& high) {
+void split(Block* root, const Key& key, Block*& low, Block*& high) {
   Block** low_end = &low;
   Block** high_end = &high;
   while (root != nullptr) {
-    if (before(root, size, address)) {
+    if (before(root, key)) {
       *low_end = root;
       low_end = &root->right;
       root = root->right;
@@ -62,10 +75,10 @@ Block* last_of(Block* root) {
 }
 
 // The first block at or after the key.
-Block* first_from(Block* root, Bytes size, Address address) {
+Block* first_from(Block* root, const Key& key) {
   Block* found = nullptr;
   while (root != nullptr) {
-    if (before(root, size, address)) {
+    if (before(root, key)) {
       root = root->right;
     } else {
       found = root;
@@ -81,11 +94,12 @@ void BestFitIndex::insert(Block* block) {
   const std::size_t bin = bin_of(block->size);
   filled_[bin / 64] |= std::uint64_t{1} << (bin % 64);
   ++count_;
+  const Key key(block);
   Block** link = &bins_[bin];
   if (*link != nullptr) {
     const std::uint64_t own = priority(block);
     while (*link != nullptr && priority(*link) >= own) {
-      link = before(*link, block->size, block->address) ? &(*link)->right : &(*link)->left;
+      link = before(*link, key) ? &(*link)->right : &(*link)->left;
     }
   }
   Block* const rest = *link;
@@ -93,7 +107,7 @@ void BestFitIndex::insert(Block* block) {
   if (rest == nullptr) {
     block->left = block->right = nullptr;
   } else {
-    split(rest, block->size, block->address, block->left, block->right);
+    split(rest, key, block->left, block->right);
   }
 }
 
@@ -109,9 +123,10 @@ void BestFitIndex::unlink(Block** link, std::size_t bin) {
 
 void BestFitIndex::erase(Block* block) {
   const std::size_t bin = bin_of(block->size);
+  const Key key(block);
   Block** link = &bins_[bin];
   while (*link != block) {
-    link = before(*link, block->size, block->address) ? &(*link)->right : &(*link)->left;
+    link = before(*link, key) ? &(*link)->right : &(*link)->left;
   }
   unlink(link, bin);
 }
@@ -141,7 +156,7 @@ Block* BestFitIndex::take(Bytes size) {
 Block* BestFitIndex::lower_bound(Bytes size) const {
   const std::size_t bin = bin_of(size);
   if (bins_[bin] != nullptr) {
-    if (Block* const found = first_from(bins_[bin], size, 0)) return found;
+    if (Block* const found = first_from(bins_[bin], Key(size))) return found;
   }
   const std::size_t filled = next_filled(bin + 1);
   return filled < kBins ? first_of(bins_[filled]) : nullptr;
@@ -149,7 +164,9 @@ Block* BestFitIndex::lower_bound(Bytes size) const {
 
 Block* BestFitIndex::next(const Block* block) const {
   const std::size_t bin = bin_of(block->size);
-  if (Block* const found = first_from(bins_[bin], block->size, block->address + 1)) return found;
+  Key key(block);
+  ++key.address;
+  if (Block* const found = first_from(bins_[bin], key)) return found;
   const std::size_t filled = next_filled(bin + 1);
   return filled < kBins ? first_of(bins_[filled]) : nullptr;
 }
@@ -163,9 +180,10 @@ std::size_t BestFitIndex::previous_filled(std::size_t bin) const {
 
 Block* BestFitIndex::previous(const Block* block) const {
   const std::size_t bin = bin_of(block->size);
+  const Key key(block);
   Block* found = nullptr;
   for (Block* root = bins_[bin]; root != nullptr;) {
-    if (before(root, block->size, block->address)) {
+    if (before(root, key)) {
       found = root;
       root = root->right;
     } else {

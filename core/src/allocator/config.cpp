@@ -29,14 +29,19 @@ const std::map<std::string_view, std::string_view> kWithoutEffect{
 };
 
 const std::map<std::string_view, TorchVersion> kFirstVersion{
-    {"large_segment_size_mb", {2, 11}},         {"pinned_free_catch_all", {2, 11}},
-    {"pinned_max_round_threshold_mb", {2, 11}}, {"pinned_max_cached_size_mb", {2, 11}},
+    {"large_segment_size_mb", {2, 11}},
+    {"pinned_free_catch_all", {2, 11}},
+    {"pinned_max_round_threshold_mb", {2, 11}},
+    {"pinned_max_cached_size_mb", {2, 11}},
     {"throw_on_cudamalloc_oom", {2, 12}},
+    {"expandable_segments_reserve", {2, 15}},
+    {"expandable_segments_reserve_by_class", {2, 15}},
 };
 
-constexpr std::array<std::string_view, 9> kEffective{
+constexpr std::array<std::string_view, 10> kEffective{
     "backend",
     "expandable_segments",
+    "expandable_segments_reserve",
     "garbage_collection_threshold",
     "large_segment_size_mb",
     "max_non_split_rounding_mb",
@@ -187,6 +192,34 @@ void read_divisions(const Setting& setting, AllocatorConfig& config) {
   }
 }
 
+// "0.5", a fraction of the device's memory, or "40G". PyTorch warns of anything else and goes on
+// without it.
+std::variant<double, Bytes> reserve(const Setting& setting, const std::string& text) {
+  const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');
+  const char* const end = text.data() + text.size() - (is_size ? 1 : 0);
+  double value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || rest != end || !std::isfinite(value) || !(value > 0)) {
+    fail("'" + setting.key +
+         "' takes a part of the device's memory, such as 0.5, or a size such as " + "40G, not '" +
+         text + "'");
+  }
+  if (!is_size) return value;
+  constexpr auto most = static_cast<double>(AllocatorConfig::kUnlimited / 2);
+  return static_cast<Bytes>(std::min(value * static_cast<double>(kGiB), most));
+}
+
+// "[name:0.5,other:40G]". Streams get a class in C++ only, so all that is known of them is unnamed.
+void check_reserves(const Setting& setting) {
+  for (const std::string& entry : setting.values) {
+    const std::size_t colon = entry.find(':');
+    if (!setting.is_list || colon == 0 || colon == std::string::npos) {
+      fail("'" + setting.key + "' takes a list like [name:0.5,other:40G], not '" + entry + "'");
+    }
+    (void)reserve(setting, entry.substr(colon + 1));
+  }
+}
+
 [[noreturn]] void fail_unknown(const std::string& key, TorchVersion version) {
   if (const auto first = kFirstVersion.find(key); first != kFirstVersion.end()) {
     fail("'" + key + "' exists from PyTorch " + first->second.to_string() + " on, not in " +
@@ -256,6 +289,11 @@ AllocatorConfig AllocatorConfig::parse(std::string_view text, TorchVersion versi
       if (!(config.per_process_memory_fraction >= 0 && config.per_process_memory_fraction <= 1)) {
         fail("'" + key + "' must lie between 0 and 1, not " + single(setting));
       }
+    } else if (key == "expandable_segments_reserve") {
+      config.expandable_segments_reserve = reserve(setting, single(setting));
+    } else if (key == "expandable_segments_reserve_by_class") {
+      check_reserves(setting);
+      config.without_effect.emplace_back(key, "only C++ can give a stream its class");
     } else if (key == "throw_on_cudamalloc_oom") {
       config.throw_on_cudamalloc_oom = boolean(setting);
     } else if (key == "backend") {
@@ -285,6 +323,17 @@ Bytes AllocatorConfig::segment_size(Bytes rounded) const {
   if (rounded <= kSmallRequest) return kSmallSegment;
   if (rounded < kLargeRequest) return large_segment_size;
   return round_up(rounded, kSegmentMultiple);
+}
+
+Bytes AllocatorConfig::expandable_size(Bytes device_memory) const {
+  const Bytes most = device_memory + device_memory / 8;
+  if (!expandable_segments_reserve) return most;
+  if (const Bytes* const bytes = std::get_if<Bytes>(&*expandable_segments_reserve)) {
+    return std::min(*bytes, most);
+  }
+  const double bytes =
+      std::get<double>(*expandable_segments_reserve) * static_cast<double>(device_memory);
+  return bytes < static_cast<double>(most) ? static_cast<Bytes>(bytes) : most;
 }
 
 Bytes AllocatorConfig::divisions_for(Bytes size) const {

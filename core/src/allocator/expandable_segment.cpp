@@ -13,13 +13,9 @@ void require(const Driver& driver, const char* call, Status status) {
 
 }  // namespace
 
-ExpandableSegment::ExpandableSegment(Driver& driver, StreamId stream, Bytes device_memory,
-                                     Bytes page_size)
-    : driver_(driver),
-      stream_(stream),
-      page_size_(page_size),
-      pages_(round_up(device_memory + device_memory / 8, page_size) / page_size) {
-  require(driver_, "reserve address space", driver_.reserve(size(), address_));
+ExpandableSegment::ExpandableSegment(Driver& driver, StreamId stream, Bytes size, Bytes page_size)
+    : driver_(driver), stream_(stream), page_size_(page_size), pages_(size / page_size) {
+  require(driver_, "reserve address space", driver_.reserve(size, address_));
 }
 
 ExpandableSegment::~ExpandableSegment() {

@@ -87,6 +87,16 @@ void LockedAllocator::end_allocate_to_pool(PoolId pool) {
   allocator_->end_allocate_to_pool(pool);
 }
 
+void LockedAllocator::begin_graph_capture() {
+  const std::lock_guard lock(mutex_);
+  allocator_->begin_graph_capture();
+}
+
+void LockedAllocator::end_graph_capture() {
+  const std::lock_guard lock(mutex_);
+  allocator_->end_graph_capture();
+}
+
 void LockedAllocator::use_pool(PoolId pool) {
   const std::lock_guard lock(mutex_);
   allocator_->use_pool(pool);

@@ -19,7 +19,10 @@ NativeAllocator::NativeAllocator(Driver& driver, const AllocatorConfig& config,
 NativeAllocator::~NativeAllocator() = default;
 
 void NativeAllocator::configure(const AllocatorConfig& config) {
+  const auto reserve = config_.expandable_segments_reserve;
   config_ = config;
+  // Later settings can change it, but not take it back.
+  if (!config_.expandable_segments_reserve) config_.expandable_segments_reserve = reserve;
   statistics_.max_split_size = static_cast<std::int64_t>(config.max_split_size);
 }
 
@@ -54,7 +57,7 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
   Block* block = take_free_block(request);
   if (block == nullptr) {
     for (Block* const unused : garbage()) release_segment(unused);
-    if (exceeds_limit(request) && rejects_above_limit()) {
+    if (is_rejected(request)) {
       ++statistics_.num_oom_rejections;
       fail(size, request.size, request.segment, stream, id_of(*request.pool),
            free_in_private_pools());
@@ -64,7 +67,7 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
     if (block == nullptr && release_oversize_blocks(request)) {
       block = take_new_segment(request, false);
     }
-    if (block == nullptr && !private_pools_.is_capturing()) {
+    if (block == nullptr && !is_capturing()) {
       release_cached_blocks({});
       block = take_new_segment(request, true);
     }
@@ -81,9 +84,19 @@ Block* NativeAllocator::malloc_at(Address address, Bytes size, StreamId stream, 
   poll();
   Block* const block = free_block_around(address, size, stream, pool);
   block->pool->erase(block);
-  if (block->address < address) split_off_front(block, address - block->address);
+  Block* prefix = nullptr;
+  if (const Bytes before = address - block->address; before > 0) {
+    if (version_.allocates_prefixes()) {
+      prefix = lend(block, {before, before, stream, block->pool, true}, before, true);
+      block->pool->erase(block);
+    } else {
+      split_off_front(block, before);
+    }
+  }
   const Request request{size, size, stream, block->pool, block->expandable != nullptr};
-  return lend(block, request, size, block->size > size);
+  Block* const lent = lend(block, request, size, block->size > size);
+  if (prefix != nullptr) free(prefix);
+  return lent;
 }
 
 Block* NativeAllocator::free_block_around(Address address, Bytes size, StreamId stream,
@@ -110,8 +123,7 @@ Block* NativeAllocator::free_block_around(Address address, Bytes size, StreamId 
 void NativeAllocator::split_off_front(Block* block, Bytes size) {
   Pool& pool = *block->pool;
   const bool was_split = block->is_split();
-  Block* const front = make_block(block->address, size, block->stream, &pool);
-  front->expandable = block->expandable;
+  Block* const front = make_piece(block, block->address, size);
   front->segment_context = block->segment_context;
   front->previous = block->previous;
   if (front->previous != nullptr) front->previous->next = front;
@@ -127,7 +139,7 @@ void NativeAllocator::split_off_front(Block* block, Bytes size) {
 
 // Inside a capture no event may be queried.
 void NativeAllocator::poll() {
-  if (!private_pools_.is_capturing()) waiting_frees_.process_events();
+  if (!is_capturing()) waiting_frees_.process_events();
 }
 
 NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
@@ -135,14 +147,20 @@ NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
   if (best_fit(request) != nullptr) return Outlook::cached;
   Bytes collected = 0;
   for (const Block* const block : garbage()) collected += block->size;
-  if (exceeds_limit(request, collected)) {
-    return rejects_above_limit() ? Outlook::rejected : Outlook::refused;
-  }
+  if (exceeds_limit(request, collected)) return Outlook::refused;
+  if (is_rejected(request, collected)) return Outlook::rejected;
   if (growth_for(request) > driver_.memory_info().free + collected) return Outlook::refused;
   return collected > 0 ? Outlook::collects : Outlook::grows;
 }
 
-// Only the first candidate by (size, address) is judged; if it is unfit, there is none.
+bool NativeAllocator::is_rejected(const Request& request, Bytes collected) const {
+  if (!config_.throw_on_cudamalloc_oom || exceeds_limit(request, collected)) return false;
+  const auto bound = static_cast<Bytes>(config_.per_process_memory_fraction *
+                                        static_cast<double>(driver_.memory_info().total));
+  return reserved_ - collected + request.segment > bound;
+}
+
+// Only the first candidate by (size, order, address) is judged; if it is unfit, there is none.
 Block* NativeAllocator::best_fit(const Request& request) const {
   const BestFitIndex& free = request.pool->on(request.stream).free;
   Block* block = free.lower_bound(request.size);
@@ -198,13 +216,17 @@ Block* NativeAllocator::take_from_oom_pools(Request& request) {
 Block* NativeAllocator::take_new_segment(const Request& request, bool is_retry) {
   if (is_retry) ++statistics_.num_alloc_retries;
   if (exceeds_limit(request)) return nullptr;
+  if (is_rejected(request)) {
+    ++statistics_.num_oom_rejections;
+    return nullptr;
+  }
   Pool& pool = *request.pool;
   if (request.expandable) return take_expandable(request);
   Address address = 0;
   const Status status = driver_.allocate(request.segment, address);
   if (status == Status::out_of_memory) return nullptr;
   if (status != Status::success) throw DriverError("allocate memory", status, driver_.last_error());
-  Block* const block = make_block(address, request.segment, request.stream, &pool);
+  Block* const block = make_first_block(address, request.segment, request);
   block->segment_context = context_;
   statistics_.segment.increase(pool.small, 1);
   add_reserved(pool, request.segment);
@@ -220,8 +242,7 @@ Block* NativeAllocator::lend(Block* block, const Request& request, Bytes request
   if (splits) {
     // The front is a new block; the rest keeps its identity, and its last owner's request.
     Block* const rest = block;
-    block = make_block(rest->address, request.size, request.stream, &pool);
-    block->expandable = rest->expandable;
+    block = make_piece(rest, rest->address, request.size);
     block->segment_context = rest->segment_context;
     block->previous = rest->previous;
     if (block->previous != nullptr) block->previous->next = block;
@@ -272,12 +293,13 @@ Block* NativeAllocator::expandable_place(const Request& request) const {
   return nullptr;
 }
 
-// Such a place, in a new segment if need be.
-Block* NativeAllocator::expandable_candidate(const Request& request) {
-  if (Block* const place = expandable_place(request)) return place;
-  auto segment = std::make_unique<ExpandableSegment>(
-      driver_, request.stream, driver_.memory_info().total, page_size(*request.pool));
-  Block* const all = make_block(segment->address(), segment->size(), request.stream, request.pool);
+// All of a new segment; null if that would be too small.
+Block* NativeAllocator::make_expandable(const Request& request) {
+  const Bytes size = expandable_size(request);
+  if (size < request.size) return nullptr;
+  auto segment =
+      std::make_unique<ExpandableSegment>(driver_, request.stream, size, page_size(*request.pool));
+  Block* const all = make_first_block(segment->address(), segment->size(), request);
   all->mapped = false;
   all->expandable = segment.get();
   expandable_segments_.push_back(std::move(segment));
@@ -288,7 +310,10 @@ Block* NativeAllocator::expandable_candidate(const Request& request) {
 Bytes NativeAllocator::growth_for(const Request& request) const {
   if (!request.expandable) return request.segment;
   const Block* block = expandable_place(request);
-  if (block == nullptr) return round_up(request.size, page_size(*request.pool));
+  if (block == nullptr) {
+    if (expandable_size(request) < request.size) return AllocatorConfig::kUnlimited;
+    return round_up(request.size, page_size(*request.pool));
+  }
   Bytes growth = 0;
   for (Bytes bytes = 0; bytes < request.size; block = block->next) {
     Bytes gained = block->size;
@@ -310,10 +335,8 @@ bool NativeAllocator::map_block(Block* block, Bytes size) {
   unmapped.erase(block);
   block->mapped = true;
   if (mapped < block->size) {
-    Block* const rest =
-        make_block(block->address + mapped, block->size - mapped, block->stream, &pool);
+    Block* const rest = make_piece(block, block->address + mapped, block->size - mapped);
     rest->mapped = false;
-    rest->expandable = block->expandable;
     rest->previous = block;
     rest->next = block->next;
     if (rest->next != nullptr) rest->next->previous = rest;
@@ -333,7 +356,9 @@ bool NativeAllocator::map_block(Block* block, Bytes size) {
 }
 
 Block* NativeAllocator::take_expandable(const Request& request) {
-  Block* block = expandable_candidate(request);
+  Block* block = expandable_place(request);
+  if (block == nullptr) block = make_expandable(request);
+  if (block == nullptr) return nullptr;
   if (!block->mapped && !map_block(block, std::min(block->size, request.size))) return nullptr;
   while (block->size < request.size) {
     Block* const unmapped = block->next;
@@ -351,8 +376,7 @@ void NativeAllocator::unmap_block(Block* block) {
   pool.erase(block);
   const Address end = block->address + block->size;
   if (block->address < address) {
-    Block* const front = make_block(block->address, address - block->address, block->stream, &pool);
-    front->expandable = block->expandable;
+    Block* const front = make_piece(block, block->address, address - block->address);
     front->previous = block->previous;
     front->next = block;
     if (front->previous != nullptr) front->previous->next = front;
@@ -360,8 +384,7 @@ void NativeAllocator::unmap_block(Block* block) {
     pool.insert(front);
   }
   if (address + size < end) {
-    Block* const back = make_block(address + size, end - (address + size), block->stream, &pool);
-    back->expandable = block->expandable;
+    Block* const back = make_piece(block, address + size, end - (address + size));
     back->previous = block;
     back->next = block->next;
     if (back->next != nullptr) back->next->previous = back;
@@ -392,7 +415,7 @@ void NativeAllocator::release_expandable(Block* block) {
 
 void NativeAllocator::free(Block* block) {
   const bool waits = !block->stream_uses.empty();
-  if (waits && private_pools_.is_capturing()) {
+  if (waits && is_capturing()) {
     waiting_frees_.defer(block);
   } else if (waits) {
     waiting_frees_.wait(block);
@@ -411,7 +434,7 @@ void NativeAllocator::record_stream(Block* block, StreamId stream) {
   if (stream == block->stream) return;
   auto& uses = block->stream_uses;
   if (std::find(uses.begin(), uses.end(), stream) == uses.end()) uses.push_back(stream);
-  if (private_pools_.is_capturing()) waiting_frees_.use_in_capture(block, stream);
+  if (is_capturing()) waiting_frees_.use_in_capture(block, stream);
 }
 
 void NativeAllocator::complete_free(Block* block) {
@@ -543,7 +566,7 @@ bool NativeAllocator::release_oversize_blocks(const Request& request) {
 void NativeAllocator::empty_cache(PoolId pool) { release_cached_blocks(pool); }
 
 void NativeAllocator::release_cached_blocks(PoolId pool) {
-  if (pool.is_default() && !private_pools_.is_capturing()) {
+  if (pool.is_default() && !is_capturing()) {
     synchronize_events(nullptr);
     release_free_segments(large_);
     release_free_segments(small_);
@@ -616,9 +639,18 @@ void NativeAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
 
 void NativeAllocator::end_allocate_to_pool(PoolId pool) { private_pools_.end_capture(pool); }
 
+void NativeAllocator::end_graph_capture() {
+  if (graph_captures_ == 0) throw std::invalid_argument("no graph is being captured");
+  --graph_captures_;
+}
+
 void NativeAllocator::use_pool(PoolId pool) { private_pools_.use(pool); }
 
-void NativeAllocator::release_pool(PoolId pool) { private_pools_.release(pool); }
+void NativeAllocator::release_pool(PoolId pool) {
+  private_pools_.release(pool);
+  PrivatePool& released = private_pools_.at(pool);
+  if (released.uses == 0 && version_.forgets_no_split()) released.no_split = false;
+}
 
 int NativeAllocator::pool_uses(PoolId pool) const { return private_pools_.uses(pool); }
 
@@ -627,6 +659,25 @@ void NativeAllocator::set_use_on_oom(PoolId pool, bool use) {
 }
 
 void NativeAllocator::set_no_split(PoolId pool) { private_pools_.at(pool).no_split = true; }
+
+// PyTorch's texts.
+std::string NativeAllocator::advice_against_failure(Bytes tried) const {
+  if (!config_.expandable_segments || !version_.has_expandable_reserve()) return {};
+  const Bytes total = driver_.memory_info().total;
+  const Bytes reserve = config_.expandable_size(total);
+  if (tried <= total && tried > reserve) {
+    return " This allocation exceeds the expandable-segment reserve of " + format_bytes(reserve) +
+           " for this stream, and a single allocation cannot span expandable segments. Raise "
+           "PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or "
+           "expandable_segments_reserve_by_class (or unset it) so that a segment is at least " +
+           format_bytes(tried) + ".";
+  }
+  return " expandable_segments is enabled. If instead the process is running out of virtual "
+         "address space (VSZ), expandable segments may be over-reserving VA (each segment reserves "
+         "~9/8 of device memory, times the number of streams); reduce it via "
+         "PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve / "
+         "expandable_segments_reserve_by_class.";
+}
 
 Bytes NativeAllocator::largest_free_block() const {
   Bytes largest = 0;
@@ -652,6 +703,19 @@ Block* NativeAllocator::make_block(Address address, Bytes size, StreamId stream,
   block->size = size;
   block->stream = stream;
   block->pool = pool;
+  return block;
+}
+
+Block* NativeAllocator::make_first_block(Address address, Bytes size, const Request& request) {
+  Block* const block = make_block(address, size, request.stream, request.pool);
+  if (version_.ties() != TorchVersion::Ties::address) block->order = ++orders_;
+  return block;
+}
+
+Block* NativeAllocator::make_piece(const Block* of, Address address, Bytes size) {
+  Block* const block = make_block(address, size, of->stream, of->pool);
+  block->expandable = of->expandable;
+  block->order = version_.ties() == TorchVersion::Ties::block ? ++orders_ : of->order;
   return block;
 }
 
@@ -781,14 +845,19 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
       driver.feed_reservation(segment.address);
       auto& unmapped = pool.on(segment.stream).unmapped;
       // Ranges of one expandable segment follow each other; the gap between them stays unmapped.
-      Block* space = unmapped.empty() ? expandable_candidate(request) : *unmapped.rbegin();
+      // Where less is reserved, a stream may have several.
+      Block* space = unmapped.empty() ? nullptr : *unmapped.rbegin();
+      if (space == nullptr || segment.address >= space->address + space->size) {
+        space = make_expandable(request);
+      }
+      if (space == nullptr) {
+        throw std::invalid_argument("an expandable segment is larger than what is reserved");
+      }
       if (segment.address > space->address &&
           segment.address + segment.total_size <= space->address + space->size) {
         Block* const gap = space;
-        space = make_block(segment.address, gap->address + gap->size - segment.address, gap->stream,
-                           &pool);
+        space = make_piece(gap, segment.address, gap->address + gap->size - segment.address);
         space->mapped = false;
-        space->expandable = gap->expandable;
         space->previous = gap;
         space->next = gap->next;
         gap->next = space;
@@ -814,12 +883,10 @@ std::vector<Block*> NativeAllocator::restore(SimulatedDriver& driver,
     std::vector<Block*> made;
     Block* previous = rest->previous;
     for (const BlockInfo& info : segment.blocks) {
-      Block* const block = info.address == rest->address
-                               ? rest
-                               : make_block(info.address, info.size, segment.stream, &pool);
+      Block* const block =
+          info.address == rest->address ? rest : make_piece(rest, info.address, info.size);
       block->size = info.size;
       block->requested = info.requested;
-      block->expandable = rest->expandable;
       block->previous = previous;
       if (previous != nullptr) previous->next = block;
       previous = block;

@@ -18,6 +18,10 @@ constexpr int kSpacingBits = 4;
 // More than any device has: a size beyond it is damage.
 constexpr Bytes kMostBytes = Bytes{1} << 48;
 
+// Whether the pool is a graph's own. Those of torch.cuda.MemPool and of graph_pool_handle() have
+// names of the same kind; they are taken for MemPools, although a graph may use such a handle.
+bool is_of_graph(PoolId pool) { return pool.first != 0; }
+
 bool is_release(Action action) {
   return action == Action::segment_free || action == Action::segment_unmap;
 }
@@ -239,10 +243,19 @@ void Replayer::complete(const TraceEvent& event) {
 void Replayer::use_pool(PoolId pool) {
   if (pool == pool_) return;
   if (!pool_.is_default()) allocator_.end_allocate_to_pool(pool_);
+  if (is_of_graph(pool_)) allocator_.end_graph_capture();
   pool_ = pool;
   if (pool.is_default()) return;
   allocator_.begin_allocate_to_pool(pool, {});
+  if (is_of_graph(pool)) allocator_.begin_graph_capture();
   ++pool_uses_[pool];
+}
+
+// Whether the allocator takes requests to this pool for those of a capture.
+bool Replayer::is_capturing(PoolId pool) const {
+  if (pool.is_default()) return false;
+  const bool tells = native_ != nullptr && native_->version().tells_captures_from_pools();
+  return !tells || is_of_graph(pool);
 }
 
 // Cached memory went back to the driver before this request: by the allocator, as part of serving
@@ -269,7 +282,7 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
   switch (native_->outlook(event.size, event.stream)) {
     case NativeAllocator::Outlook::refused:
       // Inside a capture, no cached memory goes back but the pool's own.
-      if (event.pool.is_default() || !released_any([&](const TraceEvent& entry) {
+      if (!is_capturing(event.pool) || !released_any([&](const TraceEvent& entry) {
             return entry.pool != event.pool && !may_be_garbage(entry);
           })) {
         return Release::refused;
@@ -292,7 +305,7 @@ void Replayer::prepare_request(const TraceEvent& event) {
   // A refused request waits for all streams by itself, but too late for a block that it could use;
   // inside a capture, none does.
   const bool refused = release == Release::refused || event.action == Action::oom;
-  const bool waits = refused && event.pool.is_default() && !releases_only_oversize();
+  const bool waits = refused && !is_capturing(event.pool) && !releases_only_oversize();
   if (options_.compare && !waits) {
     use_pool({});
     complete_run();

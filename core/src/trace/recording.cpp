@@ -154,6 +154,7 @@ class EventReader {
     if (event.kind() != Kind::dict) fail(place, "is " + of_kind(event) + ", not a dict");
     const auto items = document_.items(event);
     std::optional<Action> action;
+    bool is_remark = false;
     std::optional<std::uint64_t> address;
     std::optional<std::uint64_t> size;
     std::uint64_t stream = 0;
@@ -164,7 +165,10 @@ class EventReader {
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
       const PickleValue value = items[i + 1];
       switch (field(items[i], i / 2)) {
-        case Field::action: action = action_of(value, place); break;
+        case Field::action:
+          action = action_of(value, place);
+          is_remark = !action;
+          break;
         case Field::address: address = unsigned_of(value, "addr", place); break;
         case Field::device_free: address = unsigned_of(value, "device_free", place); break;
         case Field::size: size = unsigned_of(value, "size", place); break;
@@ -181,6 +185,7 @@ class EventReader {
         case Field::other: break;
       }
     }
+    if (is_remark) return;
     if (!action) fail(place, "has no 'action'");
     if (!size) fail(place, "has no 'size'");
     if (!address && *action != Action::oom && *action != Action::snapshot) {
@@ -221,22 +226,25 @@ class EventReader {
     return field;
   }
 
-  Action action_of(PickleValue value, const Place& place) {
+  // None for what PyTorch 2.14 and later note about a block, which changes nothing.
+  std::optional<Action> action_of(PickleValue value, const Place& place) {
     if (value.kind() != Kind::string) fail(place, "has no text as 'action'");
     const std::string_view text = document_.text(value);
     for (const auto& [known, action] : actions_) {
       if (known == text.data()) return action;
     }
     const auto action = action_from(text);
-    if (!action) fail(place, "has an unknown action '" + printable(text) + "'");
-    if (actions_.size() < kActionCount) actions_.emplace_back(text.data(), *action);
-    return *action;
+    if (!action && text != "annotate") {
+      fail(place, "has an unknown action '" + printable(text) + "'");
+    }
+    if (actions_.size() <= kActionCount) actions_.emplace_back(text.data(), action);
+    return action;
   }
 
   const PickleDocument& document_;
   StackTable& stacks_;
   std::vector<std::pair<const char*, Field>> keys_;
-  std::vector<std::pair<const char*, Action>> actions_;
+  std::vector<std::pair<const char*, std::optional<Action>>> actions_;
   bool names_pools_ = false;
 };
 
@@ -412,6 +420,8 @@ Recording Recording::read(const PickleDocument& document) {
               [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
     if (!events.names_pools()) name_pools(device);
   }
+  recording.names_pools = events.names_pools();
+  recording.has_host_memory = document.find(root, "host_segments").has_value();
   return recording;
 }
 

@@ -30,7 +30,10 @@ def explain(
         typer.Option(help="The most it could reserve; default: as recorded.", metavar="SIZE"),
     ] = None,
     version: Annotated[
-        str | None, typer.Option(help="Of PyTorch, 2.9 to 2.13 (the default).", metavar="VERSION")
+        str | None,
+        typer.Option(
+            help="Of PyTorch, 2.9 to 2.15; by default the recorded one.", metavar="VERSION"
+        ),
     ] = None,
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Whether to search for what helps.")

@@ -56,7 +56,10 @@ def replay(
         str | None, typer.Option(help="How much shared memory there is then.", metavar="SIZE")
     ] = None,
     version: Annotated[
-        str | None, typer.Option(help="Of PyTorch, 2.9 to 2.13 (the default).", metavar="VERSION")
+        str | None,
+        typer.Option(
+            help="Of PyTorch, 2.9 to 2.15; by default the recorded one.", metavar="VERSION"
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a replay, one a line.")

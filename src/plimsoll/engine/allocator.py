@@ -81,7 +81,7 @@ class Allocator:
             does.
         shared_limit: The most shared memory that "elastic" reserves; by default all there is.
         conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
-        version: Of PyTorch, whose rules to follow: "2.9" to "2.13", by default the newest.
+        version: Of PyTorch, whose rules to follow: "2.9" to "2.15", by default the newest.
 
     Raises:
         InputError: If the configuration or the version is unknown, or the policy does not go with
@@ -383,7 +383,13 @@ class Allocator:
     def memory_snapshot(self) -> dict[str, Any]:
         """The state and the history as torch.cuda.memory._snapshot() returns them."""
         snapshot = snapshot_dict(
-            self._engine, self.device, self.conf, self.config, self._stacks, self.name
+            self._engine,
+            self.device,
+            self.conf,
+            self.config,
+            self._stacks,
+            self.name,
+            self.version,
         )
         self._engine.note_snapshot()
         return snapshot

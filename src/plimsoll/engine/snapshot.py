@@ -1,8 +1,9 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
-The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.13. What of a segment, a
+The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.15. What of a segment, a
 block or an entry is in shared memory stands beside it as "shared_size", where it is anything,
-segments whose content is off the card say "is_paused", and the settings name the "allocator".
+segments whose content is off the card say "is_paused", and the settings name the "allocator" and
+the "torch_version".
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ def snapshot_dict(
     config: _core.AllocatorConfig,
     stacks: Stacks,
     allocator: str,
+    version: str,
 ) -> dict[str, Any]:
-    """The segments, the history and the settings of one allocator."""
+    """The segments, the history and the settings of one allocator, as in PyTorch `version`."""
     # Both first, and then what takes long: other threads may be allocating.
     segments, history = engine.segments(), engine.history()
-    return {
+    snapshot = {
         "segments": [_segment(segment, device, stacks) for segment in segments],
         "device_traces": [*([] for _ in range(device)), _trace(history, stacks)],
-        "allocator_settings": settings_dict(conf, config, allocator),
+        "allocator_settings": settings_dict(conf, config, allocator, version),
         "external_annotations": [],
     }
+    if tuple(int(part) for part in version.split(".")) >= (2, 14):
+        # Pinned memory, which the engine does not serve. PyTorch always writes both keys.
+        snapshot |= {"host_segments": [], "host_traces": []}
+    return snapshot
 
 
 def _frames(context: int, stacks: Stacks) -> list[dict[str, Any]]:
@@ -116,11 +122,14 @@ def _trace(
     return entries
 
 
-def settings_dict(conf: str, config: _core.AllocatorConfig, allocator: str) -> dict[str, Any]:
-    """What PyTorch calls `allocator_settings`, and which allocator they are of."""
+def settings_dict(
+    conf: str, config: _core.AllocatorConfig, allocator: str, version: str
+) -> dict[str, Any]:
+    """What PyTorch calls `allocator_settings`, with the allocator and the version they are of."""
     divisions = config.roundup_power2_divisions
     return {
         "allocator": allocator,
+        "torch_version": version,
         "PYTORCH_CUDA_ALLOC_CONF": conf,
         "max_split_size": -1 if config.max_split_size is None else config.max_split_size,
         "garbage_collection_threshold": config.garbage_collection_threshold,

@@ -66,7 +66,7 @@ def explain(
         gpu: The card it ran on, such as "H100": its memory and its context are then counted in.
         limit: The most that the program could reserve, if it had a limit; by default what the
             recording shows of it.
-        version: Of PyTorch, whose rules are followed; by default the newest.
+        version: Of PyTorch, whose rules are followed; by default the recorded one.
         advice: Whether to search for what helps.
         seconds: The most time that the search takes.
         script: The program that was recorded, if it is to be run again where there is no GPU, with
@@ -186,7 +186,7 @@ def _past(
     (trace,) = recording.devices
     if recording.allocator != "native":
         recorded = RecordedPast(
-            trace, lifetimes, recording.allocator, "", version or _core.NEWEST_VERSION
+            trace, lifetimes, recording.allocator, "", version or recording.version
         )
         notes = list(recorded.notes)
         if not recorded.is_exact:

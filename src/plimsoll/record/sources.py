@@ -142,7 +142,8 @@ class TorchSource:
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
         settings: dict[str, Any] = self._torch.cuda.memory._snapshot()["allocator_settings"]
-        return settings | {"allocator": allocator_name() or "native"}
+        version = str(self._torch.__version__)
+        return settings | {"allocator": allocator_name() or "native", "torch_version": version}
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`."""
@@ -207,7 +208,7 @@ class SimulationSource:
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
         allocator = self._simulation.allocators[0]
-        return settings_dict(allocator.conf, allocator.config, allocator.name)
+        return settings_dict(allocator.conf, allocator.config, allocator.name, allocator.version)
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`; a stack's number is that of the site that asked."""
@@ -245,7 +246,8 @@ class AllocatorSource:
 
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
-        return settings_dict(self._allocator.conf, self._allocator.config, self._allocator.name)
+        a = self._allocator
+        return settings_dict(a.conf, a.config, a.name, a.version)
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`."""

@@ -57,7 +57,8 @@ def replay(
             spent go on in shared memory. With "elastic" it is the allocator that spills; with
             "native" and "uncached" the driver does, as under Windows.
         shared: How much shared memory there is then.
-        version: Of PyTorch, "2.9" to "2.13"; by default the newest.
+        version: Of PyTorch, "2.9" to "2.15"; by default the recorded one, as far as the recording
+            tells (`Recording.version`).
         progress: Called with the number of events done and to do, now and then.
 
     Returns:
@@ -70,7 +71,7 @@ def replay(
         raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
     tiers = _tiers(gpu_memory, dedicated, shared)
     recording = source if isinstance(source, Recording) else read_recording(source)
-    version = _plain_version(version)
+    version = _plain_version(version or recording.version)
     if allocator != "native" and conf:
         raise InputError(f"the {allocator} allocator takes no configuration")
     recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
@@ -126,9 +127,9 @@ def _tiers(
     )
 
 
-def _plain_version(version: str | None) -> str:
+def _plain_version(version: str) -> str:
     try:
-        return _core.plain_version(version or _core.NEWEST_VERSION)
+        return _core.plain_version(version)
     except _core.ConfigError as error:
         raise InputError(str(error)) from None
 

@@ -63,7 +63,7 @@ def memory_snapshot() -> dict[str, Any]:
     """As `torch.cuda.memory._snapshot()`, with what each block and segment has in shared memory.
 
     Where that is anything, it is under "shared_size"; segments whose content is off the card say
-    "is_paused", and the settings name the "allocator".
+    "is_paused", and the settings name the "allocator" and the "torch_version".
 
     Raises:
         InputError: If plimsoll's allocator is not installed.
@@ -76,4 +76,5 @@ def memory_snapshot() -> dict[str, Any]:
         if found := segments.get(entry["address"]):
             add_tiers(entry, found)
     snapshot["allocator_settings"]["allocator"] = allocator_name()
+    snapshot["allocator_settings"]["torch_version"] = str(torch.__version__)
     return snapshot

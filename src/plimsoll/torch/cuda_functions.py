@@ -388,12 +388,17 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     functions["_cuda_cudaCachingAllocator_raw_delete"] = raw_delete
 
     def record_history(
-        enabled: str | None, context: str | None, stacks: str, max_entries: int, *_: Any
+        enabled: str | None, context: str | None, stacks: str, max_entries: int, *rest: Any
     ) -> None:
         _check_option("state", enabled, ["state", "all", None])
         _check_option("context", context, ["state", "alloc", "all", None])
         _check_option("stacks", stacks, ["python", "all"])
-        simulation.record_history(enabled, context, max_entries)
+        if len(rest) < 6 or rest[5]:  # from 2.14 on: not of pinned memory alone
+            simulation.record_history(enabled, context, max_entries)
+
+    def record_history_legacy(enabled: bool, *rest: Any, **_: Any) -> None:
+        if len(rest) < 10 or rest[9]:
+            simulation.record_history("all" if enabled else None, "all", 1 << 40)
 
     def snapshot(pool: tuple[int, ...] | None = None) -> dict[str, Any]:
         whole = simulation.snapshot()
@@ -405,9 +410,12 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         return whole
 
     functions["_cuda_record_memory_history"] = record_history
-    functions["_cuda_record_memory_history_legacy"] = lambda enabled, *_, **__: (
-        simulation.record_history("all" if enabled else None, "all", 1 << 40)
-    )
+    functions["_cuda_record_memory_history_legacy"] = record_history_legacy
+    # As allocators say that keep no metadata: what is given is ignored.
+    functions["_cuda_memoryMetadataSupported"] = lambda: False
+    functions["_cuda_setMemoryMetadata"] = lambda metadata: None
+    functions["_cuda_getMemoryMetadata"] = lambda: ""
+    functions["_cuda_annotateMemory"] = lambda pointer, metadata: None
     functions["_cuda_attach_out_of_memory_observer"] = simulation.out_of_memory_observers.append
     functions["_cuda_isHistoryEnabled"] = lambda: simulation.keeps_history
     functions["_cuda_memorySnapshot"] = snapshot

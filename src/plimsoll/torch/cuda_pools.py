@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
     lib = simulation.library.lib
     allocators = simulation.allocators
     graph_ids, user_ids = itertools.count(1), itertools.count(1)
+    captures: list[weakref.ref[Any]] = []  # the graphs that may be under way, the last begun last
 
     def engine(index: int) -> Any:
         return allocators[index]._engine
@@ -52,8 +54,15 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
     class CudaGraph:
         """A capture keeps the memory of its pool until it is reset; a replay asks for none."""
 
+        _pool: tuple[int, int] | None = None
+        _has_graph_exec = False
+        _is_under_way = False
+
         def __new__(cls, keep_graph: bool = False) -> Any:
-            return super().__new__(cls)
+            graph = super().__new__(cls)
+            graph._keeps_graph = keep_graph
+            graph._kept_pools = []
+            return graph
 
         def capture_begin(
             self,
@@ -61,31 +70,65 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             capture_error_mode: str = "global",
         ) -> None:
             self._device = int(lib.plimsoll_current_device())
-            self._pool: tuple[int, int] | None = pool or (next(graph_ids), 0)
+            self._pool = pool or (next(graph_ids), 0)
             stream = int(lib.plimsoll_current_stream(self._device))
             engine(self._device).begin_allocate_to_pool(*self._pool, stream)
             simulation.set_capturing(self._device, on=True)
+            engine(self._device).begin_graph_capture()
+            self._is_under_way = True
+            captures.append(weakref.ref(self))
 
-        def capture_end(self) -> None:
+        # From 2.14 on torch.cuda calls both halves.
+        def capture_end_pre(self) -> None:
+            self._is_under_way = False
             simulation.set_capturing(self._device, on=False)
+            engine(self._device).end_graph_capture()
             engine(self._device).end_allocate_to_pool(*self._pool)  # type: ignore[misc]
 
-        def instantiate(self) -> None:
+        def capture_end_post(self) -> None:
             pass
+
+        def capture_end(self) -> None:
+            CudaGraph.capture_end_pre(self)
+            self._has_graph_exec = not self._keeps_graph
+
+        @staticmethod
+        def get_currently_capturing_graph() -> Any:
+            captures[:] = [ref for ref in captures if (graph := ref()) and graph._is_under_way]
+            graph = captures[-1]() if captures else None
+            if graph is None:
+                raise RuntimeError("no CUDA graph is being captured")
+            return graph
+
+        def instantiate(self) -> None:
+            self._has_graph_exec = True
 
         def replay(self) -> None:
             pass
 
         def reset(self) -> None:
-            if getattr(self, "_pool", None) is not None and not simulation.is_over:
-                engine(self._device).release_pool(*self._pool)  # type: ignore[misc]
+            if self._pool is not None and not simulation.is_over:
+                if self._is_under_way:  # what was to be captured failed
+                    CudaGraph.capture_end_pre(self)
+                for pool in CudaGraph.pools(self):
+                    engine(self._device).release_pool(*pool)
             self._pool = None
+            self._kept_pools.clear()
+            self._has_graph_exec = False
 
         def __del__(self) -> None:
             CudaGraph.reset(self)
 
         def pool(self) -> Any:
             return self._pool
+
+        def pools(self) -> list[Any]:
+            return [self._pool, *self._kept_pools]
+
+        def _retain_pool(self, pool: tuple[int, int]) -> None:
+            if tuple(pool) not in CudaGraph.pools(self):
+                engine(self._device).use_pool(*pool)
+                self._kept_pools.append(tuple(pool))
 
         def register_generator_state(self, state: Any) -> None:
             pass

@@ -235,7 +235,7 @@ class Simulation:
         """As torch.cuda.memory._snapshot, over all devices."""
         stacks = self.site_stacks()
         parts = [
-            snapshot_dict(a._engine, i, a.conf, a.config, stacks, a.name)
+            snapshot_dict(a._engine, i, a.conf, a.config, stacks, a.name, a.version)
             for i, a in enumerate(self.allocators)
         ]
         for allocator in self.allocators:

@@ -108,11 +108,10 @@ def read_snapshot(
             f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
             "called before the run, with enabled='all'?"
         )
-    return Recording(
-        name=name,
-        devices=list(devices),
-        settings=file.settings if isinstance(file.settings, dict) else {},
-    )
+    settings = dict(file.settings) if isinstance(file.settings, dict) else {}
+    if not file.has_host_memory:  # which all have from 2.14 on
+        settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
+    return Recording(name=name, devices=list(devices), settings=settings)
 
 
 def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:

@@ -124,7 +124,7 @@ class Recording:
         name: The file, or what stands for it in messages.
         devices: The history of each device that has events, by device number.
         settings: `allocator_settings` of the snapshot, empty where there were none; where plimsoll
-            recorded, with the "allocator".
+            recorded, with the "allocator" and the "torch_version".
         marks: Named moments, in order; PyTorch's snapshots have none.
         dropped: How many events were lost because the writer could not follow.
         is_whole: Whether the recording ended in good order; False for a streaming trace that was
@@ -145,6 +145,18 @@ class Recording:
         A snapshot that PyTorch itself writes does not say; then it is PyTorch's own, "native".
         """
         return str(self.settings.get("allocator") or "native")
+
+    @property
+    def version(self) -> str:
+        """The version of PyTorch whose rules were at work, as far as the recording tells.
+
+        PyTorch's own snapshots do not name it, but what they hold says 2.11 or older, 2.12 or 2.13,
+        or newer; the newest of these is meant.
+        """
+        try:
+            return _core.plain_version(str(self.settings["torch_version"]))
+        except (KeyError, _core.ConfigError):
+            return _core.NEWEST_VERSION
 
     @property
     def conf(self) -> str:

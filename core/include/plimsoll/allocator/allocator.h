@@ -41,6 +41,7 @@ struct OutOfMemoryReport {
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
   std::optional<SharedMemoryReport> shared = {};  // if the request might have been served there
+  std::string advice = {};  // instead of expandable segments, where they are there already
 };
 
 class OutOfMemory : public std::runtime_error {
@@ -94,11 +95,15 @@ class Allocator {
     if (!stream) return {};
     return [only = *stream](StreamId asked) { return asked == only; };
   }
-  // Requests that pass the filter go to a private pool between begin and end. As inside a graph
-  // capture, no event is queried meanwhile. The pool is created when it is new; each begin counts
-  // one use, which `release_pool` takes back; at 0 the pool may be emptied.
+  // Requests that pass the filter go to a private pool between begin and end. No event is queried
+  // meanwhile, unless the allocator tells the captures of graphs from other uses. The pool is
+  // created when it is new; each begin counts one use, which `release_pool` takes back; at 0 the
+  // pool may be emptied.
   virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
+  // Around the capture of a graph, besides the pool that it begins; captures may overlap.
+  virtual void begin_graph_capture() {}
+  virtual void end_graph_capture() {}
   // One more use of the pool, which is created when it is new.
   virtual void use_pool(PoolId pool) = 0;
   virtual void release_pool(PoolId pool) = 0;
@@ -143,6 +148,8 @@ class Allocator {
  protected:
   // Brings `statistics_` up to date, where counters are kept elsewhere.
   virtual void refresh_statistics() const {}
+  // What might help, where requests for `tried` bytes fail; empty if it is expandable segments.
+  [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return {}; }
   // Whether anybody wants to know of events.
   [[nodiscard]] bool is_noting() const {
     return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();

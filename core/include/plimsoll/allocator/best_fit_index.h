@@ -1,4 +1,5 @@
-// The free blocks of one stream, ordered by (size, address), with best fit in near constant time.
+// The free blocks of one stream, ordered by (size, order, address), with best fit in near constant
+// time.
 //
 // Sizes fall into bins, sixteen to a power of two, so that a bitmap finds the next filled bin. Each
 // bin is a treap threaded through the blocks themselves: nothing is allocated, and the order

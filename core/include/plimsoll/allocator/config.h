@@ -1,17 +1,21 @@
 // PYTORCH_CUDA_ALLOC_CONF, parsed by PyTorch's rules for a stated version.
 //
 // Source of the keys and their bounds: c10/core/AllocatorConfig and c10/cuda/CUDAAllocatorConfig
-// of PyTorch 2.9 to 2.15. Where PyTorch would ignore trailing garbage or a stray comma, this
-// parser says what is wrong instead: a configuration that is accepted here is accepted there.
+// of PyTorch 2.9 to 2.15. Where PyTorch would ignore trailing garbage, a stray comma or a reserve
+// that is none, this parser says what is wrong instead: a configuration that is accepted here is
+// accepted there.
 #pragma once
 
 #include <array>
 #include <compare>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "plimsoll/units.h"
@@ -35,7 +39,28 @@ struct TorchVersion {
   [[nodiscard]] bool uses_oom_pools_first() const { return *this >= TorchVersion{2, 11}; }
   [[nodiscard]] bool has_oom_rejection() const { return *this >= TorchVersion{2, 12}; }
   [[nodiscard]] bool records_pool_of_events() const { return *this >= TorchVersion{2, 12}; }
+  // Read, not recorded: CUDACachingAllocator.cpp, pull requests 192188 (2.14) and 192269 (2.15).
+  // From 2.13 on only the capture of a graph keeps events from being queried and the cache from
+  // being given back; before, all requests that go to a pool do.
+  [[nodiscard]] bool tells_captures_from_pools() const { return *this >= TorchVersion{2, 13}; }
+  [[nodiscard]] bool forgets_no_split() const { return *this >= TorchVersion{2, 14}; }
+  [[nodiscard]] bool has_expandable_reserve() const { return *this >= TorchVersion{2, 15}; }
+  // From 2.13 on a block at a given place is cut out by a request for what lies before it, which
+  // is freed at once. Read, not recorded: mallocWithAddress in CUDACachingAllocator.cpp.
+  [[nodiscard]] bool allocates_prefixes() const { return *this >= TorchVersion{2, 13}; }
   [[nodiscard]] bool counts_private_pools() const { return *this >= TorchVersion{2, 13}; }
+
+  // What comes first among free blocks of equal size. Read, not recorded: the comparators of
+  // CUDACachingAllocator.cpp (pull requests 178362 and 183591).
+  enum class Ties : std::uint8_t {
+    address,
+    block,    // 2.12: the one that was made first; the front of a split is a new one
+    segment,  // from 2.13 on: the one in the older segment, then by address
+  };
+  [[nodiscard]] Ties ties() const {
+    if (*this >= TorchVersion{2, 13}) return Ties::segment;
+    return *this >= TorchVersion{2, 12} ? Ties::block : Ties::address;
+  }
 };
 
 inline constexpr TorchVersion kOldestTorch{2, 9};
@@ -58,6 +83,8 @@ struct AllocatorConfig {
   double per_process_memory_fraction = 1.0;
   bool expandable_segments = false;
   bool throw_on_cudamalloc_oom = false;
+  // The address space of an expandable segment: a fraction of the device's memory, or bytes.
+  std::optional<std::variant<double, Bytes>> expandable_segments_reserve;
 
   std::string text;  // as given
   // Keys that PyTorch accepts but that change no device memory, in order, each with why.
@@ -70,6 +97,9 @@ struct AllocatorConfig {
   [[nodiscard]] Bytes round_request(Bytes size) const;
   // What the driver is asked for, for a block of `rounded` bytes.
   [[nodiscard]] Bytes segment_size(Bytes rounded) const;
+  // The address space of an expandable segment on a device with this much memory, before it is
+  // rounded up to pages: 9/8 of it, unless less is to be reserved.
+  [[nodiscard]] Bytes expandable_size(Bytes device_memory) const;
 
   static constexpr Bytes kMinBlock = 512;
   static constexpr Bytes kSmallRequest = kMiB;  // the largest that small pools serve

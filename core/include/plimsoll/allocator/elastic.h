@@ -82,6 +82,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
+  void begin_graph_capture() override {}  // which the pool says already
+  void end_graph_capture() override {}
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;

@@ -1,5 +1,5 @@
-// A segment that grows in place: address space for more than the whole device, of which pages are
-// given memory when they are needed and lose it when they are free.
+// A segment that grows in place: address space, by default for more than the whole device, of which
+// pages are given memory when they are needed and lose it when they are free.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@ namespace plimsoll {
 
 class ExpandableSegment {
  public:
-  // Reserves 9/8 of `device_memory`, in pages of `page_size`. Throws DriverError.
-  ExpandableSegment(Driver& driver, StreamId stream, Bytes device_memory, Bytes page_size);
+  // Reserves `size` bytes, whole pages. Throws DriverError.
+  ExpandableSegment(Driver& driver, StreamId stream, Bytes size, Bytes page_size);
   ExpandableSegment(const ExpandableSegment&) = delete;
   ExpandableSegment& operator=(const ExpandableSegment&) = delete;
   ~ExpandableSegment();

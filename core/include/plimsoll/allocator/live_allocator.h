@@ -56,6 +56,8 @@ class LiveAllocator {
 
   virtual void begin_allocate_to_pool(PoolId pool, Allocator::Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
+  virtual void begin_graph_capture() = 0;
+  virtual void end_graph_capture() = 0;
   virtual void use_pool(PoolId pool) = 0;
   virtual void release_pool(PoolId pool) = 0;
   [[nodiscard]] virtual int pool_uses(PoolId pool) const = 0;
@@ -94,6 +96,8 @@ class LockedAllocator final : public LiveAllocator {
 
   void begin_allocate_to_pool(PoolId pool, Allocator::Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
+  void begin_graph_capture() override;
+  void end_graph_capture() override;
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;

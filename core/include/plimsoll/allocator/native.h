@@ -1,5 +1,5 @@
 // PyTorch's caching allocator, rule by rule: the same requests get the same blocks, segments,
-// statistics and history as from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.9 to 2.13.
+// statistics and history as from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.9 to 2.15.
 //
 // A request is rounded up, sought by best fit among the free blocks of its pool and stream, and
 // split off what it finds. When nothing fits, memory comes from the driver, by the segment; when
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,8 @@ class NativeAllocator final : public Allocator {
 
   void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
+  void begin_graph_capture() override { ++graph_captures_; }
+  void end_graph_capture() override;
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
@@ -68,6 +71,9 @@ class NativeAllocator final : public Allocator {
   // std::invalid_argument if the state is not possible.
   std::vector<Block*> restore(SimulatedDriver& driver, const std::vector<SegmentInfo>& segments);
 
+ protected:
+  [[nodiscard]] std::string advice_against_failure(Bytes tried) const override;
+
  private:
   struct Request {
     Bytes size = 0;     // rounded
@@ -86,8 +92,13 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] bool exceeds_limit(const Request& request, Bytes collected = 0) const {
     return limit_.has_value() && reserved_ - collected + request.segment > *limit_;
   }
-  [[nodiscard]] bool rejects_above_limit() const {
-    return version_.has_oom_rejection() && config_.throw_on_cudamalloc_oom;
+  // Whether throw_on_cudamalloc_oom makes the driver's refusal, which is certain, final. The limit
+  // refuses before that, in the ordinary way. Read, not recorded: alloc_block of 2.12 to 2.15.
+  [[nodiscard]] bool is_rejected(const Request& request, Bytes collected = 0) const;
+  // Of PyTorch's condition that the current stream is part of the capture nothing is known here.
+  [[nodiscard]] bool is_capturing() const {
+    return version_.tells_captures_from_pools() ? graph_captures_ > 0
+                                                : private_pools_.is_capturing();
   }
   [[nodiscard]] bool should_split(const Block* block, const Request& request) const;
 
@@ -99,8 +110,12 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] Bytes page_size(const Pool& pool) const {
     return pool.small ? AllocatorConfig::kSmallSegment : config_.large_segment_size;
   }
+  // What a new expandable segment for the request would have.
+  [[nodiscard]] Bytes expandable_size(const Request& request) const {
+    return round_up(config_.expandable_size(driver_.memory_info().total), page_size(*request.pool));
+  }
   [[nodiscard]] Block* expandable_place(const Request& request) const;
-  [[nodiscard]] Block* expandable_candidate(const Request& request);
+  Block* make_expandable(const Request& request);
   // What the driver would have to give for the request, if no free block serves it.
   [[nodiscard]] Bytes growth_for(const Request& request) const;
   bool map_block(Block* block, Bytes size);
@@ -128,6 +143,9 @@ class NativeAllocator final : public Allocator {
     return pool.owner != nullptr ? pool.owner->id : PoolId{};
   }
   Block* make_block(Address address, Bytes size, StreamId stream, Pool* pool);
+  // The first block of new memory or address space, and one more of the same memory.
+  Block* make_first_block(Address address, Bytes size, const Request& request);
+  Block* make_piece(const Block* of, Address address, Bytes size);
   void discard_block(Block* block);
   // The first block of each segment, or of each mapped range of one that can grow, by address.
   [[nodiscard]] std::vector<const Block*> segment_heads() const;
@@ -142,6 +160,8 @@ class NativeAllocator final : public Allocator {
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments_;
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { complete_free(block); }};
   Bytes reserved_ = 0;
+  int graph_captures_ = 0;
+  std::uint32_t orders_ = 0;  // given to blocks, to break ties by
 };
 
 }  // namespace plimsoll

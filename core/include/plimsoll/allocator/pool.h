@@ -48,7 +48,7 @@ struct Pool {
   }
   void erase(Block* block) { on(block->stream).free.erase(block); }
 
-  // All free blocks, by (stream, size, address).
+  // All free blocks, by (stream, size, order, address).
   [[nodiscard]] std::vector<Block*> free_blocks() const;
   [[nodiscard]] Bytes free_bytes() const;
 

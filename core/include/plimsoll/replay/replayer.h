@@ -95,6 +95,7 @@ class Replayer {
   void wait_for_recording(Block* block, Address address);
 
   void use_pool(PoolId pool);
+  [[nodiscard]] bool is_capturing(PoolId pool) const;
   void prepare_request(const TraceEvent& event);
   [[nodiscard]] bool releases_only_oversize() const;
   void feed_address(const TraceEvent& segment, Bytes request);

@@ -51,6 +51,9 @@ struct Recording {
   std::vector<DeviceRecording> devices;
   std::vector<Frame> frames;
   std::vector<Stack> stacks;  // [0] is the empty stack
+  // What tells of the version of PyTorch that wrote it.
+  bool names_pools = false;      // of events; from 2.12 on
+  bool has_host_memory = false;  // or a place for it; from 2.14 on
 
   // The snapshot must be a dict as torch.cuda.memory._snapshot() returns it. Throws RecordingError.
   [[nodiscard]] static Recording read(const PickleDocument& document);

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define PLIMSOLL_LIVE_API_VERSION 3
+#define PLIMSOLL_LIVE_API_VERSION 4
 
 typedef struct plimsoll_live plimsoll_live;
 
@@ -134,13 +134,17 @@ typedef struct plimsoll_live_api {
   /* The largest free block that a request on any stream of the default pool could get. */
   uint64_t (*largest_free_block)(plimsoll_live*);
 
-  /* Requests for which `filter` says yes go to the pool, between begin and end; while any pool is
-   * begun, no event is recorded or queried. `drop` is called with `data` once it is not used any
-   * more. */
+  /* Requests for which `filter` says yes go to the pool, between begin and end; before PyTorch
+   * 2.13, while any pool is begun, no event is recorded or queried. `drop` is called with `data`
+   * once it is not used any more. */
   int (*begin_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id,
                                 int (*filter)(void* data, uint64_t stream), void* data,
                                 void (*drop)(void* data));
   int (*end_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id);
+  /* Around a graph's capture, besides the pool that it begins. The rules of PyTorch 2.13 and later
+   * take nothing else for one. */
+  int (*begin_graph_capture)(plimsoll_live*);
+  int (*end_graph_capture)(plimsoll_live*);
   /* Makes the pool if it is new; each call, like each begin, is one more use. */
   int (*use_pool)(plimsoll_live*, plimsoll_pool_id);
   int (*release_pool)(plimsoll_live*, plimsoll_pool_id);

@@ -297,6 +297,7 @@ c10::DataPtr Allocator::allocate_at(size_t size, void* pointer) {
   const DeviceIndex index = current_device();
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(index).stream();
   const History::Call call(history_, RecordContext::STATE);
+  const History::Placing placing(as_number(pointer));
   check(api->malloc_at(device(index).engine(), as_number(pointer), size, as_number(stream), {}));
   return {pointer, pointer, &delete_block, cuda_device(index)};
 }

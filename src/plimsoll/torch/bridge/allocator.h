@@ -86,12 +86,15 @@ class Allocator final : public VersionedAllocator {
   void use_pool(DeviceIndex device, MempoolId_t pool, CustomAllocator allocator) override;
   void set_use_on_oom(DeviceIndex device, MempoolId_t pool, bool use) override;
   void set_no_split(DeviceIndex device, MempoolId_t pool) override;
+  void begin_graph_capture(DeviceIndex device) override;
+  void end_graph_capture(DeviceIndex device) override;
   std::vector<torch_allocator::SegmentInfo> expandable_segments(DeviceIndex device) override;
   void set_metadata(const std::string& text) override { History::set_metadata(text); }
   std::string metadata() override { return History::metadata(); }
   Context context_of(const void* pointer) override;
   void add_rejection_observer(OomRejectionObserver observer) override;
   c10::DataPtr allocate_at(size_t size, void* pointer) override;
+  void note_of_memory(const void* pointer, const std::string& text) override;
 
   void free(void* pointer);
 

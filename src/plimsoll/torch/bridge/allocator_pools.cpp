@@ -100,6 +100,17 @@ void Allocator::endAllocateToPool(DeviceIndex index, MempoolId_t pool) {
   --begun_pools_;
 }
 
+// The original marks as well, for the pools that are its own.
+void Allocator::begin_graph_capture(DeviceIndex index) {
+  check(api->begin_graph_capture(device(index).engine()));
+  original_.mark_capture(index, true);
+}
+
+void Allocator::end_graph_capture(DeviceIndex index) {
+  check(api->end_graph_capture(device(index).engine()));
+  original_.mark_capture(index, false);
+}
+
 void Allocator::releasePool(DeviceIndex index, MempoolId_t pool) {
   if (custom_pools_.contains(index, pool)) {
     original_->releasePool(index, pool);

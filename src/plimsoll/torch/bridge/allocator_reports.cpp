@@ -213,6 +213,26 @@ Context Allocator::context_of(const void* pointer) {
   return device == nullptr ? nullptr : history_.block_context(device->index(), place.block);
 }
 
+void Allocator::note_of_memory(const void* pointer, const std::string& text) {
+  if (!history_.is_enabled()) return;
+  plimsoll_place place{};
+  Device* device = owner(pointer, &place);
+  if (device == nullptr) return original_.note_of_memory(pointer, text);
+  plimsoll_event block{};
+  block.address = place.block;
+  block.stream = place.stream;
+  block.pool = place.pool;
+  for (const auto& segment : segments(*device, torch_pool(place.pool))) {
+    uint64_t address = segment.address;
+    for (const auto& part : segment.blocks) {
+      if (address == place.block) block.size = part.requested_size;
+      address += part.size;
+    }
+  }
+  const History::Call call(history_, RecordContext::ALLOC);
+  history_.add_note(device->index(), block, text);
+}
+
 void Allocator::record(const HistoryRequest& request) {
   history_.record(request);
   original_.record(request);

@@ -14,7 +14,7 @@ thread_local uint64_t shared_bytes = 0;
 thread_local std::stack<std::string> compile_contexts;
 thread_local std::string thread_metadata;
 
-constexpr std::array<std::pair<const char*, TraceEntry::Action>, 9> kActions = {{
+constexpr std::pair<const char*, TraceEntry::Action> kActions[] = {
     {"alloc", TraceEntry::ALLOC},
     {"free_requested", TraceEntry::FREE_REQUESTED},
     {"free_completed", TraceEntry::FREE_COMPLETED},
@@ -24,7 +24,10 @@ constexpr std::array<std::pair<const char*, TraceEntry::Action>, 9> kActions = {
     {"segment_unmap", TraceEntry::SEGMENT_UNMAP},
     {"snapshot", TraceEntry::SNAPSHOT},
     {"oom", TraceEntry::OOM},
-}};
+#if PLIMSOLL_TORCH_AT_LEAST(14)
+    {"annotate", TraceEntry::ANNOTATE},
+#endif
+};
 
 // The engine's codes are PyTorch's.
 static_assert(static_cast<int>(TraceEntry::ALLOC) == PLIMSOLL_ALLOC);
@@ -145,15 +148,44 @@ void History::add(Log& log, const plimsoll_event& event) {
       make_entry(action, log.device, event.address, event.size, as_pointer(event.stream),
                  torch_pool(event.pool), event.time_us, std::move(context),
                  compile_contexts.empty() ? "N/A" : compile_contexts.top(), thread_metadata);
+  const bool is_of_block = action == TraceEntry::ALLOC || action == TraceEntry::FREE_REQUESTED ||
+                           action == TraceEntry::FREE_COMPLETED;
+  if (const uint64_t place = Placing::place();
+      place != 0 && is_of_block && event.address != place) {
+    set_internal(entry, "mallocWithAddress");
+  }
+  keep(log, std::move(entry), event.shared);
+}
+
+uint64_t& History::Placing::place() {
+  thread_local uint64_t address = 0;
+  return address;
+}
+
+void History::add_note([[maybe_unused]] DeviceIndex device,
+                       [[maybe_unused]] const plimsoll_event& block,
+                       [[maybe_unused]] const std::string& text) {
+#if PLIMSOLL_TORCH_AT_LEAST(14)
+  Context context = level_.load() < RecordContext::ALLOC ? nullptr : call_context;
+  keep(logs_[static_cast<size_t>(device)],
+       make_entry(TraceEntry::ANNOTATE, device, block.address, block.size, as_pointer(block.stream),
+                  torch_pool(block.pool), now_us(), std::move(context),
+                  compile_contexts.empty() ? "N/A" : compile_contexts.top(), text),
+       0);
+#endif
+}
+
+// Tells those who follow, and the history if it is kept.
+void History::keep(Log& log, TraceEntry entry, uint64_t shared) {
   std::shared_ptr<const Trackers> trackers;
   {
     const std::scoped_lock lock(mutex_);
     trackers = trackers_;
   }
-  shared_bytes = event.shared;
+  shared_bytes = shared;
   for (const auto& tracker : *trackers) tracker(entry);
   shared_bytes = 0;
-  if (is_enabled() && (skipped_.load() & bit(action)) == 0) {
+  if (is_enabled() && (skipped_.load() & bit(entry.action_)) == 0) {
     const std::scoped_lock lock(log.mutex);
     log.ring.add(std::move(entry));
   }

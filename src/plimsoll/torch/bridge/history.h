@@ -90,6 +90,19 @@ class History {
   // What an engine calls, with the log of its device.
   static void observe(void* log, const plimsoll_event* event);
   [[nodiscard]] void* log(DeviceIndex device);
+  // What the program says of a live block, in an entry of its own; from PyTorch 2.14 on.
+  void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
+  // While it exists, this thread's requests for other places than `address` are ones that the
+  // allocator makes to get there.
+  class Placing {
+   public:
+    explicit Placing(uint64_t address) { place() = address; }
+    ~Placing() { place() = 0; }
+    Placing(const Placing&) = delete;
+    Placing& operator=(const Placing&) = delete;
+
+    static uint64_t& place();
+  };
   void add_snapshot_event(DeviceIndex device, MempoolId_t pool, size_t active_bytes);
 
   [[nodiscard]] std::vector<TraceEntry> entries(DeviceIndex device) const;
@@ -120,6 +133,7 @@ class History {
   void gather() const;
   static void drop();
   void add(Log& log, const plimsoll_event& event);
+  void keep(Log& log, TraceEntry entry, uint64_t shared);
 
   std::atomic<RecordContext> level_ = RecordContext::NEVER;
   std::atomic<CreateContextFn> recorder_ = nullptr;

@@ -11,7 +11,7 @@ namespace plimsoll::live {
 namespace {
 
 // The deleter of every pinned tensor's memory. It may run while another exception is on its way.
-void delete_block(void* pointer) {
+void delete_host_block(void* pointer) {
   if (pointer != nullptr) api->host_free(as_number(pointer));
 }
 
@@ -31,6 +31,23 @@ at::DurationStat torch_stat(const plimsoll_call_time& time) {
   result.min = time.min;
   result.count = time.count;
   return result;
+}
+
+// Two sets of names: PyTorch 2.9 calls "allocated" what the program has, later versions what is
+// taken of the system.
+template <typename Stats>
+void fill(Stats& result, const plimsoll_host_statistics& now) {
+  if constexpr (requires { result.active_requests; }) {
+    result.active_requests = torch_stat(now.active);
+    result.active_bytes = torch_stat(now.active_bytes);
+    result.allocations = torch_stat(now.segment);
+    result.allocated_bytes = torch_stat(now.reserved_bytes);
+  } else {
+    result.allocation = torch_stat(now.active);
+    result.allocated_bytes = torch_stat(now.active_bytes);
+    result.segment = torch_stat(now.segment);
+    result.reserved_bytes = torch_stat(now.reserved_bytes);
+  }
 }
 
 }  // namespace
@@ -80,7 +97,7 @@ c10::DataPtr HostAllocator::allocate(size_t size) {
     check(status);
   }
   void* pointer = as_pointer(address);
-  return {pointer, pointer, &delete_block, c10::Device(c10::DeviceType::CPU)};
+  return {pointer, pointer, &delete_host_block, c10::Device(c10::DeviceType::CPU)};
 }
 
 void HostAllocator::copy_data(void* destination, const void* source, size_t size) const {
@@ -150,10 +167,7 @@ at::HostStats HostAllocator::get_stats() {
   plimsoll_host_statistics now{};
   api->host_statistics(&now);
   at::HostStats result;
-  result.active_requests = torch_stat(now.active);
-  result.active_bytes = torch_stat(now.active_bytes);
-  result.allocations = torch_stat(now.segment);
-  result.allocated_bytes = torch_stat(now.reserved_bytes);
+  fill(result, now);
   result.host_alloc_time = torch_stat(now.allocate_time);
   result.host_free_time = torch_stat(now.deallocate_time);
   result.num_host_alloc = now.segment.allocated;

@@ -17,7 +17,7 @@ std::atomic<const plimsoll_recorder_api*> recorder = nullptr;
 std::atomic<plimsoll_event_buffer*> sink = nullptr;
 thread_local uint32_t stack_of_request = 0;
 
-int64_t now_us() {
+int64_t clock_us() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
@@ -38,15 +38,16 @@ bool is_of_request(TraceEntry::Action action) {
          action == TraceEntry::SEGMENT_MAP;
 }
 
-void add(const TraceEntry& entry) {
+void take_entry(const TraceEntry& entry) {
   auto* const buffer = sink.load(std::memory_order_acquire);
-  if (buffer == nullptr) return;
+  const bool is_known = static_cast<uint32_t>(entry.action_) <= PLIMSOLL_OOM;
+  if (buffer == nullptr || !is_known) return;
   plimsoll_event event{};
   event.address = entry.addr_;
   event.size = entry.size_;
   event.stream = reinterpret_cast<uint64_t>(entry.stream_);
   event.pool = {entry.mempool_.first, entry.mempool_.second};
-  event.time_us = now_us();
+  event.time_us = clock_us();
   event.action = static_cast<uint32_t>(entry.action_);
   event.shared = History::shared_of_event();
   uint32_t stack = 0;
@@ -59,9 +60,12 @@ void add(const TraceEntry& entry) {
 
 const std::vector<std::string>& all_actions() {
   static const std::vector<std::string> names = {
-      "alloc",         "free_requested", "free_completed",
-      "segment_alloc", "segment_free",   "segment_map",
-      "segment_unmap", "snapshot",       "oom"};
+      "alloc",       "free_requested", "free_completed", "segment_alloc", "segment_free",
+      "segment_map", "segment_unmap",  "snapshot",       "oom",
+#if PLIMSOLL_TORCH_AT_LEAST(14)
+      "annotate",
+#endif
+  };
   return names;
 }
 
@@ -72,7 +76,7 @@ void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* bu
               "the cached bridge is of another plimsoll; remove it from the cache");
   recorder.store(api, std::memory_order_release);
   static std::once_flag once;
-  std::call_once(once, [] { torch_allocator::get()->attachAllocatorTraceTracker(add); });
+  std::call_once(once, [] { torch_allocator::get()->attachAllocatorTraceTracker(take_entry); });
   if (stacks) {
     Original(torch_allocator::get())
         .record({true, number_stack, 1, RecordContext::STATE, true, all_actions()});

@@ -1,4 +1,4 @@
-// Where PyTorch's allocator interface differs from version to version (2.9 to 2.13), and nowhere
+// Where PyTorch's allocator interface differs from version to version (2.9 to 2.15), and nowhere
 // else. `VersionedAllocator` answers each version's form of a function by calling the newest form,
 // under a name of our own, which `Allocator` implements. `Original` goes the other way: it calls
 // the allocator that PyTorch came with in the form that its version has.
@@ -66,11 +66,14 @@ class VersionedAllocator : public torch_allocator::CUDAAllocator {
   virtual void set_use_on_oom(DeviceIndex device, MempoolId_t pool, bool use) = 0;
   virtual void set_no_split(DeviceIndex device, MempoolId_t pool) = 0;
   virtual std::vector<torch_allocator::SegmentInfo> expandable_segments(DeviceIndex device) = 0;
+  virtual void begin_graph_capture(DeviceIndex device) = 0;
+  virtual void end_graph_capture(DeviceIndex device) = 0;
   virtual void set_metadata(const std::string& metadata) = 0;
   virtual std::string metadata() = 0;
   virtual Context context_of(const void* pointer) = 0;
   virtual void add_rejection_observer(OomRejectionObserver observer) = 0;
   virtual c10::DataPtr allocate_at(size_t size, void* pointer) = 0;
+  virtual void note_of_memory(const void* pointer, const std::string& text) = 0;
 
 #if PLIMSOLL_TORCH_AT_LEAST(11)
   SnapshotInfo snapshot(MempoolId_t pool, bool includes_traces) final {
@@ -120,8 +123,14 @@ class VersionedAllocator : public torch_allocator::CUDAAllocator {
   c10::DataPtr allocateWithAddress(size_t size, void* pointer) final {
     return allocate_at(size, pointer);
   }
-  // markCaptureBegin and markCaptureEnd stay without effect: engines leave events alone while
-  // requests go to any pool, which includes every capture.
+  void markCaptureBegin(DeviceIndex device) final { begin_graph_capture(device); }
+  void markCaptureEnd(DeviceIndex device) final { end_graph_capture(device); }
+#endif
+#if PLIMSOLL_TORCH_AT_LEAST(14)
+  bool supportsUserMetadata() final { return true; }
+  void annotateMemory(const void* pointer, const std::string& text) final {
+    note_of_memory(pointer, text);
+  }
 #endif
 };
 
@@ -148,6 +157,17 @@ class Original {
     if (use) allocator_->setUseOnOOM(device, pool);
 #endif
   }
+  void mark_capture([[maybe_unused]] DeviceIndex device, [[maybe_unused]] bool begins) const {
+#if PLIMSOLL_TORCH_AT_LEAST(13)
+    begins ? allocator_->markCaptureBegin(device) : allocator_->markCaptureEnd(device);
+#endif
+  }
+  void note_of_memory([[maybe_unused]] const void* pointer,
+                      [[maybe_unused]] const std::string& text) const {
+#if PLIMSOLL_TORCH_AT_LEAST(14)
+    allocator_->annotateMemory(pointer, text);
+#endif
+  }
   void set_no_split([[maybe_unused]] DeviceIndex device, [[maybe_unused]] MempoolId_t pool) const {
 #if PLIMSOLL_TORCH_AT_LEAST(10)
     allocator_->setNoSplit(device, pool);
@@ -172,6 +192,15 @@ inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size
   );
   entry.time_.t_ = time_us;
   return entry;
+}
+
+// Says of an entry that the allocator itself asked for what it tells of.
+inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] const char* why) {
+#if PLIMSOLL_TORCH_AT_LEAST(15)
+  entry.internal_metadata_ = why;
+#elif PLIMSOLL_TORCH_AT_LEAST(13)
+  entry.user_metadata_ = why;
+#endif
 }
 
 // Which of a pool's segments came first, for those who need an order that all processes share.

@@ -77,8 +77,10 @@ class Call {
   std::size_t temporary(std::size_t bytes);
   void release(std::size_t temporary);
   void release_last() { release(temporaries_.size() - 1); }
-  // One more library handle's workspace, kept by PyTorch.
-  void blas_workspace(bool lt);
+  // A product's workspace: the library handle's, which PyTorch keeps, or, from 2.15 on, one that is
+  // given back when the product is queued. cuBLAS's, and cublasLt's.
+  void blas_workspace();
+  void lt_workspace();
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
@@ -99,6 +101,7 @@ class Call {
   // What values are drawn with: from the program's generator, or the device's, which it moves on.
   std::uint64_t next_seed() const;
   void compute_values();
+  void take_workspace(std::size_t bytes, bool lt);
 
   const c10::OperatorHandle& op_;
   const OperationInfo& info_;

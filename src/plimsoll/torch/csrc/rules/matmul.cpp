@@ -1,6 +1,8 @@
-// Matrix products: cuBLAS keeps a workspace for each handle and stream.
+// Matrix products: cuBLAS keeps a workspace for each handle and stream; from 2.15 on each product
+// has its own.
 #include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/env.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -86,7 +88,7 @@ Workspaces& workspaces() {
   return *all;
 }
 
-// CUBLAS_WORKSPACE_CONFIG holds pairs of KiB and counts, ":4096:2:16:8".
+// CUBLAS_WORKSPACE_CONFIG holds pairs of KiB and counts, ":4096:2:16:8"; without any it is ignored.
 std::optional<std::size_t> configured_workspace() {
   const char* const text = std::getenv("CUBLAS_WORKSPACE_CONFIG");
   if (text == nullptr) return std::nullopt;
@@ -99,16 +101,35 @@ std::optional<std::size_t> configured_workspace() {
     total += kib * 1024 * count;
     at += used;
   }
+  if (at == text) return std::nullopt;
   return total;
 }
 
-std::size_t blas_workspace_bytes(const Call& call, bool lt) {
-  if (const auto configured = configured_workspace(); configured && !lt) return *configured;
-  if (lt) return std::size_t{1} << 20;
-  const DeviceProperties& on = call.properties();
-  const bool is_large =
-      on.major == 9 || (call.torch_version() >= 212 && (on.major == 10 || on.major == 12));
+std::size_t blas_workspace_bytes(const Call& call) {
+  if (const auto configured = configured_workspace()) return *configured;
+  const int major = call.properties().major;
+  const bool is_large = major == 9 ||
+                        (call.torch_version() >= 212 && (major == 10 || major == 12)) ||
+                        (call.torch_version() >= 214 && major == 11);
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
+}
+
+// CUBLASLT_WORKSPACE_SIZE, in KiB.
+std::size_t lt_workspace_bytes() {
+  std::size_t kib = 1024;
+  if (const char* const text = std::getenv("CUBLASLT_WORKSPACE_SIZE")) {
+    if (int configured = 0; std::sscanf(text, "%d", &configured) == 1 && configured >= 0) {
+      kib = static_cast<std::size_t>(configured);
+    }
+  }
+  return kib * 1024;
+}
+
+// Read, not recorded: aten/src/ATen/cuda/CublasHandlePool.cpp of 2.15 (pull request 194311).
+bool keeps_workspaces(const Call& call) {
+  if (call.torch_version() < 215) return true;
+  static const bool is_asked_for = c10::utils::check_env("TORCH_CUBLAS_WORKSPACE_CACHE") == true;
+  return is_asked_for;
 }
 
 // cuBLAS takes a matrix with one dense dimension as it is, and any other as a copy.
@@ -155,8 +176,9 @@ void check_types(const Call& call, const at::Tensor& left, const at::Tensor& rig
                               " not implemented for '", left.scalar_type(), "'");
 }
 
-template <std::size_t first>
-void gemm(Call& call) {
+// Everything before the product, of operands `first` and the one after it. False: it has no terms,
+// so no library is asked.
+[[nodiscard]] bool begin_product(Call& call, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
   check_types(call, left, right);
@@ -168,22 +190,28 @@ void gemm(Call& call) {
   call.allocate_all();
   copy_for_blas(call, left);
   copy_for_blas(call, right);
-  call.blas_workspace(false);
   const double flops =
       2.0 * static_cast<double>(left.numel()) * static_cast<double>(right.size(-1));
   call.note_work(flops, left.scalar_type(), at::globalContext().allowTF32CuBLAS());
+  return left.numel() != 0 && right.numel() != 0;
+}
+
+template <std::size_t first>
+void gemm(Call& call) {
+  if (begin_product(call, first)) call.blas_workspace();
 }
 
 void addmm(Call& call) {
-  gemm<1>(call);
+  if (!begin_product(call, 1)) return;
   if (adds_bias_in_product(call, call.tensor(0), call.tensor(1), call.tensor(2))) {
-    call.blas_workspace(true);
+    call.lt_workspace();
+  } else {
+    call.blas_workspace();
   }
 }
 
 void addmm_activation(Call& call) {
-  gemm<1>(call);
-  call.blas_workspace(true);
+  if (begin_product(call, 1)) call.lt_workspace();
 }
 
 void vector_product(Call& call) {
@@ -193,7 +221,7 @@ void vector_product(Call& call) {
                               is_dot ? "\"dot\"" : "\"addmv_impl_cuda\"", " not implemented for '",
                               type, "'");
   call.allocate_all();
-  call.blas_workspace(false);
+  call.blas_workspace();
 }
 
 // _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
@@ -231,7 +259,7 @@ void grouped_mm(Call& call) {
     return;
   }
   if (offsets.defined()) call.synchronize();
-  call.blas_workspace(false);
+  for (std::int64_t group = 0; group < groups; ++group) call.blas_workspace();
 }
 
 constexpr RuleRow kMatmulRules[] = {
@@ -253,17 +281,25 @@ constexpr RuleRow kMatmulRules[] = {
 
 void clear_blas_workspaces() { workspaces().clear(); }
 
-void Call::blas_workspace(bool lt) {
+void Call::take_workspace(std::size_t bytes, bool lt) {
   Runtime& state = runtime();
-  if (lt && torch_version() >= 212) lt = false;  // since then it uses cuBLAS's
+  const bool is_kept = keeps_workspaces(*this);
   const WorkspaceKey key{device_, thread_handles.of(device_), state.current_stream(device_), lt};
-  if (workspaces().has(key)) return;
+  if (is_kept && workspaces().has(key)) return;
   const OperationScope scope(info_.name, Role::workspace);
   const c10::DeviceIndex before = state.current_device();
   state.set_device(device_);
-  at::DataPtr memory = take_memory(blas_workspace_bytes(*this, lt));
+  at::DataPtr memory = take_memory(bytes);
   state.set_device(before);
-  workspaces().keep(key, std::move(memory));
+  if (is_kept) workspaces().keep(key, std::move(memory));
+}
+
+void Call::blas_workspace() { take_workspace(blas_workspace_bytes(*this), false); }
+
+void Call::lt_workspace() {
+  const bool is_kept = keeps_workspaces(*this);
+  if (is_kept) blas_workspace();  // its handle is cuBLAS's
+  if (!is_kept || torch_version() < 212) take_workspace(lt_workspace_bytes(), true);
 }
 
 std::span<const RuleRow> matmul_rules() { return kMatmulRules; }

@@ -388,11 +388,10 @@ void fft_of_complex(Call& call) {
 
 // --- fused transformer layers --------------------------------------------------------------------
 
-// A layer with a bias: both libraries' workspaces.
+// A layer with a bias.
 std::size_t linear(Call& call, std::size_t bytes) {
   const std::size_t made = call.temporary(bytes);
-  call.blas_workspace(false);
-  call.blas_workspace(true);
+  call.lt_workspace();
   return made;
 }
 
@@ -421,16 +420,19 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   const std::size_t scores_bytes =
       static_cast<std::size_t>(query.size(0) * heads) * steps * steps * query.itemsize();
   const std::size_t joint = call.temporary(3 * bytes);
-  call.blas_workspace(false);
+  call.blas_workspace();
   const std::size_t split = call.temporary(3 * bytes);
   call.release(joint);
   std::size_t scores = call.temporary(scores_bytes);
+  call.blas_workspace();
   if (mask.defined()) {
     const std::size_t masked = call.temporary(scores_bytes);
     call.release(scores);
     scores = masked;
   }
-  return {split, scores, call.temporary(bytes)};
+  const std::size_t context = call.temporary(bytes);
+  call.blas_workspace();
+  return {split, scores, context};
 }
 
 // (output, weights)
@@ -443,13 +445,14 @@ void native_attention(Call& call) {
     const std::size_t joint = linear(call, 3 * bytes_of(query));
     const std::size_t attention = fused_attention(call, query);
     call.allocate(0);
+    call.lt_workspace();
     call.release(attention);
     call.release(joint);
     return;
   }
   const Weighted weighted = plain_attention(call, query, call.argument(4).toInt(), mask);
   call.allocate(0);
-  call.blas_workspace(true);
+  call.lt_workspace();
   call.release(weighted.context);
   call.allocate(1);
   call.release(weighted.scores);
@@ -498,15 +501,16 @@ void encoder_layer(Call& call) {
   if (norm_first) call.release(first);
   const std::size_t second = norm(false);
   if (!norm_first) call.release(attended);
-  const std::size_t inner = call.temporary(rows * inner_width * input.itemsize());
+  const std::size_t inner = linear(call, rows * inner_width * input.itemsize());
   if (norm_first) {
     call.allocate(0);
+    call.lt_workspace();
     call.release(inner);
     call.release(second);
     call.release(attended);
     return;
   }
-  const std::size_t outer = call.temporary(bytes);
+  const std::size_t outer = linear(call, bytes);
   call.release(inner);
   norm(true);
   call.release(outer);
