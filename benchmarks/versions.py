@@ -3,7 +3,7 @@
     python benchmarks/versions.py predict FOLDER --results FOLDER   # under the installed PyTorch
     python benchmarks/versions.py table --results FOLDER            # of all that were done
 
-FOLDER holds scripts NAME.py; examples/train_gpt.py is added. Each PyTorch's peaks go to VERSION.json
+FOLDER holds scripts NAME.py; examples/train_gpt.py is added. Peaks go to VERSION.json
 among the results; the table is Markdown, for docs/versions.md.
 """
 

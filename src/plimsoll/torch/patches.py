@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.legacy_types import add_legacy_types
+from plimsoll.torch.versions import cuda_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,14 +16,13 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulation import Simulation
 
 _MOST_VALUE_BYTES = 1 << 20
-_CUDA_VERSIONS = {(2, 9): "12.8", (2, 10): "12.8"}
 
 
 def patch(torch: ModuleType, simulation: Simulation) -> None:
     """Fit `torch` to its simulated GPUs."""
     torch.cuda._device_count_nvml = lambda: -1
     if torch.version.cuda is None:
-        torch.version.cuda = _CUDA_VERSIONS.get(simulation.version, "13.0")
+        torch.version.cuda = cuda_version(simulation.version)
     torch.compile = _compile_eagerly  # type: ignore[attr-defined]
     _patch_storage(torch)
     _patch_host_tensors(torch)

@@ -1,0 +1,56 @@
+"""What is said under a PyTorch that is newer than what is known."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+BROKEN = """
+import sys
+from plimsoll.torch import check, simulation
+
+def broken(torch, _):
+    def fail(*_, **__):
+        raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\\nmore")
+    {name} = fail
+
+simulation.patch = broken
+sys.argv[1:] = [{library!r}]
+check.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def library() -> str:
+    from plimsoll.torch.build import SIMULATED_GPU, build
+
+    return str(build(SIMULATED_GPU))
+
+
+def test_the_check_passes_where_all_works(library: str) -> None:
+    command = [sys.executable, "-P", "-m", "plimsoll.torch.check", library]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("torch.nn.Module.cuda", "moving a module to the GPU"),
+        ("torch.nn.functional.linear", "the forward pass"),
+        ("torch.Tensor.backward", "the backward pass"),
+        ("torch.optim.AdamW.step", "the optimizer's step"),
+    ],
+)
+def test_the_check_says_in_its_last_line_what_does_not_work(
+    library: str, name: str, step: str
+) -> None:
+    command = [sys.executable, "-c", BROKEN.format(name=name, library=library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == f"{step} fails with RuntimeError: false INTERNAL ASSERT FAILED at file.cpp:1"
