@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll import _core
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explain.advice import Search, give_advice, recorded_setting
