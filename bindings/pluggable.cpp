@@ -88,15 +88,19 @@ struct Pluggable {
     if (!known) throw UnknownAddress(address_of(pointer));
   }
 
+  // Any pool may be a graph's: PyTorch does not tell a pluggable allocator of captures.
   static void begin_allocate_to_pool(int device, Pool pool, std::function<bool(Stream)> filter) {
-    engine_on(device).allocator().begin_allocate_to_pool(
-        id_of(pool), [asks = std::move(filter)](StreamId stream) {
-          return asks(reinterpret_cast<Stream>(stream));
-        });
+    LiveAllocator& allocator = engine_on(device).allocator();
+    allocator.begin_allocate_to_pool(id_of(pool), [asks = std::move(filter)](StreamId stream) {
+      return asks(reinterpret_cast<Stream>(stream));
+    });
+    allocator.begin_graph_capture();
   }
 
   static void end_allocate_to_pool(int device, Pool pool) {
-    engine_on(device).allocator().end_allocate_to_pool(id_of(pool));
+    LiveAllocator& allocator = engine_on(device).allocator();
+    allocator.end_allocate_to_pool(id_of(pool));
+    allocator.end_graph_capture();
   }
 
   static void release_pool(int device, Pool pool) { engine_on(device).release_pool(id_of(pool)); }

@@ -54,6 +54,8 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
     class CudaGraph:
         """A capture keeps the memory of its pool until it is reset; a replay asks for none."""
 
+        _keeps_graph: bool
+        _kept_pools: list[tuple[int, int]]
         _pool: tuple[int, int] | None = None
         _has_graph_exec = False
         _is_under_way = False
@@ -126,9 +128,10 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             return [self._pool, *self._kept_pools]
 
         def _retain_pool(self, pool: tuple[int, int]) -> None:
-            if tuple(pool) not in CudaGraph.pools(self):
-                engine(self._device).use_pool(*pool)
-                self._kept_pools.append(tuple(pool))
+            first, second = pool
+            if (first, second) not in CudaGraph.pools(self):
+                engine(self._device).use_pool(first, second)
+                self._kept_pools.append((first, second))
 
         def register_generator_state(self, state: Any) -> None:
             pass
