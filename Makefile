@@ -34,7 +34,7 @@ test: lint core-test python-test
 
 # Also what takes minutes, before an issue is closed.
 test-all: test stress
-	python -m pytest -n logical --dist worksteal -m long
+	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration
 
 # All that touches PyTorch, under another version, in an environment of its own:
 #   make test-torch TORCH=2.15.0

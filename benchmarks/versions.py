@@ -43,10 +43,10 @@ def predicted(folder: Path) -> Peaks:
 
 def table(versions: dict[str, Peaks], key: str) -> list[str]:
     """A row for each script, a column for each PyTorch, in MiB."""
-    scripts = next(iter(versions.values()))
+    scripts = dict.fromkeys(script for peaks in versions.values() for script in peaks)
     lines = [f"| script | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
     for script in scripts:
-        cells = [peaks[script] for peaks in versions.values()]
+        cells = [peaks.get(script) for peaks in versions.values()]
         texts = [f"{c[key] / MiB:.1f}" if isinstance(c, dict) else "fails" for c in cells]
         lines.append(f"| {script} | {' | '.join(texts)} |")
     return lines

@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 GPU = "A100-80GB"
 _MOST_SIMULATORS = 4
 """That have PyTorch in memory at a time."""
+_MOST_SECONDS = 600
+"""For a script, and for importing PyTorch before the first one."""
 
 
 def simulate(
@@ -59,7 +62,9 @@ def run_program(
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, in a folder; `options` are those of `plimsoll run --simulate`."""
-    simulator = _simulators.pop((gpu, options), None) or _Simulator(gpu, options)
+    simulator = _simulators.pop((gpu, options), None)
+    if simulator is None or simulator.is_closed:
+        simulator = _Simulator(gpu, options)
     _simulators[gpu, options] = simulator  # the last one used is the last one of them
     while len(_simulators) > _MOST_SIMULATORS:
         _simulators.pop(next(iter(_simulators))).close()
@@ -99,14 +104,20 @@ class _Simulator:
             files[0].write_text(stdin, encoding="utf-8")
             request = [command, str(folder.absolute()), *map(str, files)]
             print(json.dumps(request), file=self._process.stdin, flush=True)
+            if not select.select([self._process.stdout], [], [], _MOST_SECONDS)[0]:
+                self.close()
             answer = self._process.stdout.readline()
-            assert answer, f"no simulated GPU: {command}"
+            assert answer, f"{command}: no simulated GPU, or over {_MOST_SECONDS} s"
             output, error = (file.read_text(encoding="utf-8") for file in files[1:])
         return subprocess.CompletedProcess(command, int(answer), output, error)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._process.poll() is not None
+
     def close(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
 
 _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}

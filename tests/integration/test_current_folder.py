@@ -68,5 +68,7 @@ def test_the_folder_of_the_script_comes_first(script: Path, tmp_path: Path) -> N
 
 
 def test_a_module_is_found_in_the_current_folder(script: Path) -> None:
+    for name in ("pyarrow", "rich", "typer", "runpy", "subprocess", "tempfile"):
+        (script.parent / f"{name}.py").write_text(TRAP)  # what only we import, before it runs
     done = plimsoll("run", "--simulate", "T4", "-m", "script", folder=script.parent)
     assert done.returncode == 0, done.stderr

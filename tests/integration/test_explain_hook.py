@@ -15,6 +15,8 @@ from plimsoll.explain.hook import OomHook
 from plimsoll.trace import read_recording
 from plimsoll.units import MiB
 
+pytest.importorskip("torch")
+
 if TYPE_CHECKING:
     from pathlib import Path
 

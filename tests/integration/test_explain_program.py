@@ -9,6 +9,8 @@ import pytest
 from plimsoll import InputError, predict
 from plimsoll.explain.program import _halved, try_changes
 
+pytest.importorskip("torch")
+
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulated import assert_runs
+from tests.simulated import assert_runs, simulate
 
 pytest.importorskip("torch")
 
@@ -144,7 +144,7 @@ else:
 
 
 def test_a_snapshots_stacks_end_in_the_program(tmp_path: Path) -> None:
-    assert_runs(tmp_path, """
+    done = simulate(tmp_path, """
 torch.cuda.memory._record_memory_history()
 x = torch.ones(1 << 20, device="cuda")
 (trace,) = torch.cuda.memory._snapshot()["device_traces"]
@@ -152,6 +152,7 @@ frames = trace[-1]["frames"]
 assert [(frame["name"], frame["line"]) for frame in frames] == [("<module>", 4)], frames
 assert frames[0]["filename"] == __file__
 """)  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_profile_says_what_memory_operations_take(tmp_path: Path) -> None:

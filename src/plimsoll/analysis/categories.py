@@ -43,8 +43,9 @@ CATEGORIES = (
     "unknown",
 )
 """What memory is for. `temporaries` die within the pass that made them; `workspaces` are kept by
-libraries such as cuBLAS; `rounding` is what blocks have beyond what was asked, and never a block's
-own category."""
+libraries such as cuBLAS (those of PyTorch 2.15 die with the product: where only stacks tell, they are
+temporaries); `rounding` is what blocks have beyond what was asked, and never a block's own category.
+"""
 
 _NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
 # What PyTorch allocates for cuBLAS and cuBLASLt, by card and version, and keeps.

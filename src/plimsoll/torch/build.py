@@ -47,7 +47,7 @@ class Recipe:
     Attributes:
         name: Of its file.
         purpose: What it is, for people.
-        sources: The folder of its sources, and of folders of more.
+        sources: The folder of its sources; its folders may hold more.
         flags: For the compiler, besides those of all libraries.
         libraries: What of PyTorch it is linked to.
         needs_cuda: Whether it includes the headers of CUDA's runtime.
@@ -142,12 +142,14 @@ def _units(recipe: Recipe, place: Path) -> list[Path]:
 
 
 def _compile(recipe: Recipe, library: Path) -> None:
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    compiler = next((found for found in map(shutil.which, names) if found is not None), None)
     if compiler is None:
         raise InputError(
             f"{recipe.purpose} needs a C++20 compiler once, to be built against the installed "
             "PyTorch: install g++ 11 or later, or set CXX"
         )
+    compiler = os.path.abspath(compiler)  # noqa: PTH100  it is called from another folder
     torch = versions.torch_folder()
     includes = [_INCLUDE, torch / "include", torch / "include/torch/csrc/api/include"]
     if recipe.needs_cuda:
@@ -176,7 +178,7 @@ class _News:
     def __init__(self, what: str) -> None:
         self._what = what
         self._began = self._last = time.monotonic()
-        print(f"plimsoll: {what} (about half a minute)", file=sys.stderr, flush=True)
+        print(f"plimsoll: {what}", file=sys.stderr, flush=True)
 
     def say(self, state: str) -> None:
         """Say how far it is."""
@@ -201,8 +203,9 @@ def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
                 output = place / f"{len(commands) - len(waiting)}.txt"
                 with output.open("wb") as file:
                     process = subprocess.Popen(  # noqa: S603
-                        waiting.pop(0), stdout=file, stderr=file, cwd=place,
+                        [*_WITH_PARENT, *waiting.pop(0)], stdout=file, stderr=file, cwd=place,
                         env={**os.environ, "TMPDIR": str(place)}, start_new_session=True,
+                        preexec_fn=_end_with_parent,
                     )  # fmt: skip
                 running.append((process, output))
             time.sleep(0.05)
@@ -216,6 +219,16 @@ def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
         for process, _ in running:
             _kill(process)
     return None
+
+
+# The shell that leads a compiler's processes ends them all when it is told that our process died.
+_WITH_PARENT = ("/bin/sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "sh")
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+_LIBC = ctypes.CDLL(None)
+
+
+def _end_with_parent() -> None:
+    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -232,7 +245,7 @@ def _first_error(output: str) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let a signal that asks for the end raise SystemExit, so that nothing is left behind."""
+    """Let a signal that would end the process raise SystemExit, so that nothing is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -240,12 +253,14 @@ def _ended_by_signals() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    taken = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _check(recipe: Recipe, library: Path) -> None:

@@ -29,17 +29,19 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 def cache_folder() -> Path:
     """The folder of this user's libraries, in XDG_CACHE_HOME, or else in ~/.cache.
 
-    Where others could put files there, it is a folder of the user's own in the system's folder for
-    temporary files.
+    Where others could put files there, or the user cannot, it is a folder of the user's own in the
+    system's folder for temporary files.
 
     Raises:
         InputError: If there is no folder that is the user's alone.
     """
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    # Links are followed here and never again, so what is looked at is what is used.
+    wanted = Path(base).resolve() / "plimsoll"
     problem = _prepare(wanted)
     if problem is None:
         return wanted
-    instead = Path(tempfile.gettempdir()) / f"plimsoll-{os.geteuid()}"
+    instead = Path(tempfile.gettempdir()).resolve() / f"plimsoll-{os.geteuid()}"
     if _prepare(instead) is not None:
         raise InputError(f"no cache folder {wanted}: {problem}; set XDG_CACHE_HOME to your own")
     print(f"plimsoll: {wanted} is not used: {problem}; {instead} is", file=sys.stderr)
@@ -52,13 +54,19 @@ def _prepare(folder: Path) -> str | None:
         for place in reversed([folder, *folder.parents]):
             if not place.is_dir():
                 place.mkdir(mode=0o700, exist_ok=True)
-        return who_else_may_write(folder)
+        problem = who_else_may_write(folder)
     except OSError as error:
         return error.strerror
+    if problem is None and not os.access(folder, os.W_OK):
+        problem = "it cannot be written to"
+    return problem
 
 
 def who_else_may_write(path: Path) -> str | None:
     """Who besides the user, and root, may change a file or folder or put another in its place.
+
+    Args:
+        path: Absolute, and not a link.
 
     Returns:
         One line that says who and where, or None for nobody.
@@ -66,24 +74,37 @@ def who_else_may_write(path: Path) -> str | None:
     Raises:
         OSError: If it is not there.
     """
-    resolved = path.resolve(strict=True)
-    for place in (resolved, *resolved.parents):
-        facts = place.stat()
+    for place in (path, *path.parents):
+        facts = place.lstat()
+        if stat.S_ISLNK(facts.st_mode):
+            return f"{place} is a link"
         # Root's folders are on the way to all others; what is loaded must be the user's.
-        if facts.st_uid != os.geteuid() and (facts.st_uid != 0 or place == resolved):
+        owners = {os.geteuid()} if place == path else {os.geteuid(), *_roots()}
+        if facts.st_uid not in owners:
             return f"{place} belongs to another user"
         shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if shared and (place == resolved or not facts.st_mode & stat.S_ISVTX):
+        if shared and (place == path or not facts.st_mode & stat.S_ISVTX):
             return f"others may write to {place}"
     return None
 
 
+def _roots() -> set[int]:
+    """Who owns the system's folders: root, and where a user namespace has no root, nobody."""
+    try:
+        ranges = Path("/proc/self/uid_map").read_text().splitlines()
+        has_root = any(line.split()[1] == "0" for line in ranges)
+        return {0} if has_root else {0, int(Path("/proc/sys/kernel/overflowuid").read_text())}
+    except (OSError, ValueError, IndexError):
+        return {0}
+
+
 def seal(path: Path) -> None:
-    """Add its digest to a finished file."""
+    """Add its digest to a finished file, which only the user may change from now on."""
     with path.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         file.seek(0, os.SEEK_END)
         file.write(digest)
+        os.fchmod(file.fileno(), 0o700)
 
 
 def is_usable(path: Path) -> bool:
@@ -113,10 +134,27 @@ def building(folder: Path) -> Iterator[Path]:
     """A folder to build in, which is gone afterwards; others who want to build wait meanwhile.
 
     What a process that was killed left there is removed.
+
+    Raises:
+        InputError: If nothing can be written there.
     """
-    with (folder / "building.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        lock = (folder / "building.lock").open("w")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    with lock:
+        _wait_for(lock.fileno())
         for left in folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as place:
             yield Path(place)
+
+
+def _wait_for(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("plimsoll: waiting for another process that builds", file=sys.stderr, flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:  # file systems without locks: at worst it is built twice
+        return

@@ -150,16 +150,22 @@ void History::add(Log& log, const plimsoll_event& event) {
                  compile_contexts.empty() ? "N/A" : compile_contexts.top(), thread_metadata);
   const bool is_of_block = action == TraceEntry::ALLOC || action == TraceEntry::FREE_REQUESTED ||
                            action == TraceEntry::FREE_COMPLETED;
-  if (const uint64_t place = Placing::place();
-      place != 0 && is_of_block && event.address != place) {
+  if (is_of_block && Placing::is_prefix(event.address, action == TraceEntry::ALLOC)) {
     set_internal(entry, "mallocWithAddress");
   }
   keep(log, std::move(entry), event.shared);
 }
 
-uint64_t& History::Placing::place() {
-  thread_local uint64_t address = 0;
-  return address;
+History::Placing::Places& History::Placing::current() {
+  thread_local Places places;
+  return places;
+}
+
+bool History::Placing::is_prefix(uint64_t address, bool is_new) {
+  Places& places = current();
+  if (places.wanted == 0) return false;
+  if (is_new && address != places.wanted) places.prefix = address;
+  return places.prefix != 0 && address == places.prefix;
 }
 
 void History::add_note([[maybe_unused]] DeviceIndex device,

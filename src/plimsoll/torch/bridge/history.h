@@ -92,16 +92,24 @@ class History {
   [[nodiscard]] void* log(DeviceIndex device);
   // What the program says of a live block, in an entry of its own; from PyTorch 2.14 on.
   void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
-  // While it exists, this thread's requests for other places than `address` are ones that the
-  // allocator makes to get there.
+  // While it exists, a request of this thread's for another place than `address` is the one that
+  // the allocator makes to get there.
   class Placing {
    public:
-    explicit Placing(uint64_t address) { place() = address; }
-    ~Placing() { place() = 0; }
+    explicit Placing(uint64_t address) { current() = {address, 0}; }
+    ~Placing() { current() = {}; }
     Placing(const Placing&) = delete;
     Placing& operator=(const Placing&) = delete;
 
-    static uint64_t& place();
+    // Whether an event at `address`, a new block or not, is of that request.
+    static bool is_prefix(uint64_t address, bool is_new);
+
+   private:
+    struct Places {
+      uint64_t wanted = 0;
+      uint64_t prefix = 0;
+    };
+    static Places& current();
   };
   void add_snapshot_event(DeviceIndex device, MempoolId_t pool, size_t active_bytes);
 
