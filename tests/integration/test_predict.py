@@ -46,32 +46,24 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def workload(request: pytest.FixtureRequest) -> tuple[str, Prediction]:
-    """The name of a recorded script, and what is predicted for it."""
-    pytest.importorskip("transformers")
-    return request.param, predict(WORKLOADS / f"{request.param}.py", gpu="H100")
-
-
 @pytest.mark.skipif(not NAMES, reason="the recorded workloads are not beside this checkout")
 class TestRecordedWorkloads:
-    def test_peaks_are_within_two_percent_of_the_recorded_ones(
-        self, workload: tuple[str, Prediction], tmp_path: Path
+    @pytest.mark.parametrize("name", NAMES)
+    def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up(
+        self, name: str, tmp_path: Path
     ) -> None:
-        name, found = workload
+        pytest.importorskip("transformers")
+        script, recording = WORKLOADS / f"{name}.py", tmp_path / "run.plim"
+        found = predict(script, gpu="H100")
         truth = json.loads((LARGE / f"{name}.default.json").read_text())
         assert found.peak_allocated_bytes == pytest.approx(truth["max_memory_allocated"], rel=0.02)
         reserved = found.peak_reserved_bytes
         if versions.torch_version() > (2, 11):  # the recorded one, with other rules
-            script, recording = WORKLOADS / f"{name}.py", tmp_path / "run.plim"
             done = command("run", "--simulate", "H100", "--record", recording, script)
             assert done.returncode == 0, done.stderr
             (replayed,) = replay(recording, version="2.11")
             reserved = replayed.peak_reserved_bytes
         assert reserved == pytest.approx(truth["max_memory_reserved"], rel=0.02)
-
-    def test_categories_add_up_to_the_peak(self, workload: tuple[str, Prediction]) -> None:
-        _, found = workload
         assert set(found.by_category) == set(CATEGORIES)
         assert sum(found.by_category.values()) == found.peak_allocated_bytes
 

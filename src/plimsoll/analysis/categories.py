@@ -42,9 +42,11 @@ CATEGORIES = (
     "rounding",
     "unknown",
 )
-"""What memory is for. `temporaries` die within the pass that made them; `workspaces` are kept by
-libraries such as cuBLAS (those of PyTorch 2.15 die with the product: where only stacks tell, they are
-temporaries); `rounding` is what blocks have beyond what was asked, and never a block's own category.
+"""What memory is for.
+
+`temporaries` die within the pass that made them. `workspaces` are kept by libraries such as cuBLAS;
+those of PyTorch 2.15 die with the product, and where only stacks tell they are temporaries.
+`rounding` is what blocks have beyond what was asked, and never a block's own category.
 """
 
 _NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
