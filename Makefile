@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -q --no-compile -c constraints.txt
 SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.cpp') CMakeLists.txt
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
@@ -19,9 +20,9 @@ export PATH := $(abspath $(BIN)):$(PATH)
 demo: $(VENV)/.torch
 	@echo
 	plimsoll predict examples/train_gpt.py --gpu 'RTX 4060 Laptop' -- --batch-size 8
-	@echo 'The same script on four cards:'
-	plimsoll predict examples/train_gpt.py --gpu T4 --gpu 'RTX 4060 Laptop' --gpu 'RTX 4090' \
-	  --gpu H100 -- --batch-size 16 2>/dev/null || true
+	@echo 'A larger batch, on two cards:'
+	plimsoll predict examples/train_gpt.py --gpu 'RTX 4060 Laptop' --gpu 'RTX 4090' \
+	  -- --batch-size 16 2>/dev/null || true
 	@echo
 	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz
 	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz --conf '' --conf expandable_segments:True \
@@ -49,7 +50,7 @@ test-torch: $(OTHER)/.ready
 	[ ! -d ../shared/workloads ] || $(OTHER)/bin/python -P benchmarks/versions.py \
 	  predict ../shared/workloads --results benchmarks/results/versions
 
-$(OTHER)/.ready: $(VENV)/.built
+$(OTHER)/.ready: $(VENV)/.torch
 	$(PYTHON) -m venv $(OTHER)
 	$(OTHER)/bin/python -m pip install -q $(shell grep -E '^transformers==' constraints.txt) \
 	  torch==$(TORCH) $(PACKAGES) $(TEST_PACKAGES)
@@ -87,7 +88,7 @@ build-thread-tests: $(VENV)/.tested
 python-test: $(VENV)/.tested
 	python -m pytest -n logical --dist worksteal
 
-benchmark: $(VENV)/.built
+benchmark: $(VENV)/.torch
 	python benchmarks/replay.py
 
 # Needs the recorded workloads beside the project.
@@ -95,13 +96,13 @@ benchmark-predict: $(VENV)/.tested
 	python benchmarks/predict.py ../shared/workloads --truth ../shared/traces
 
 # Without a GPU; on one, `python benchmarks/allocator.py --gpu` compares with PyTorch's own.
-benchmark-allocator: $(VENV)/.built
+benchmark-allocator: $(VENV)/.torch
 	cmake -S . -B build/benchmarks -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_BENCHMARKS=ON >/dev/null
 	cmake --build build/benchmarks -- --quiet
 	python benchmarks/allocator.py
 
 # Need the recorded workloads beside the project; the second one, a GPU as well.
-benchmark-elastic: $(VENV)/.built
+benchmark-elastic: $(VENV)/.torch
 	python benchmarks/elastic_replay.py
 benchmark-training: $(VENV)/.tested
 	python benchmarks/training.py ../shared/workloads
@@ -119,26 +120,30 @@ benchmark-view: $(VENV)/.tested
 	python benchmarks/view.py
 
 # The native module's stub, after its bindings have changed.
-stub: $(VENV)/.built
+stub: $(VENV)/.torch
 	python -m nanobind.stubgen -q -m plimsoll._core -o src/plimsoll/_core.pyi
 
 clean:
 	rm -rf $(VENV) build
 
+# PyTorch is installed while the core is compiled.
+$(VENV)/.torch: $(VENV)/.ready $(SOURCES)
+	$(MAKE) --no-print-directory -j2 $(VENV)/.built $(VENV)/.packages
+	@touch $@
+
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt cmake ninja 'scikit-build-core>=0.11' 'nanobind>=2.4' \
-	  $(PACKAGES)
+	$(INSTALL) cmake ninja 'scikit-build-core>=0.11' 'nanobind>=2.4'
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
-$(VENV)/.torch: $(VENV)/.built
-	$(PIP) install -q -c constraints.txt torch
+$(VENV)/.packages: $(VENV)/.ready
+	$(INSTALL) $(PACKAGES) torch
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.torch
-	$(PIP) install -q -c constraints.txt clang-format mypy ruff $(TEST_PACKAGES)
+	$(INSTALL) clang-format mypy ruff $(TEST_PACKAGES)
 	@touch $@

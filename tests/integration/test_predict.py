@@ -15,7 +15,7 @@ import pytest
 
 from plimsoll import replay
 from plimsoll.gpus import gpu_profiles
-from plimsoll.predict import CATEGORIES, Prediction, fit, predict
+from plimsoll.predict import CATEGORIES, fit, predict
 from plimsoll.predict.options import AllocatorName
 from plimsoll.torch import versions
 from plimsoll.trace import read_recording
