@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install -q --no-compile -c constraints.txt
+INSTALL := $(PIP) install -q -c constraints.txt
 SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.cpp') CMakeLists.txt
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
@@ -20,9 +20,6 @@ export PATH := $(abspath $(BIN)):$(PATH)
 demo: $(VENV)/.torch
 	@echo
 	plimsoll predict examples/train_gpt.py --gpu 'RTX 4060 Laptop' -- --batch-size 8
-	@echo 'A larger batch, on two cards:'
-	plimsoll predict examples/train_gpt.py --gpu 'RTX 4060 Laptop' --gpu 'RTX 4090' \
-	  -- --batch-size 16 2>/dev/null || true
 	@echo
 	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz
 	plimsoll replay $(RECORDINGS)/gpt2_adamw.pickle.gz --conf '' --conf expandable_segments:True \
