@@ -43,7 +43,7 @@ TOUCH_TORCH := $(shell grep -lE 'importorskip\("torch"\)' tests/unit/*.py tests/
 test-torch: $(OTHER)/.ready
 	$(PIP) wheel -q --no-build-isolation --no-deps -w $(OTHER)/wheels .
 	$(OTHER)/bin/python -m pip install -q --no-deps --force-reinstall $(OTHER)/wheels/*.whl
-	$(OTHER)/bin/python -P -m pytest -n logical --dist worksteal $(TOUCH_TORCH)
+	$(OTHER)/bin/python -m pytest -n logical --dist worksteal $(TOUCH_TORCH)
 	[ ! -d ../shared/workloads ] || $(OTHER)/bin/python -P benchmarks/versions.py \
 	  predict ../shared/workloads --results benchmarks/results/versions
 
