@@ -46,6 +46,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_changes_save_what_a_direct_prediction_says(
     tmp_path: Path, allocator: AllocatorName
