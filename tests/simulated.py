@@ -117,7 +117,8 @@ class _Simulator:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
+        with self._process:  # closes its pipes
+            pass
 
 
 _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}
