@@ -123,7 +123,7 @@ stub: $(VENV)/.torch
 clean:
 	rm -rf $(VENV) build
 
-# PyTorch is installed while the core is compiled.
+# PyTorch is installed while the core is compiled, and goes first: unpacking it takes one processor.
 $(VENV)/.torch: $(VENV)/.ready $(SOURCES)
 	$(MAKE) --no-print-directory -j2 $(VENV)/.built $(VENV)/.packages
 	@touch $@
@@ -134,7 +134,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
-	$(PIP) install -q --no-build-isolation --no-deps -e .
+	nice $(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
 $(VENV)/.packages: $(VENV)/.ready
