@@ -19,7 +19,7 @@ from plimsoll.torch import cache, versions
 from plimsoll.torch.build import Recipe, build, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytest.importorskip("torch")
 
@@ -199,6 +199,12 @@ def is_running(process: int) -> bool:
         return False
 
 
+def obey_signals() -> None:
+    """In a new process, whatever its parent ignores, as under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 SLOW = """
 import sys
 from pathlib import Path
@@ -211,7 +217,9 @@ class TestKilled:
     """A compiler that never ends, and somebody who ends the build."""
 
     @pytest.fixture
-    def started(self, recipe: Recipe, home: Path, tmp_path: Path) -> subprocess.Popen[bytes]:
+    def started(
+        self, recipe: Recipe, home: Path, tmp_path: Path
+    ) -> Iterator[subprocess.Popen[bytes]]:
         compiler = tmp_path / "compiler"
         compiler.write_text(
             "#!/bin/sh\nsleep 1000 &\necho $! > sleeping.txt\ntouch half-made.o\nwait\n"
@@ -221,10 +229,14 @@ class TestKilled:
             [sys.executable, "-c", SLOW, str(recipe.sources)],
             env={**os.environ, "CXX": str(compiler)},
             stderr=subprocess.DEVNULL,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=obey_signals,
         )
-        wait_until(lambda: bool(list(home.glob("*/half-made.o"))))
-        return process
+        try:
+            wait_until(lambda: bool(list(home.glob("*/half-made.o"))))
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
     def test_a_build_that_is_asked_to_end_leaves_nothing(
