@@ -13,7 +13,7 @@ TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist tra
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test test-all test-torch lint core-test python-test stress build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo test test-all test-torch lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub clean
 
@@ -70,6 +70,22 @@ core-test: build-core-tests build-thread-tests
 stress: build-core-tests build-thread-tests
 	$(CORE_TESTS)/stress --operations 100000000
 	$(THREAD_TESTS)/stress --operations 20000000
+
+# Mutated recordings of every format through all that reads them, under the sanitizers.
+SECONDS ?= 3600
+FUZZ := build/fuzz
+SITE := $(VENV)/lib/python*/site-packages
+fuzz: $(FUZZ)/.built
+	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	  $(FUZZ)/bin/python -m tests.fuzz --seconds $(SECONDS) --workers 2 --keep $(FUZZ)/found
+
+$(FUZZ)/.built: $(VENV)/.tested $(SOURCES)
+	$(PYTHON) -m venv --without-pip $(FUZZ)
+	$(PIP) install -q --no-build-isolation --no-deps --upgrade --target $(FUZZ)/plimsoll \
+	  -C cmake.define.PLIMSOLL_SANITIZE=ON -C build-dir=$(FUZZ)/core .
+	printf '%s\n' $(abspath $(FUZZ)/plimsoll) $(abspath $(wildcard $(SITE))) \
+	  >$$(echo $(FUZZ)/lib/python*/site-packages)/paths.pth
+	@touch $@
 
 build-core-tests: $(VENV)/.tested
 	cmake -S . -B $(CORE_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \

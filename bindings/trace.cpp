@@ -4,9 +4,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "conversions.h"
 #include "module.h"
@@ -22,6 +24,17 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
+// Text from a file, whose bytes may be anything.
+nb::object decoded(std::string_view text) {
+  return nb::steal<nb::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+// Lets Python's signal handlers run; one that raises ends what is under way.
+void run_signal_handlers() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 // Settings as plain Python. Values can be shared in a pickle, so a small one can stand for a huge
 // one: what is larger than any settings are is refused.
 class PlainData {
@@ -29,9 +42,7 @@ class PlainData {
   explicit PlainData(const PickleDocument& document) : document_(document) {}
 
   nb::object of(PickleValue value, int depth = 0) {
-    if (depth > kMostNested || ++values_ > kMostValues) {
-      throw RecordingError("the snapshot's settings are too large");
-    }
+    if (depth > kMostNested) refuse();
     switch (value.kind()) {
       case Kind::none: return nb::none();
       case Kind::boolean: return nb::bool_(value.as_bool());
@@ -44,14 +55,14 @@ class PlainData {
       case Kind::tuple:
       case Kind::set: {
         nb::list list;
-        for (const PickleValue item : document_.items(value)) list.append(of(item, depth + 1));
+        for (const PickleValue item : items(value)) list.append(of(item, depth + 1));
         return list;
       }
       case Kind::dict: {
         nb::dict dict;
-        const auto items = document_.items(value);
-        for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-          if (items[i].kind() == Kind::string) dict[text(items[i])] = of(items[i + 1], depth + 1);
+        const auto pairs = items(value);
+        for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
+          if (pairs[i].kind() == Kind::string) dict[text(pairs[i])] = of(pairs[i + 1], depth + 1);
         }
         return dict;
       }
@@ -61,26 +72,44 @@ class PlainData {
 
  private:
   static constexpr int kMostNested = 16;
-  static constexpr int kMostValues = 10'000;
-  static constexpr std::size_t kLongestText = 65'536;
+  static constexpr std::size_t kMostValues = 20'000;
+  static constexpr std::size_t kMostText = 1'048'576;
 
-  [[nodiscard]] nb::object text(PickleValue value) const {
-    const std::string_view view = document_.text(value).substr(0, kLongestText);
-    return nb::steal<nb::object>(
-        PyUnicode_DecodeUTF8(view.data(), static_cast<Py_ssize_t>(view.size()), "replace"));
+  [[noreturn]] static void refuse() {
+    throw RecordingError("the snapshot's settings are too large");
+  }
+
+  std::span<const PickleValue> items(PickleValue container) {
+    const auto items = document_.items(container);
+    values_ += items.size();
+    if (values_ > kMostValues) refuse();
+    return items;
+  }
+
+  nb::object text(PickleValue value) {
+    const std::string_view view = document_.text(value);
+    text_ += view.size();
+    if (text_ > kMostText) refuse();
+    return decoded(view);
   }
 
   const PickleDocument& document_;
-  int values_ = 0;
+  std::size_t values_ = 0;
+  std::size_t text_ = 0;
 };
 
 // What a snapshot file holds: columns, and the settings as plain Python. The file's bytes and
 // the values read from them are gone once it is made.
 class SnapshotFile {
  public:
-  explicit SnapshotFile(const nb::bytes& bytes) {
-    const PickleDocument document = PickleDocument::parse({bytes.c_str(), bytes.size()});
-    recording_ = Recording::read(document);
+  using Content = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+  SnapshotFile(const Content& content, std::size_t most_memory) {
+    const PickleDocument document =
+        PickleDocument::parse({reinterpret_cast<const char*>(content.data()), content.size()},
+                              {.memory = most_memory, .poll = run_signal_handlers});
+    recording_ = Recording::read(document, run_signal_handlers);
+    names_.resize(recording_.names.size());
     const auto settings = document.find(document.root(), "allocator_settings");
     if (settings) settings_ = PlainData(document).of(*settings);
   }
@@ -90,14 +119,30 @@ class SnapshotFile {
     if (index >= recording_.devices.size()) throw nb::index_error("there is no such device");
     return recording_.devices[index];
   }
-  [[nodiscard]] const Recording& recording() const { return recording_; }
+  // The frames of a call stack; those that share a name share the text.
+  [[nodiscard]] nb::list stack(std::size_t number) {
+    if (number >= recording_.stacks.size()) throw nb::index_error("there is no such stack");
+    nb::list frames;
+    for (const std::uint32_t frame_number : recording_.stacks[number]) {
+      const plimsoll::Frame& frame = recording_.frames[frame_number];
+      frames.append(nb::make_tuple(name(frame.filename), frame.line, name(frame.name)));
+    }
+    return frames;
+  }
   [[nodiscard]] bool names_pools() const { return recording_.names_pools; }
   [[nodiscard]] bool has_host_memory() const { return recording_.has_host_memory; }
   // "allocator_settings" as plain Python; None if it is missing.
   [[nodiscard]] nb::object settings() const { return settings_; }
 
  private:
+  const nb::object& name(std::uint32_t number) {
+    nb::object& name = names_[number];
+    if (!name.is_valid()) name = decoded(recording_.names[number]);
+    return name;
+  }
+
   Recording recording_;
+  std::vector<nb::object> names_;  // of the recording's, those that were asked for
   nb::object settings_ = nb::none();
 };
 
@@ -108,6 +153,7 @@ void bind_trace(nb::module_& module) {
              "Show bytes as PyTorch's messages do: 512 bytes, 20.00 MiB, 9.52 GiB.");
   nb::exception<PickleError>(module, "PickleError", PyExc_ValueError);
   nb::exception<RecordingError>(module, "RecordingError", PyExc_ValueError);
+  nb::exception<ReadingLimitError>(module, "ReadingLimitError", PyExc_RuntimeError);
   module.def(
       "action_names",
       [] {
@@ -167,7 +213,10 @@ void bind_trace(nb::module_& module) {
       .def_ro("shared", &SegmentInfo::shared);
 
   nb::class_<SnapshotFile>(module, "SnapshotFile")
-      .def(nb::init<const nb::bytes&>(), "bytes"_a)
+      .def(nb::init<const SnapshotFile::Content&, std::size_t>(), "content"_a, "most_memory"_a,
+           nb::sig("def __init__(self, content: bytes | bytearray, most_memory: int) -> None"),
+           "Read the pickle. Values take `most_memory` bytes at most, or ReadingLimitError is "
+           "raised.")
       .def_prop_ro("device_count", &SnapshotFile::device_count)
       .def_prop_ro("names_pools", &SnapshotFile::names_pools)
       .def_prop_ro("has_host_memory", &SnapshotFile::has_host_memory)
@@ -194,24 +243,8 @@ void bind_trace(nb::module_& module) {
           "segments",
           [](const SnapshotFile& file, std::size_t device) { return file.device(device).segments; },
           "device"_a)
-      .def(
-          "stack",
-          [](const SnapshotFile& file, std::size_t number) {
-            const Recording& recording = file.recording();
-            if (number >= recording.stacks.size()) throw nb::index_error("there is no such stack");
-            nb::list frames;
-            for (const std::uint32_t frame_number : recording.stacks[number]) {
-              const plimsoll::Frame& frame = recording.frames[frame_number];
-              const auto decoded = [](const std::string& text) {
-                return nb::steal<nb::object>(PyUnicode_DecodeUTF8(
-                    text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-              };
-              frames.append(
-                  nb::make_tuple(decoded(frame.filename), frame.line, decoded(frame.name)));
-            }
-            return frames;
-          },
-          "number"_a, nb::sig("def stack(self, number: int) -> list[tuple[str, int, str]]"))
+      .def("stack", &SnapshotFile::stack, "number"_a,
+           nb::sig("def stack(self, number: int) -> list[tuple[str, int, str]]"))
       .def_prop_ro("settings", &SnapshotFile::settings);
 }
 

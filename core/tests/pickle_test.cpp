@@ -17,6 +17,8 @@ using plimsoll::message_of;
 using plimsoll::PickleDocument;
 using plimsoll::PickleError;
 using plimsoll::PickleValue;
+using plimsoll::ReadingLimitError;
+using plimsoll::ReadingLimits;
 using Kind = PickleValue::Kind;
 
 namespace {
@@ -527,6 +529,28 @@ TEST(pickle_refuses_to_fill_the_wrong_container) {
 }
 
 TEST(pickle_accepts_any_key) { CHECK_EQUAL(read("}(]}NNu."), "{[]: {}, None: None}"); }
+
+TEST(pickle_values_take_no_more_memory_than_they_may) {
+  const std::string lists = std::string(100'000, ']') + '.';
+  CHECK_THROWS(PickleDocument::parse(lists, {.memory = 1'000'000}), ReadingLimitError);
+  CHECK_EQUAL(PickleDocument::parse(lists, {.memory = 100'000'000}).root().kind(), Kind::list);
+}
+
+TEST(pickle_reading_can_be_ended) {
+  struct Interrupted {};
+  const std::string lists = std::string(1'000'000, ']') + '.';
+  int polls = 0;
+  const ReadingLimits limits{.poll = [&polls] {
+    if (++polls == 3) throw Interrupted();
+  }};
+  CHECK_THROWS(PickleDocument::parse(lists, limits), Interrupted);
+}
+
+TEST(pickle_counts_the_items_of_its_containers) {
+  // A list of 1, 2 and the tuple (1,), twice.
+  const PickleDocument document = PickleDocument::parse("](K\1K\2K\1\x85\x94h\0e."sv);
+  CHECK_EQUAL(document.item_count(), 5u);
+}
 
 TEST(pickle_survives_mutation) {
   std::vector<std::string_view> originals(kProtocols.begin(), kProtocols.end());

@@ -125,6 +125,9 @@ class PickleError(ValueError):
 class RecordingError(ValueError):
     pass
 
+class ReadingLimitError(RuntimeError):
+    pass
+
 def action_names() -> list[str]:
     """The names of the actions, by code."""
 
@@ -192,7 +195,10 @@ class SegmentInfo:
     def blocks(self) -> list[BlockInfo]: ...
 
 class SnapshotFile:
-    def __init__(self, bytes: bytes) -> None: ...
+    def __init__(self, content: bytes | bytearray, most_memory: int) -> None:
+        """
+        Read the pickle. Values take `most_memory` bytes at most, or ReadingLimitError is raised.
+        """
 
     @property
     def device_count(self) -> int: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from plimsoll import InputError, replay
 from plimsoll.trace import EventBatch, Frame, StreamWriter, read_recording
 from plimsoll.trace.events import COLUMNS
+from tests.fuzz import pack_plim, unpack_plim
 from tests.recordings import SMALL
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def some_events(count: int, seed: int = 1) -> tuple[NDArray[np.int32], EventBatc
     chance = np.random.default_rng(seed)
     columns = {name: chance.integers(0, 1 << 20, count) for name in COLUMNS}
     columns["action"] %= 9
+    columns["shared"] %= columns["size"] + 1
     columns["stack"] = chance.choice([0, 5, 70_000, 3], count)
     return chance.integers(0, 2, count).astype(np.int32), EventBatch.of(columns)
 
@@ -232,11 +233,8 @@ class TestCutAndDamaged:
         path = tmp_path / "nonsense.plim"
         path.unlink(missing_ok=True)
         write(path, batches=1)
-        with pa.ipc.open_stream(path) as stream:
-            schema, batch = stream.schema, stream.read_next_batch()
-        with pa.ipc.new_stream(path, schema) as writer:
-            writer.write_batch(batch)
-            writer.write_batch(batch, {b"plimsoll": json.dumps(facts)})
+        schema, header, ((batch, _),) = unpack_plim(path.read_bytes())
+        path.write_bytes(pack_plim(schema, header, [(batch, {}), (batch, facts)]))
         recording = read_recording(path)
         assert sum(trace.event_count for trace in recording.devices) in (40, 80)
         for trace in recording.devices:
@@ -251,15 +249,12 @@ class TestCutAndDamaged:
     ) -> None:
         path = tmp_path / "bad.plim"
         write(path, batches=1)
-        with pa.ipc.open_stream(path) as stream:
-            schema, batch = stream.schema, stream.read_next_batch()
+        schema, header, ((batch, _),) = unpack_plim(path.read_bytes())
         values = batch.column(column).to_pylist()
         values[7] = value
         place = schema.get_field_index(column)
         bad = batch.set_column(place, schema.field(column), pa.array(values, schema.types[place]))
-        with pa.ipc.new_stream(path, schema) as writer:
-            writer.write_batch(batch)
-            writer.write_batch(bad)
+        path.write_bytes(pack_plim(schema, header, [(batch, {}), (bad, {})]))
         recording = read_recording(path)
         assert not recording.is_whole
         assert sum(trace.event_count for trace in recording.devices) == 40

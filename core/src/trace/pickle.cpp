@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <memory_resource>
 #include <new>
 #include <system_error>
 #include <vector>
@@ -199,19 +200,67 @@ double PickleValue::as_real() const {
   return payload_.real;
 }
 
+// Where a document's values lie, and what reading it needs besides, up to a limit.
+class PickleDocument::Memory {
+ public:
+  explicit Memory(std::size_t most) : counted_(most), arena_(&counted_) {}
+
+  // For what may shrink again.
+  std::pmr::memory_resource& counted() { return counted_; }
+  std::pmr::memory_resource& arena() { return arena_; }
+
+ private:
+  class Counted : public std::pmr::memory_resource {
+   public:
+    explicit Counted(std::size_t most) : left_(most) {}
+
+   private:
+    void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+      if (bytes > left_) throw ReadingLimitError();
+      void* const place = std::pmr::new_delete_resource()->allocate(bytes, alignment);
+      left_ -= bytes;
+      return place;
+    }
+    void do_deallocate(void* place, std::size_t bytes, std::size_t alignment) override {
+      std::pmr::new_delete_resource()->deallocate(place, bytes, alignment);
+      left_ += bytes;
+    }
+    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+      return this == &other;
+    }
+
+    std::size_t left_;
+  };
+
+  Counted counted_;
+  std::pmr::monotonic_buffer_resource arena_;
+};
+
+PickleDocument::PickleDocument(std::size_t most_memory)
+    : memory_(std::make_unique<Memory>(most_memory)) {}
+PickleDocument::PickleDocument(PickleDocument&&) noexcept = default;
+PickleDocument& PickleDocument::operator=(PickleDocument&&) noexcept = default;
+PickleDocument::~PickleDocument() = default;
+
 // Stack, marks and memo work as in Python's own unpickler; `Sequence`s live in the arena.
 class PickleDocument::Reader {
  public:
-  Reader(std::string_view bytes, std::pmr::monotonic_buffer_resource& arena)
+  Reader(std::string_view bytes, Memory& memory, const std::function<void()>& poll)
       : begin_(bytes.data()),
         end_(begin_ + bytes.size()),
         at_(begin_),
         opcode_at_(begin_),
-        arena_(arena) {
+        poll_(poll),
+        stack_(&memory.counted()),
+        marks_(&memory.counted()),
+        memo_(&memory.counted()),
+        arena_(memory.arena()) {
     memo_.reserve(bytes.size() / sizeof(PickleValue));  // address space only, until it is used
   }
 
   PickleValue run();
+
+  [[nodiscard]] std::size_t item_count() const { return item_count_; }
 
  private:
   using Payload = PickleValue::Payload;
@@ -332,15 +381,19 @@ class PickleDocument::Reader {
   const char* at_;
   const char* opcode_at_;
   const char* frame_end_ = nullptr;
-  std::vector<PickleValue> stack_;
-  std::vector<std::size_t> marks_;
-  std::vector<PickleValue> memo_;
+  const std::function<void()>& poll_;
+  std::pmr::vector<PickleValue> stack_;
+  std::pmr::vector<std::size_t> marks_;
+  std::pmr::vector<PickleValue> memo_;
   std::size_t memoized_ = 0;
-  std::pmr::monotonic_buffer_resource& arena_;
+  std::size_t item_count_ = 0;
+  std::pmr::memory_resource& arena_;
 };
 
 PickleValue PickleDocument::Reader::run() {
-  for (;;) {
+  constexpr std::size_t kStepsBetweenPolls = 1 << 16;
+  for (std::size_t step = 1;; ++step) {
+    if (step % kStepsBetweenPolls == 0 && poll_) poll_();
     opcode_at_ = at_;
     if (at_ == end_) fail(at_ == begin_ ? "the pickle is empty" : "the pickle is truncated");
     const auto opcode = static_cast<Opcode>(*at_++);
@@ -646,6 +699,7 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
   }
   std::uninitialized_copy_n(values, count, sequence.data + sequence.size);
   sequence.size = needed;
+  item_count_ += count;
 }
 
 // Replaces the values from `first` on by a container of them.
@@ -683,10 +737,11 @@ void PickleDocument::Reader::memoize(std::size_t index) {
   memo_[index] = value;
 }
 
-PickleDocument PickleDocument::parse(std::string_view bytes) {
-  PickleDocument document;
-  document.arena_ = std::make_unique<std::pmr::monotonic_buffer_resource>();
-  document.root_ = Reader(bytes, *document.arena_).run();
+PickleDocument PickleDocument::parse(std::string_view bytes, const ReadingLimits& limits) {
+  PickleDocument document(limits.memory);
+  Reader reader(bytes, *document.memory_, limits.poll);
+  document.root_ = reader.run();
+  document.item_count_ = reader.item_count();
   return document;
 }
 

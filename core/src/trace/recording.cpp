@@ -4,9 +4,9 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 namespace plimsoll {
@@ -51,63 +51,115 @@ std::uint64_t unsigned_of(PickleValue value, std::string_view key, const Place& 
   return static_cast<std::uint64_t>(integer);
 }
 
-// Frames and call stacks by number; the same ones get the same number. Each is read once however
-// often it is shared, so that memory stays in proportion to the file.
+// Goes through the containers of a document. Values can be shared in a pickle, so that a small one
+// stands for a huge one; what PyTorch writes shares names and stacks, but each event and each
+// segment is there once. So whoever visits much more than the document has is led in circles.
+class Visitor {
+ public:
+  Visitor(const PickleDocument& document, const std::function<void()>& poll)
+      : document_(document), poll_(poll), left_(kSlack + 2 * document.item_count()) {}
+
+  std::span<const PickleValue> items(PickleValue container) {
+    const auto items = document_.items(container);
+    if (items.size() > left_) {
+      throw RecordingError("the snapshot lists the same values again and again");
+    }
+    left_ -= items.size();
+    visited_ += items.size() + 1;
+    if (visited_ >= kValuesBetweenPolls) {
+      visited_ = 0;
+      if (poll_) poll_();
+    }
+    return items;
+  }
+
+  [[nodiscard]] const PickleDocument& document() const { return document_; }
+
+ private:
+  static constexpr std::size_t kSlack = 1 << 16;
+  static constexpr std::size_t kValuesBetweenPolls = 1 << 18;
+
+  const PickleDocument& document_;
+  const std::function<void()>& poll_;
+  std::size_t left_;
+  std::size_t visited_ = 0;
+};
+
+// Names, frames and call stacks by number; the same ones get the same number. Each is read once
+// however often it is shared.
 class StackTable {
  public:
-  StackTable(const PickleDocument& document, Recording& recording)
-      : document_(document), recording_(recording) {
+  StackTable(Visitor& visitor, Recording& recording)
+      : visitor_(visitor), document_(visitor.document()), recording_(recording) {
     recording_.stacks.emplace_back();
+    recording_.names.emplace_back();
+    name_numbers_.emplace(std::string_view(), 0);
   }
 
   std::uint32_t number(PickleValue frames) {
     if (frames.kind() != Kind::list && frames.kind() != Kind::tuple) return 0;
-    const auto items = document_.items(frames);
+    const PickleValue* const place = document_.items(frames).data();
+    if (const auto known = by_list_.find(place); known != by_list_.end()) return known->second;
+    const auto items = visitor_.items(frames);
     if (items.empty()) return 0;
-    if (const auto known = by_list_.find(items.data()); known != by_list_.end()) {
-      return known->second;
-    }
     Stack stack;
     for (const PickleValue item : items) stack.push_back(frame_number(item));
     const auto [entry, is_new] =
         stack_numbers_.try_emplace(stack, static_cast<std::uint32_t>(recording_.stacks.size()));
     if (is_new) recording_.stacks.push_back(std::move(stack));
-    by_list_.emplace(items.data(), entry->second);
+    by_list_.emplace(place, entry->second);
     return entry->second;
   }
 
  private:
-  static constexpr std::size_t kLongestName = 4096;
+  // A name that many lines share is part of what is shown of each.
+  static constexpr std::size_t kLongestName = 1024;
 
   std::uint32_t frame_number(PickleValue value) {
     if (value.kind() != Kind::dict) return frame_number(Frame{});
     const PickleValue* const place = document_.items(value).data();
     if (const auto known = by_dict_.find(place); known != by_dict_.end()) return known->second;
     Frame frame;
-    if (const auto file = document_.find(value, "filename")) frame.filename = text(*file);
-    if (const auto name = document_.find(value, "name")) frame.name = text(*name);
-    if (const auto line = document_.find(value, "line"); line && line->kind() == Kind::integer) {
-      frame.line = line->as_int();
+    const auto items = visitor_.items(value);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (items[i].kind() != Kind::string) continue;
+      const std::string_view key = document_.text(items[i]);
+      const PickleValue of_key = items[i + 1];
+      if (key == "filename") frame.filename = name_number(of_key);
+      if (key == "name") frame.name = name_number(of_key);
+      if (key == "line" && of_key.kind() == Kind::integer) frame.line = of_key.as_int();
     }
-    const std::uint32_t number = frame_number(std::move(frame));
+    const std::uint32_t number = frame_number(frame);
     by_dict_.emplace(place, number);
     return number;
   }
 
-  std::uint32_t frame_number(Frame frame) {
+  std::uint32_t frame_number(const Frame& frame) {
     const auto [entry, is_new] =
         frame_numbers_.try_emplace(frame, static_cast<std::uint32_t>(recording_.frames.size()));
-    if (is_new) recording_.frames.push_back(std::move(frame));
+    if (is_new) recording_.frames.push_back(frame);
     return entry->second;
   }
 
-  [[nodiscard]] std::string text(PickleValue value) const {
-    if (value.kind() != Kind::string) return {};
-    return std::string(document_.text(value).substr(0, kLongestName));
+  std::uint32_t name_number(PickleValue value) {
+    if (value.kind() != Kind::string) return 0;
+    const std::string_view text = document_.text(value).substr(0, kLongestName);
+    if (text.empty()) return 0;
+    if (const auto known = by_text_.find(text.data()); known != by_text_.end()) {
+      return known->second;
+    }
+    const auto [entry, is_new] =
+        name_numbers_.try_emplace(text, static_cast<std::uint32_t>(recording_.names.size()));
+    if (is_new) recording_.names.emplace_back(text);
+    by_text_.emplace(text.data(), entry->second);
+    return entry->second;
   }
 
+  Visitor& visitor_;
   const PickleDocument& document_;
   Recording& recording_;
+  std::unordered_map<const char*, std::uint32_t> by_text_;
+  std::unordered_map<std::string_view, std::uint32_t> name_numbers_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_dict_;
   std::map<Stack, std::uint32_t> stack_numbers_;
@@ -147,12 +199,12 @@ Field field_of(std::string_view key) {
 
 class EventReader {
  public:
-  EventReader(const PickleDocument& document, StackTable& stacks)
-      : document_(document), stacks_(stacks) {}
+  EventReader(Visitor& visitor, StackTable& stacks)
+      : visitor_(visitor), document_(visitor.document()), stacks_(stacks) {}
 
   void read(PickleValue event, const Place& place, EventColumns& columns) {
     if (event.kind() != Kind::dict) fail(place, "is " + of_kind(event) + ", not a dict");
-    const auto items = document_.items(event);
+    const auto items = visitor_.items(event);
     std::optional<Action> action;
     bool is_remark = false;
     std::optional<std::uint64_t> address;
@@ -241,6 +293,7 @@ class EventReader {
     return action;
   }
 
+  Visitor& visitor_;
   const PickleDocument& document_;
   StackTable& stacks_;
   std::vector<std::pair<const char*, Field>> keys_;
@@ -248,34 +301,14 @@ class EventReader {
   bool names_pools_ = false;
 };
 
-// Values can be shared in a pickle, so that a small one stands for a huge one. What PyTorch writes
-// shares strings and stacks, but each event and each segment is there once.
-class OnceOnly {
- public:
-  OnceOnly(const PickleDocument& document, const char* what) : document_(document), what_(what) {}
-
-  void take(PickleValue container) {
-    const auto items = document_.items(container);
-    if (!items.empty() && !seen_.insert(items.data()).second) {
-      throw RecordingError(std::string(what_) + " is in the snapshot twice");
-    }
-  }
-
- private:
-  const PickleDocument& document_;
-  const char* what_;
-  std::unordered_set<const PickleValue*> seen_;
-};
-
 class SegmentReader {
  public:
-  SegmentReader(const PickleDocument& document, StackTable& stacks, const EventReader& events)
-      : document_(document),
-        stacks_(stacks),
-        events_(events),
-        blocks_once_(document, "a list of blocks") {}
+  SegmentReader(Visitor& visitor, StackTable& stacks, const EventReader& events)
+      : visitor_(visitor), document_(visitor.document()), stacks_(stacks), events_(events) {}
 
   [[nodiscard]] SegmentInfo read(PickleValue value, const Place& place) {
+    if (value.kind() != Kind::dict) fail(place, "is " + of_kind(value) + ", not a dict");
+    visitor_.items(value);
     SegmentInfo segment;
     segment.address = required(value, "address", place);
     segment.total_size = required(value, "total_size", place);
@@ -293,9 +326,10 @@ class SegmentReader {
     }
     const auto blocks = document_.find(value, "blocks");
     if (!blocks || blocks->kind() != Kind::list) fail(place, "has no 'blocks'");
-    blocks_once_.take(*blocks);
     Address address = segment.address;
-    for (const PickleValue item : document_.items(*blocks)) {
+    for (const PickleValue item : visitor_.items(*blocks)) {
+      if (item.kind() != Kind::dict) fail(place, "has " + of_kind(item) + " as a block");
+      visitor_.items(item);
       BlockInfo block;
       block.address = address;
       block.size = required(item, "size", place);
@@ -319,7 +353,7 @@ class SegmentReader {
 
  private:
   std::uint64_t required(PickleValue dict, std::string_view key, const Place& place) const {
-    const auto value = dict.kind() == Kind::dict ? document_.find(dict, key) : std::nullopt;
+    const auto value = document_.find(dict, key);
     if (!value) fail(place, "has no '" + std::string(key) + "'");
     return unsigned_of(*value, key, place);
   }
@@ -332,10 +366,10 @@ class SegmentReader {
     return value && value->kind() == Kind::string ? document_.text(*value) : std::string_view();
   }
 
+  Visitor& visitor_;
   const PickleDocument& document_;
   StackTable& stacks_;
   const EventReader& events_;
-  OnceOnly blocks_once_;
 };
 
 // PyTorch before 2.12 does not say to which pool an event belongs, but the segments that are left
@@ -365,7 +399,7 @@ constexpr std::size_t kMostDevices = 1024;
 
 }  // namespace
 
-Recording Recording::read(const PickleDocument& document) {
+Recording Recording::read(const PickleDocument& document, const std::function<void()>& poll) {
   const PickleValue root = document.root();
   if (root.kind() != Kind::dict) {
     throw RecordingError("not a memory snapshot: it holds " + of_kind(root) + ", not a dict");
@@ -380,39 +414,36 @@ Recording Recording::read(const PickleDocument& document) {
     throw RecordingError("'device_traces' is " + of_kind(*traces) + ", not a list");
   }
   Recording recording;
-  StackTable stacks(document, recording);
-  EventReader events(document, stacks);
-  const auto devices = document.items(*traces);
+  Visitor visitor(document, poll);
+  StackTable stacks(visitor, recording);
+  EventReader events(visitor, stacks);
+  const auto devices = visitor.items(*traces);
   if (devices.size() > kMostDevices) throw RecordingError("'device_traces' has too many devices");
   recording.devices.resize(devices.size());
-  OnceOnly traces_once(document, "a list of events");
   for (std::size_t device = 0; device < devices.size(); ++device) {
     if (devices[device].kind() != Kind::list) {
       throw RecordingError("the trace of device " + std::to_string(device) + " is " +
                            of_kind(devices[device]) + ", not a list");
     }
-    traces_once.take(devices[device]);
-    const auto entries = document.items(devices[device]);
+    const auto entries = visitor.items(devices[device]);
     for (std::size_t index = 0; index < entries.size(); ++index) {
       events.read(entries[index], {"event", index, device}, recording.devices[device].events);
     }
   }
   if (const auto segments = document.find(root, "segments");
       segments && segments->kind() == Kind::list) {
-    SegmentReader reader(document, stacks, events);
+    SegmentReader reader(visitor, stacks, events);
     std::size_t index = 0;
-    OnceOnly segments_once(document, "a segment");
-    for (const PickleValue value : document.items(*segments)) {
+    for (const PickleValue value : visitor.items(*segments)) {
       const Place place{"segment", index++, 0};
-      if (value.kind() != Kind::dict) fail(place, "is " + of_kind(value) + ", not a dict");
-      segments_once.take(value);
+      SegmentInfo segment = reader.read(value, place);
       std::size_t device = 0;
       if (const auto number = document.find(value, "device")) {
         device = unsigned_of(*number, "device", place);
       }
       if (device >= kMostDevices) fail(place, "has a device number that is too large");
       if (device >= recording.devices.size()) recording.devices.resize(device + 1);
-      recording.devices[device].segments.push_back(reader.read(value, place));
+      recording.devices[device].segments.push_back(std::move(segment));
     }
   }
   for (DeviceRecording& device : recording.devices) {

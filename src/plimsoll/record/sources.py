@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine import Allocator
     from plimsoll.torch.simulation import Simulation
-    from plimsoll.trace.recording import Frame
+    from plimsoll.trace.events import Frame
 
 Segments = dict[int, list[_core.SegmentInfo]]
 """Of each device, by address."""

@@ -4,10 +4,10 @@ A file is a snapshot as `torch.cuda.memory._dump_snapshot` writes it (`.pickle`,
 streaming trace that plimsoll records (`.plim`), or a columnar trace (`.parquet`).
 """
 
-from plimsoll.trace.events import ACTIONS, Action, EventBatch
+from plimsoll.trace.events import ACTIONS, Action, EventBatch, Frame
 from plimsoll.trace.files import read_recording
 from plimsoll.trace.parquet import TraceWriter, write_parquet
-from plimsoll.trace.recording import DeviceTrace, Frame, Mark, Recording
+from plimsoll.trace.recording import DeviceTrace, Mark, Recording
 from plimsoll.trace.stream import StreamWriter
 
 __all__ = [

@@ -32,6 +32,9 @@ class Action(IntEnum):
     OOM = 8
 
 
+Frame = tuple[str, int, str]
+"""File name, line and function of one level of a call stack, innermost first."""
+
 COLUMNS: dict[str, type[np.generic]] = {
     "action": np.uint8,
     "address": np.uint64,

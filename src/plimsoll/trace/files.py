@@ -7,6 +7,7 @@ so they are read by the engine's reader, which can build nothing but plain data.
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,26 +16,41 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.trace.checks import (
+    DamageError,
+    check_events,
+    check_segments,
+    check_settings,
+    reading_memory,
+    too_large,
+)
 from plimsoll.trace.events import COLUMNS, Action, EventBatch
 from plimsoll.trace.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
     from os import PathLike
 
+_PART = 1 << 20  # bytes that are unpacked at a time
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
 
 
-def read_recording(path: str | PathLike[str], *, needs_history: bool = True) -> Recording:
+def read_recording(
+    path: str | PathLike[str], *, needs_history: bool = True, memory: int | str | None = None
+) -> Recording:
     """Read a snapshot (`.pickle`, `.pickle.gz`) or a trace (`.plim`, `.parquet`).
 
-    The kind of file is told by its first bytes, not by its name.
+    The kind of file is told by its first bytes, not by its name. Time and memory are linear in what
+    the file holds when it is uncompressed, and a signal ends the reading.
 
     Args:
         path: Of the file.
         needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
+        memory: The most memory that reading may take, such as "8GiB" or in bytes, whatever a
+            file from a stranger expands to; by default 1 GiB, or eight times the file's size if
+            that is more.
 
     Raises:
         InputError: If there is no such file, or it holds no history; the message says which.
@@ -43,21 +59,27 @@ def read_recording(path: str | PathLike[str], *, needs_history: bool = True) -> 
     try:
         with path.open("rb") as file:
             magic = file.peek(4)[:4]
+            most = reading_memory(os.fstat(file.fileno()).st_size, memory)
             if not magic:
                 raise InputError(f"{path}: the file is empty")
             if magic == _PARQUET:
                 from plimsoll.trace.parquet import read_parquet
 
-                return read_parquet(path)
+                return read_parquet(path, most)
             if magic == _ARROW_STREAM:
                 from plimsoll.trace.stream import read_stream
 
-                return read_stream(path)
+                return read_stream(path, most)
             if magic[:2] == _GZIP:
                 with gzip.open(file) as packed:
-                    content = packed.read()
+                    content: bytes | bytearray = _unpack(packed, most)
             else:
                 content = file.read()
+        return read_snapshot(content, str(path), needs_history=needs_history, memory=most)
+    except _core.ReadingLimitError:
+        raise too_large(path, most) from None
+    except MemoryError:
+        raise InputError(f"{path}: there is not enough memory to read it") from None
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -68,11 +90,23 @@ def read_recording(path: str | PathLike[str], *, needs_history: bool = True) -> 
         raise InputError(f"{path}: the gzip file is damaged: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return read_snapshot(content, str(path), needs_history=needs_history)
+
+
+def _unpack(packed: gzip.GzipFile, most: int) -> bytearray:
+    content = bytearray()
+    while part := packed.read(_PART):
+        if len(content) + len(part) > most:
+            raise _core.ReadingLimitError
+        content += part
+    return content
 
 
 def read_snapshot(
-    content: bytes, name: str = "snapshot", *, needs_history: bool = True
+    content: bytes | bytearray,
+    name: str = "snapshot",
+    *,
+    needs_history: bool = True,
+    memory: int | str | None = None,
 ) -> Recording:
     """Read the pickle that `torch.cuda.memory._dump_snapshot` writes, from memory.
 
@@ -81,21 +115,30 @@ def read_snapshot(
         name: What to call it in messages.
         needs_history: Whether one without a history is refused. Else it is read as one in which
             nothing happens but the snapshot itself.
+        memory: The most memory that reading may take, as for `read_recording`.
 
     Raises:
-        InputError: If it is not one, or it holds nothing.
+        InputError: If it is not one, or it holds nothing, or reading takes too much memory.
     """
+    most = reading_memory(len(content), memory)
     try:
-        file = _core.SnapshotFile(content)
+        if len(content) > most:
+            raise _core.ReadingLimitError
+        file = _core.SnapshotFile(content, most - len(content))
+        devices = [_trace(file, device) for device in range(file.device_count)]
+        settings = check_settings({} if file.settings is None else file.settings)
+    except _core.ReadingLimitError:
+        raise too_large(name, most) from None
+    except MemoryError:
+        raise InputError(f"{name}: there is not enough memory to read it") from None
     except _core.PickleError as error:
         reason = f": {error}" if content[:1] in _PICKLES else ""
         raise InputError(
             f"{name}: not a readable pickle{reason}; what can be read are snapshots of PyTorch "
             "(.pickle, .pickle.gz) and traces of plimsoll (.plim, .parquet)"
         ) from None
-    except _core.RecordingError as error:
+    except (_core.RecordingError, DamageError) as error:
         raise InputError(f"{name}: {error}") from None
-    devices = [_trace(file, device) for device in range(file.device_count)]
     if not needs_history and not any(trace.event_count for trace in devices):
         devices = [
             LoadedTrace(trace.device, _one_snapshot(), trace.segments, file)
@@ -108,7 +151,6 @@ def read_snapshot(
             f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
             "called before the run, with enabled='all'?"
         )
-    settings = dict(file.settings) if isinstance(file.settings, dict) else {}
     if not file.has_host_memory:  # which all have from 2.14 on
         settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
     return Recording(name=name, devices=list(devices), settings=settings)
@@ -116,7 +158,8 @@ def read_snapshot(
 
 def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:
     columns = {column: file.column(device, column) for column in COLUMNS}
-    return LoadedTrace(device, EventBatch.of(columns), file.segments(device), file)
+    events = check_events(EventBatch.of(columns))
+    return LoadedTrace(device, events, check_segments(file.segments(device)), file)
 
 
 def _one_snapshot() -> EventBatch:

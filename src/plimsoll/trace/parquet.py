@@ -2,15 +2,17 @@
 
 The columns are those of `EventBatch`, with `device` before them; devices follow each other. What is
 not an event, the settings, the marks and the segments at both ends, is JSON in the file's metadata
-under the key `plimsoll`; call stacks are spelled out under `plimsoll.stacks`.
+under the key `plimsoll`; call stacks are spelled out under `plimsoll.stacks`. `plimsoll.crc` is
+the CRC-32 of the bytes of both, one after the other, as decimal digits; pages have Parquet's own.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,19 @@ import pyarrow.parquet as pq
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.trace.events import ACTIONS, COLUMNS, EventBatch
-from plimsoll.trace.recording import DeviceTrace, Frame, Mark, Recording
+from plimsoll.trace.checks import (
+    MOST_DEVICES,
+    DamageError,
+    check_count,
+    check_events,
+    check_frame,
+    check_moment,
+    check_segments,
+    check_settings,
+)
+from plimsoll.trace.events import COLUMNS, EventBatch, Frame
+from plimsoll.trace.expansion import check_pages
+from plimsoll.trace.recording import DeviceTrace, Mark, Recording
 from plimsoll.trace.segments import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
@@ -29,9 +42,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_FORMAT = 2
+_FORMAT = 3
 _KEY = b"plimsoll"
 _STACKS_KEY = b"plimsoll.stacks"
+_SUM_KEY = b"plimsoll.crc"
 _BATCH = 1 << 17
 _SCHEMA = pa.schema(
     [
@@ -43,12 +57,20 @@ _NEW_IN_FORMAT_2 = ("stack", "shared")
 _SCHEMAS = {
     1: pa.schema([field for field in _SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
     2: _SCHEMA,
+    3: _SCHEMA,
 }
+_WITH_CHECKSUM = 3
 _NOT_OURS = (
-    pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError,
-    ValueError, RecursionError,
+    pa.ArrowException, OSError, MemoryError, ArithmeticError, AttributeError, LookupError,
+    TypeError, ValueError, RecursionError,
 )  # fmt: skip
 """What metadata of somebody else's making can raise."""
+_SAFELY = {
+    "page_checksum_verification": True,
+    "thrift_string_size_limit": 1 << 30,
+    "thrift_container_size_limit": 1 << 20,
+}
+"""How files from strangers are opened."""
 
 
 def write_parquet(recording: Recording, path: str | os.PathLike[str]) -> None:
@@ -100,7 +122,7 @@ class TraceWriter:
         self._stack = ExitStack()
         file = self._stack.enter_context(self._target)
         self._writer = self._stack.enter_context(
-            pq.ParquetWriter(file, _SCHEMA, compression="zstd")
+            pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True)
         )
         return self
 
@@ -120,11 +142,11 @@ class TraceWriter:
                 "devices": self._devices,
                 **self._losses,
             }
+            texts = [json.dumps(metadata), json.dumps(self._stacks.to_json())]
+            keys = [key.decode() for key in (_KEY, _STACKS_KEY, _SUM_KEY)]
+            checksum = _checksum(*(text.encode() for text in texts))
             self._writer.add_key_value_metadata(
-                {
-                    _KEY.decode(): json.dumps(metadata),
-                    _STACKS_KEY.decode(): json.dumps(self._stacks.to_json()),
-                }
+                dict(zip(keys, [*texts, str(checksum)], strict=True))
             )
 
     def write(self, device: int, batch: EventBatch) -> None:
@@ -163,38 +185,57 @@ class TraceWriter:
         entry["start"] = [segment_to_json(segment) for segment in start]
 
 
-def read_parquet(path: Path) -> Recording:
+def read_parquet(path: Path, memory: int) -> Recording:
     """Open a columnar trace; events are read only when they are gone through.
 
+    Args:
+        path: Of the file.
+        memory: The most bytes that all events may take.
+
     Raises:
-        InputError: If it is not a trace that `write_parquet` or `TraceWriter` made.
+        InputError: If it is not a trace that `write_parquet` or `TraceWriter` made, or is damaged.
+        ReadingLimitError: If the events take more.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as content, pq.ParquetFile(content, **_SAFELY) as file:
             schema = file.schema_arrow
-            metadata = json.loads((file.metadata.metadata or {})[_KEY])
-        number = metadata["format"]
-        is_known = number in _SCHEMAS and schema.equals(_SCHEMAS[number])
+            texts = file.metadata.metadata or {}
+            metadata = json.loads(texts[_KEY])
+            number = metadata["format"]
+            is_known = number in _SCHEMAS and schema.equals(_SCHEMAS[number])
+            if is_known and number >= _WITH_CHECKSUM:
+                checksum = _checksum(texts[_KEY], texts[_STACKS_KEY])
+                if texts[_SUM_KEY] != str(checksum).encode():
+                    raise DamageError("its checksum is wrong")
+            check_count(file.metadata.num_rows, memory)
+            expanded = _expanded_bytes(content, file.metadata)
         columns = [name for name in COLUMNS if name in schema.names]
         several = len(metadata["devices"]) > 1
         devices: list[DeviceTrace] = [
             ParquetTrace(path, int(device), entry, columns, several=several)
             for device, entry in metadata["devices"].items()
-            if entry["events"] > 0 and int(device) >= 0
+            if entry["events"] > 0 and 0 <= int(device) < MOST_DEVICES
         ]
-        settings = dict(metadata["settings"])
+        if sum(trace.event_count for trace in devices) != file.metadata.num_rows:
+            raise DamageError("the number of its events is wrong")
+        settings = check_settings(metadata["settings"])
         marks = [
-            Mark(int(event), int(time_us), str(name), device if device is None else int(device))
+            Mark(int(event), *check_moment(time_us, name), _device(device))
             for event, time_us, name, device in metadata.get("marks", [])
+            if event >= 0
         ]
         dropped = int(metadata.get("dropped", 0))
         is_whole = bool(metadata.get("is_whole", True))
+    except DamageError as error:
+        raise InputError(f"{path}: the columnar trace is damaged: {error}") from None
     except _NOT_OURS:
         raise InputError(f"{path}: not a columnar trace of plimsoll") from None
     if not is_known:
         raise InputError(f"{path}: a columnar trace of another version of plimsoll")
     if not devices:
         raise InputError(f"{path}: the history is empty")
+    if expanded > memory:
+        raise _core.ReadingLimitError
     return Recording(
         name=str(path),
         devices=devices,
@@ -203,6 +244,32 @@ def read_parquet(path: Path) -> Recording:
         dropped=dropped,
         is_whole=is_whole,
     )
+
+
+def _checksum(metadata: bytes, stacks: bytes) -> int:
+    return zlib.crc32(stacks, zlib.crc32(metadata))
+
+
+def _device(device: object) -> int | None:
+    return None if device is None else int(device)  # type: ignore[call-overload]
+
+
+def _expanded_bytes(content: IO[bytes], metadata: Any) -> int:
+    """How many bytes the pages of a file have when they are decompressed.
+
+    Raises:
+        DamageError: If a page is larger than it may be.
+    """
+    total = 0
+    for group in range(metadata.num_row_groups):
+        columns = metadata.row_group(group)
+        for place in range(columns.num_columns):
+            column = columns.column(place)
+            first = column.data_page_offset
+            if column.has_dictionary_page:
+                first = min(first, column.dictionary_page_offset)
+            total += check_pages(content, first, column.total_compressed_size)
+    return total
 
 
 class ParquetTrace(DeviceTrace):
@@ -222,34 +289,44 @@ class ParquetTrace(DeviceTrace):
         self._several = several
         self.device = device
         self.event_count = int(entry["events"])
-        self.segments = [segment_from_json(segment) for segment in entry["segments"]]
-        self._start = [segment_from_json(segment) for segment in entry["start"]]
+        self.segments = check_segments([segment_from_json(one) for one in entry["segments"]])
+        self._start = check_segments([segment_from_json(one) for one in entry["start"]])
 
     def batches(self) -> Iterator[EventBatch]:
         """See `DeviceTrace.batches`."""
-        columns = [*(["device"] if self._several else []), *self._columns]
+        count = 0
         try:
-            with pq.ParquetFile(self._path, pre_buffer=False) as file:
-                for rows in file.iter_batches(
-                    batch_size=_BATCH, columns=columns, use_threads=False
-                ):
-                    if any(column.null_count for column in rows.columns):
-                        raise InputError(f"{self._path}: a value is missing")
-                    batch = EventBatch.of(
-                        {
-                            name: rows.column(name).to_numpy(zero_copy_only=False)
-                            for name in self._columns
-                        }
-                    )
-                    if self._several:
-                        mine = rows.column("device").to_numpy() == self.device
-                        batch = batch[mine]
-                    if (batch.action >= len(ACTIONS)).any():
-                        raise InputError(f"{self._path}: an event has an unknown action")
-                    if len(batch) > 0:
-                        yield batch
+            for batch in self._batches():
+                count += len(batch)
+                if count > self.event_count:
+                    raise DamageError("the number of its events is wrong")
+                if len(batch) > 0:
+                    yield check_events(batch)
+            if count != self.event_count:
+                raise DamageError("the number of its events is wrong")
+        except DamageError as error:
+            raise InputError(f"{self._path}: the columnar trace is damaged: {error}") from None
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self._path}: cannot be read: {error}") from None
+
+    def _batches(self) -> Iterator[EventBatch]:
+        columns = [*(["device"] if self._several else []), *self._columns]
+        with (
+            self._path.open("rb") as content,
+            pq.ParquetFile(content, pre_buffer=False, **_SAFELY) as file,
+        ):
+            for rows in file.iter_batches(batch_size=_BATCH, columns=columns, use_threads=False):
+                if any(column.null_count for column in rows.columns):
+                    raise DamageError("a value is missing")
+                batch = EventBatch.of(
+                    {
+                        name: rows.column(name).to_numpy(zero_copy_only=False)
+                        for name in self._columns
+                    }
+                )
+                if self._several:
+                    batch = batch[rows.column("device").to_numpy() == self.device]
+                yield batch
 
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:  # noqa: ARG002
         """See `DeviceTrace.start`."""
@@ -262,7 +339,8 @@ class ParquetTrace(DeviceTrace):
     @cached_property
     def _stacks(self) -> dict[int, list[Frame]]:
         try:
-            metadata = pq.read_metadata(self._path).metadata or {}
+            with self._path.open("rb") as content:
+                metadata = pq.read_metadata(content).metadata or {}
             return _StackTable.frames_by_number(
                 json.loads(metadata.get(_STACKS_KEY, b"{}")), self.device
             )
@@ -288,7 +366,7 @@ class _StackTable:
 
     @staticmethod
     def frames_by_number(value: dict[str, Any], device: int) -> dict[int, list[Frame]]:
-        frames = [(str(file), int(line), str(name)) for file, line, name in value.get("frames", [])]
+        frames = [check_frame(*one) for one in value.get("frames", [])]
         stacks = value.get("devices", {}).get(str(device), {})
         return {int(number): [frames[i] for i in stack] for number, stack in stacks.items()}
 

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.trace.events import EventBatch
+from plimsoll.trace.events import EventBatch, Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Frame = tuple[str, int, str]
-"""File name, line and function of one level of a call stack, innermost first."""
 
 
 class DeviceTrace(ABC):
@@ -128,7 +125,8 @@ class Recording:
         marks: Named moments, in order; PyTorch's snapshots have none.
         dropped: How many events were lost because the writer could not follow.
         is_whole: Whether the recording ended in good order; False for a streaming trace that was
-            cut, is damaged, or whose program died.
+            cut, is damaged, or whose program died or still runs.
+        damage: What is wrong with the file where its events end, if anything is.
     """
 
     name: str
@@ -137,6 +135,23 @@ class Recording:
     marks: list[Mark] = field(default_factory=list)
     dropped: int = 0
     is_whole: bool = True
+    damage: str | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """What is missing of the history, a sentence each; none for one that is whole."""
+        found = []
+        if self.dropped:
+            found.append(f"{self.dropped:,} events found no room while it was recorded")
+        count = sum(trace.event_count for trace in self.devices)
+        if self.damage is not None:
+            found.append(f"damaged after event {count:,} ({self.damage}); what follows is left out")
+        elif not self.is_whole:
+            found.append(
+                f"ends after event {count:,} without an end: the program was killed or still runs, "
+                "or the file was cut"
+            )
+        return found
 
     @property
     def allocator(self) -> str:
@@ -160,7 +175,18 @@ class Recording:
 
     @property
     def conf(self) -> str:
-        """The PYTORCH_CUDA_ALLOC_CONF that the recorded program ran with."""
+        """The PYTORCH_CUDA_ALLOC_CONF that the recorded program ran with.
+
+        Raises:
+            InputError: If no version of PyTorch that is known takes it.
+        """
         settings = self.settings
         conf = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("last_allocator_settings", ""))
+        try:
+            _core.AllocatorConfig.parse(str(conf or ""), self.version)
+        except _core.ConfigError as error:
+            raise InputError(
+                f"{self.name}: recorded under a configuration that is not known: {error}; "
+                "--conf '' takes PyTorch's defaults"
+            ) from None
         return str(conf or "")

@@ -15,35 +15,52 @@ What is not an event is JSON in the metadata of the batch that it came with, und
 
 The schema's metadata says the format's number and the allocator's settings. So a file needs nothing
 that comes after it: one that was cut, or is being written, opens up to its last whole batch.
+
+Under the key `plimsoll.crc`, beside that JSON, is a checksum as decimal digits: the CRC-32 (that of
+zlib) of the JSON's bytes and the bytes of all columns, continued from the checksum of the batch
+before, and for the first batch from that of the schema's JSON. So a batch that was changed, or is
+not in its place, is where the history ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.trace.events import ACTIONS, COLUMNS, EventBatch
-from plimsoll.trace.recording import DeviceTrace, Frame, Mark, Recording
+from plimsoll.trace.checks import (
+    MOST_DEVICES,
+    DamageError,
+    check_count,
+    check_events,
+    check_frame,
+    check_moment,
+    check_segments,
+    check_settings,
+)
+from plimsoll.trace.events import COLUMNS, EventBatch, Frame
+from plimsoll.trace.expansion import check_message
+from plimsoll.trace.recording import DeviceTrace, Mark, Recording
 from plimsoll.trace.segments import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-_FORMAT = 1
+_FORMAT = 2
 _KEY = b"plimsoll"
+_SUM_KEY = b"plimsoll.crc"
 _MOST_ROWS = 1 << 17
 _MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
-_MOST_DEVICES = 1024
 _SCHEMA = pa.schema(
     [
         ("device", pa.int32()),
@@ -84,14 +101,15 @@ class StreamWriter:
         self._frames: dict[Frame, int] = {}
         self._numbers = np.array([0], dtype=np.uint32)  # in the file, by the recorder's number
         self._stacks: dict[tuple[int, ...], int] = {}  # by frames
-        header = {"format": _FORMAT, "settings": dict(settings or {})}
+        header = json.dumps({"format": _FORMAT, "settings": dict(settings or {})}).encode()
+        self._sum = zlib.crc32(header)
         self._file = _WholeWrites(self.path)
         # Arrow writes each part of a batch by itself, which here takes no interpreter's lock.
         self._parts = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _MOST_BYTES)
         try:
             self._arrow = pa.ipc.new_stream(
                 self._parts,
-                _SCHEMA.with_metadata({_KEY: json.dumps(header)}),
+                _SCHEMA.with_metadata({_KEY: header, _SUM_KEY: str(self._sum)}),
                 options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
             )
             self._send()
@@ -155,11 +173,13 @@ class StreamWriter:
             }
         facts |= {"stacks": spelled, "frames": list(self._frames)[known:] if spelled else []}
         facts = {name: value for name, value in facts.items() if value}
+        text = json.dumps(facts).encode() if facts else b""
         columns = [stacks if name == "stack" else getattr(events, name) for name in COLUMNS]
         batch = pa.RecordBatch.from_arrays(
             [pa.array(column) for column in (devices, *columns)], schema=_SCHEMA
         )
-        self._arrow.write_batch(batch, {_KEY: json.dumps(facts)} if facts else None)
+        self._sum = _checksum(self._sum, text, devices, columns)
+        self._arrow.write_batch(batch, {_KEY: text, _SUM_KEY: str(self._sum)})
         self._send()
 
     def _send(self) -> None:
@@ -241,16 +261,21 @@ class _WholeWrites:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_stream(path: Path) -> Recording:
+def read_stream(path: Path, memory: int) -> Recording:
     """Open a streaming trace, up to its last whole batch.
+
+    Args:
+        path: Of the file.
+        memory: The most bytes that all events may take.
 
     Raises:
         InputError: If it is none, or has no events.
+        ReadingLimitError: If the events take more.
     """
-    contents = _Contents(path)
+    contents = _Contents(path, memory)
     devices = sorted(contents.counts)
     if not devices:
-        raise InputError(f"{path}: the history is empty")
+        raise InputError(f"{path}: the history is empty{' or damaged' if contents.damage else ''}")
     return Recording(
         name=str(path),
         devices=[StreamTrace(contents, device, several=len(devices) > 1) for device in devices],
@@ -258,13 +283,14 @@ def read_stream(path: Path) -> Recording:
         marks=contents.marks,
         dropped=contents.dropped,
         is_whole=contents.is_whole,
+        damage=contents.damage,
     )
 
 
 class _Contents:
     """What a file holds besides its events, found by going through it once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, memory: int) -> None:
         self.path = path
         self.settings: dict[str, Any] = {}
         self.counts: dict[int, int] = {}
@@ -273,17 +299,29 @@ class _Contents:
         self.end: dict[int, list[_core.SegmentInfo]] = {}
         self.dropped = 0
         self.is_whole = False
+        self.damage: str | None = None
         self.batch_count = 0
         self._frames: list[Frame] = []
         self._marks: list[tuple[dict[int, int], int, str]] = []
-        with self._open() as (file, stream):
-            size = file.size()  # a file that is being written may grow faster than it is read
-            while not self.is_whole and file.tell() < size:
+        messages = _count_messages(path)
+        with self._open() as stream:
+            while not self.is_whole and self.batch_count < messages.number:
                 try:
-                    self._take(*_next(stream))
-                except (StopIteration, *_DAMAGE):
+                    self._take(*stream.next())
+                    check_count(self.event_count + len(self._marks) * len(self.counts), memory)
+                except StopIteration:
+                    break
+                except _DAMAGE as error:
+                    self.damage = _told(error)
                     break
                 self.batch_count += 1
+        if not self.is_whole and self.damage is None:
+            self.damage = messages.damage
+
+    @property
+    def event_count(self) -> int:
+        """Of all devices."""
+        return sum(self.counts.values())
 
     @property
     def marks(self) -> list[Mark]:
@@ -296,42 +334,50 @@ class _Contents:
 
     def batches(self) -> Iterator[tuple[NDArray[np.int32], EventBatch]]:
         """The devices and the events of each batch that was read."""
-        with self._open() as (_, stream):
+        with self._open() as stream:
             for _ in range(self.batch_count):
                 try:
-                    batch, _ = _next(stream)
+                    devices, events, _ = stream.next()
                 except (StopIteration, *_DAMAGE):
                     raise InputError(f"{self.path}: changed while it was read") from None
-                yield _columns(batch)
+                yield devices, events
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[Any, Any]]:
+    def _open(self) -> Iterator[_Batches]:
         with ExitStack() as stack:
             try:
-                file = stack.enter_context(pa.OSFile(str(self.path)))
+                file = stack.enter_context(self.path.open("rb"))
                 stream = stack.enter_context(pa.ipc.open_stream(file))
                 schema = stream.schema
-                header = json.loads((schema.metadata or {})[_KEY])
-                number, settings = header["format"], dict(header["settings"])
+                metadata = schema.metadata or {}
+                header = json.loads(metadata[_KEY])
+                number = header["format"]
+                is_known = number == _FORMAT and schema.equals(_SCHEMA)
+                checksum = zlib.crc32(metadata[_KEY])
+                is_sound = not is_known or metadata[_SUM_KEY] == str(checksum).encode()
+                settings = check_settings(header["settings"])
             except _DAMAGE:
                 raise InputError(f"{self.path}: not a streaming trace of plimsoll") from None
-            if number != _FORMAT or not schema.equals(_SCHEMA):
+            if not is_known:
                 raise InputError(f"{self.path}: a streaming trace of another version of plimsoll")
+            if not is_sound:
+                raise InputError(f"{self.path}: the streaming trace is damaged where it begins")
             self.settings = settings
-            yield file, stream
+            yield _Batches(stream, checksum)
 
-    def _take(self, batch: pa.RecordBatch, facts: dict[str, Any]) -> None:
+    def _take(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
         """Check a batch, and keep what it says. A bad one raises, and leaves nothing behind."""
-        devices, events = _columns(batch)
-        if len(events):
-            if devices.min() < 0 or devices.max() >= _MOST_DEVICES:
-                raise ValueError
-            if events.action.max() >= len(ACTIONS):
-                raise ValueError
-        frames = [(str(file), int(line), str(name)) for file, line, name in facts.get("frames", [])]
-        frames = self._frames + frames if frames else self._frames
+        check_events(events)
+        if len(events) and (devices.min() < 0 or devices.max() >= MOST_DEVICES):
+            raise DamageError("an event has an impossible device")
+        known = len(self._frames)
+        frames = [check_frame(*one) for one in facts.get("frames", [])]
+
+        def frame(place: int) -> Frame:
+            return self._frames[place] if place < known else frames[place - known]
+
         stacks = {
-            int(number): [frames[int(place)] for place in stack]
+            int(number): [frame(int(place)) for place in stack]
             for number, stack in facts.get("stacks", {}).items()
         }
         within = {d: np.cumsum(devices == d) for d in np.unique(devices).tolist()}
@@ -339,21 +385,24 @@ class _Contents:
         def before(row: int) -> dict[int, int]:
             """How many events of each device came before a row of the batch."""
             if not 0 <= row <= len(devices):
-                raise ValueError
+                raise DamageError("a mark has an impossible place")
             here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}
             return self.counts | {d: self.counts.get(d, 0) + here[d] for d in here}
 
         marks = [
-            (before(int(row)), int(time_us), str(name))
+            (before(int(row)), *check_moment(time_us, name))
             for row, time_us, name in facts.get("marks", [])
         ]
         ends = [
-            {int(device): [segment_from_json(s) for s in of] for device, of in given.items()}
+            {
+                int(device): check_segments([segment_from_json(segment) for segment in of])
+                for device, of in given.items()
+            }
             for given in (facts.get("start", {}), facts.get("end", {}))
         ]
         dropped, is_whole = int(facts.get("dropped", 0)), bool(facts.get("ended", False))
         self.counts = before(len(devices))
-        self._frames = frames
+        self._frames += frames
         self.stacks |= stacks
         self._marks += marks
         self.start |= ends[0]
@@ -392,15 +441,69 @@ class StreamTrace(DeviceTrace):
         return self._contents.start.get(self.device, [])
 
 
-def _next(stream: Any) -> tuple[pa.RecordBatch, dict[str, Any]]:
-    batch, metadata = stream.read_next_batch_with_custom_metadata()
-    batch.validate()
-    if any(column.null_count for column in batch.columns):
-        raise ValueError
-    facts = json.loads(metadata[_KEY]) if metadata is not None and _KEY in metadata else {}
-    return batch, facts
+class _Messages(NamedTuple):
+    """The messages of a stream that may be decompressed, and what is wrong with the next one."""
+
+    number: int
+    damage: str | None
 
 
-def _columns(batch: pa.RecordBatch) -> tuple[NDArray[np.int32], EventBatch]:
-    columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
-    return batch.column("device").to_numpy(zero_copy_only=False), EventBatch.of(columns)
+def _count_messages(path: Path) -> _Messages:
+    count = -1  # the first one is the schema
+    try:
+        with path.open("rb") as file:
+            reader = pa.ipc.MessageReader.open_stream(file)
+            size = path.stat().st_size  # what is being written may grow faster than it is read
+            while count < 0 or file.tell() < size:
+                message = reader.read_next_message()
+                if count >= 0:
+                    metadata = message.metadata.to_pybytes()
+                    check_message(metadata, memoryview(message.body), _MOST_ROWS)
+                count += 1
+    except StopIteration:
+        pass
+    except _DAMAGE as error:
+        # One that was cut off says no more than that; the end is told elsewhere.
+        return _Messages(max(count, 0), str(error) if isinstance(error, DamageError) else None)
+    return _Messages(max(count, 0), None)
+
+
+class _Batches:
+    """The batches of an open stream, each with its checksum."""
+
+    def __init__(self, stream: Any, checksum: int) -> None:
+        self._stream = stream
+        self._sum = checksum
+
+    def next(self) -> tuple[NDArray[np.int32], EventBatch, dict[str, Any]]:
+        """Devices, events and facts of the next one.
+
+        Raises:
+            StopIteration: If there is none.
+            DamageError: If it was changed since it was written. Whatever is in `_DAMAGE`: likewise.
+        """
+        batch, metadata = self._stream.read_next_batch_with_custom_metadata()
+        batch.validate()
+        if any(column.null_count for column in batch.columns):
+            raise DamageError("a value is missing")
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
+        devices = batch.column("device").to_numpy(zero_copy_only=False)
+        metadata = {} if metadata is None else dict(metadata)
+        text = metadata.get(_KEY, b"")
+        self._sum = _checksum(self._sum, text, devices, columns.values())
+        if metadata.get(_SUM_KEY) != str(self._sum).encode():
+            raise DamageError("its checksum is wrong")
+        return devices, EventBatch.of(columns), json.loads(text) if text else {}
+
+
+def _checksum(
+    checksum: int, text: bytes, devices: NDArray[np.int32], columns: Iterable[NDArray[Any]]
+) -> int:
+    checksum = zlib.crc32(text, checksum)
+    for column in (devices, *columns):
+        checksum = zlib.crc32(np.ascontiguousarray(column).data, checksum)
+    return checksum
+
+
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, DamageError) else "a batch cannot be read"

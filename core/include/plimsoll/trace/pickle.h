@@ -3,6 +3,7 @@
 // they are only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that
 // builds such plain data and refuses the rest by name, so a snapshot from a stranger is safe to
 // open: nothing is ever imported or called, and time and memory are linear in the input's size.
+// How much memory that may be, the caller says.
 //
 // Values are 16-byte handles into the document. Strings are views into the input wherever they are
 // stored there verbatim, so the input has to outlive the document. A container can be reached by
@@ -11,8 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
-#include <memory_resource>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -20,6 +22,20 @@
 #include <string_view>
 
 namespace plimsoll {
+
+// What it may cost to read a file that somebody else made.
+struct ReadingLimits {
+  // The most memory, in bytes, for the values of a document, beside its input.
+  std::size_t memory = std::numeric_limits<std::size_t>::max();
+  // Called every so often; what it throws ends the reading, as a signal should.
+  std::function<void()> poll;
+};
+
+// Reading takes more memory than the limits allow.
+class ReadingLimitError : public std::runtime_error {
+ public:
+  ReadingLimitError() : std::runtime_error("reading takes more memory than it may") {}
+};
 
 class PickleError : public std::runtime_error {
  public:
@@ -93,9 +109,19 @@ static_assert(sizeof(PickleValue) == 16);
 // Every accessor, here and in PickleValue, throws PickleError when the value is of another kind.
 class PickleDocument {
  public:
-  [[nodiscard]] static PickleDocument parse(std::string_view bytes);
+  PickleDocument(PickleDocument&&) noexcept;
+  PickleDocument& operator=(PickleDocument&&) noexcept;
+  ~PickleDocument();
+
+  // Throws PickleError, ReadingLimitError, and what `limits.poll` throws.
+  [[nodiscard]] static PickleDocument parse(std::string_view bytes,
+                                            const ReadingLimits& limits = {});
 
   [[nodiscard]] PickleValue root() const { return root_; }
+
+  // How many values all containers together have; each counts where it lies, however often the
+  // container is shared.
+  [[nodiscard]] std::size_t item_count() const { return item_count_; }
 
   // The contents of a string (UTF-8, not validated) or of bytes.
   [[nodiscard]] std::string_view text(PickleValue value) const;
@@ -109,10 +135,12 @@ class PickleDocument {
 
  private:
   class Reader;
+  class Memory;
 
-  PickleDocument() = default;
+  explicit PickleDocument(std::size_t most_memory);
 
-  std::unique_ptr<std::pmr::monotonic_buffer_resource> arena_;
+  std::unique_ptr<Memory> memory_;
+  std::size_t item_count_ = 0;
   PickleValue root_;
 };
 

@@ -1,9 +1,10 @@
 // A recorded memory snapshot as columns: for each device its events, in order, and the segments it
-// ended with. Equal call stacks are stored once and named by number.
+// ended with. Equal call stacks are stored once and named by number; so are names.
 #pragma once
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,8 +22,8 @@ class RecordingError : public std::runtime_error {
 };
 
 struct Frame {
-  std::string filename;
-  std::string name;
+  std::uint32_t filename = 0;  // names by number
+  std::uint32_t name = 0;
   std::int64_t line = 0;
   auto operator<=>(const Frame&) const = default;
 };
@@ -49,14 +50,18 @@ struct DeviceRecording {
 
 struct Recording {
   std::vector<DeviceRecording> devices;
+  std::vector<std::string> names;  // of files and functions, each once; [0] is empty
   std::vector<Frame> frames;
   std::vector<Stack> stacks;  // [0] is the empty stack
   // What tells of the version of PyTorch that wrote it.
   bool names_pools = false;      // of events; from 2.12 on
   bool has_host_memory = false;  // or a place for it; from 2.14 on
 
-  // The snapshot must be a dict as torch.cuda.memory._snapshot() returns it. Throws RecordingError.
-  [[nodiscard]] static Recording read(const PickleDocument& document);
+  // The snapshot must be a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
+  // linear in the document's size, however often it shares its values. Throws RecordingError, and
+  // what `poll` throws, which is called every so often.
+  [[nodiscard]] static Recording read(const PickleDocument& document,
+                                      const std::function<void()>& poll = {});
 };
 
 }  // namespace plimsoll

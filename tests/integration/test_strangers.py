@@ -1,0 +1,293 @@
+"""Files from strangers: what they cost is linear in their size, and what was changed is told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from plimsoll import InputError, _core, replay
+from plimsoll.trace import Recording, TraceWriter, read_recording
+from plimsoll.trace.checks import reading_memory
+from plimsoll.trace.events import COLUMNS
+from plimsoll.trace.files import read_snapshot
+from plimsoll.units import MiB
+from plimsoll.view.page import make_page, prepare
+from tests import fuzz
+from tests.recordings import ROOT, SMALL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVENT = {"action": "alloc", "addr": 1 << 40, "size": 512, "stream": 0, "time_us": 5}
+FREE = EVENT | {"action": "free_requested"}
+
+
+def snapshot(events: list[dict[str, Any]], settings: Any = None) -> bytes:
+    return pickle.dumps(
+        {"device_traces": [events], "segments": [], "allocator_settings": settings or {}}, 4
+    )
+
+
+class TestPickles:
+    def test_a_dictionary_that_is_listed_again_and_again_is_refused(self) -> None:
+        large = EVENT | {f"key {number}": 0 for number in range(5000)}
+        with pytest.raises(InputError, match="again and again"):
+            read_snapshot(snapshot([large] * 5000))
+
+    def test_so_is_a_block(self) -> None:
+        block = {"size": 0, "state": "inactive"} | {f"key {n}": 0 for n in range(5000)}
+        segment = {"address": 0, "total_size": 0, "blocks": [block] * 5000}
+        content = pickle.dumps({"device_traces": [[EVENT]], "segments": [segment]})
+        with pytest.raises(InputError, match="again and again"):
+            read_snapshot(content)
+
+    def test_frames_share_their_names(self) -> None:
+        name = "x" * 3000
+        frames = [{"filename": name, "line": line, "name": name} for line in range(2)]
+        (trace,) = read_snapshot(snapshot([EVENT | {"frames": [one]} for one in frames])).devices
+        (first,), (second,) = (trace.frames(int(stack)) for stack in trace.load().stack)
+        assert first[1] != second[1]
+        assert first[0] is first[2] is second[0]
+        assert len(first[0]) < 3000, "cut, for it is part of what is shown of each line"
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {f"key {number}": text for text in ["x" * 60_000] for number in range(9000)},
+            {"a": [[dict.fromkeys(range(3000))] * 3000]},
+        ],
+        ids=["text", "keys"],
+    )
+    def test_settings_that_stand_for_more_are_refused(self, settings: Any) -> None:
+        with pytest.raises(InputError, match="settings are too large"):
+            read_snapshot(snapshot([EVENT], settings))
+
+    def test_values_take_no_more_memory_than_they_may(self) -> None:
+        content = b"]" * (1 << 20) + b"."
+        with pytest.raises(InputError, match=r"more than 16\.00 MiB of memory; --read-memory"):
+            read_snapshot(content, memory="16MiB")
+        with pytest.raises(InputError, match="not a memory snapshot"):
+            read_snapshot(content, memory="1GiB")
+
+    def test_gzip_expands_no_further_than_it_may(self, tmp_path: Path) -> None:
+        path = tmp_path / "bomb.pickle.gz"
+        path.write_bytes(gzip.compress(bytes(32 * MiB)))
+        with pytest.raises(InputError, match=r"more than 16\.00 MiB of memory"):
+            read_recording(path, memory="16MiB")
+        with pytest.raises(InputError, match="not a readable pickle"):
+            read_recording(path, memory="64MiB")
+
+    def test_no_memory_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def spent(*_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(_core, "SnapshotFile", spent)
+        path = tmp_path / "run.pickle"
+        path.write_bytes(snapshot([EVENT]))
+        with pytest.raises(InputError, match="not enough memory to read it"):
+            read_recording(path)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"size": 1 << 60}, "impossible size"),
+            ({"addr": 1 << 63}, "impossible address"),
+            ({"time_us": 1 << 60}, "impossible time"),
+        ],
+    )
+    def test_an_event_that_cannot_be_is_refused(self, change: dict[str, int], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            read_snapshot(snapshot([EVENT | change]))
+
+    def test_a_refused_request_may_be_of_any_size(self) -> None:
+        refused = {"action": "oom", "size": 1 << 60, "device_free": 0, "stream": 0, "time_us": 5}
+        (trace,) = read_snapshot(snapshot([EVENT, refused])).devices
+        assert int(trace.load().size.max()) == 1 << 60
+
+    def test_a_configuration_of_another_pytorch_is_named(self) -> None:
+        recording = read_snapshot(
+            snapshot([EVENT, FREE], {"PYTORCH_CUDA_ALLOC_CONF": "key_of_tomorrow:1"})
+        )
+        with pytest.raises(InputError, match=r"key_of_tomorrow.*--conf '' takes"):
+            replay(recording)
+
+
+def same_events(recording: Recording, whole: Recording) -> bool:
+    """Whether the events of a recording are those that another one begins with."""
+    for trace in recording.devices:
+        events = trace.load()
+        wanted = next(one for one in whole.devices if one.device == trace.device).load()
+        for name in COLUMNS:
+            if not np.array_equal(getattr(events, name), getattr(wanted, name)[: len(events)]):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("form", ["plim", "parquet"])
+class TestFlippedBits:
+    def test_events_are_never_others(self, form: str, tmp_path: Path) -> None:
+        whole = tmp_path / f"whole.{form}"
+        content = fuzz.seed("ends.live", form)
+        whole.write_bytes(content)
+        good = read_recording(whole)
+        chance = random.Random(3)
+        places = chance.sample(range(len(content)), 700)
+        noticed = 0
+        for place in places:
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << chance.randrange(8)
+            path = tmp_path / f"damaged.{form}"
+            path.write_bytes(damaged)
+            try:
+                recording = read_recording(path)
+                assert same_events(recording, good)
+                is_all = sum(trace.event_count for trace in recording.devices) == sum(
+                    trace.event_count for trace in good.devices
+                )
+                assert is_all or recording.problems
+                assert recording.settings == good.settings
+                noticed += not is_all
+            except InputError:
+                noticed += 1
+        assert noticed > len(places) / 2
+
+
+class TestStreams:
+    def test_damage_is_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.plim"
+        path.write_bytes(fuzz.seed("ends.live", "plim"))
+        whole = read_recording(path)
+        assert whole.problems == []
+        content = bytearray(path.read_bytes())
+        # The last batch: with its JSON, a letter of which is changed.
+        place = content.rindex(b'"ended"') + 1
+        content[place] = ord("E")
+        path.write_bytes(content)
+        recording = read_recording(path)
+        (problem,) = recording.problems
+        assert problem.startswith("damaged after event ")
+        assert "checksum" in problem
+
+    def test_batches_that_changed_places_are_noticed(self, tmp_path: Path) -> None:
+        with pa.ipc.open_stream(fuzz.seed("ends.live", "plim")) as stream:
+            schema = stream.schema
+            parts = [stream.read_next_batch_with_custom_metadata() for _ in range(2)]
+        path = tmp_path / "swapped.plim"
+        with pa.ipc.new_stream(path, schema) as writer:
+            for batch, metadata in reversed(parts):
+                writer.write_batch(batch, dict(metadata))
+        with pytest.raises(InputError, match="empty or damaged"):
+            read_recording(path)
+
+    def test_a_column_expands_no_further_than_its_rows(self, tmp_path: Path) -> None:
+        with pa.ipc.open_stream(fuzz.seed("ends.live", "plim")) as stream:
+            schema, (batch, metadata) = stream.schema, stream.read_next_batch_with_custom_metadata()
+        rows = 1 << 20
+        columns = [pa.array(np.zeros(rows, dtype=field.type.to_pandas_dtype())) for field in schema]
+        large = pa.RecordBatch.from_arrays(columns, schema=schema)
+        path = tmp_path / "bomb.plim"
+        with pa.ipc.new_stream(
+            path, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        ) as writer:
+            writer.write_batch(batch, dict(metadata))
+            writer.write_batch(large)
+        recording = read_recording(path)
+        assert recording.devices[0].event_count == batch.num_rows
+        assert "impossible number of events" in recording.problems[0]
+
+    def test_lines_beyond_all_files_are_none(self, tmp_path: Path) -> None:
+        schema, header, parts = fuzz.unpack_plim(fuzz.seed("ends.live", "plim"))
+        facts = [known for _, known in parts]
+        stacks = {number: [0] for one in facts for number in one.get("stacks", {})}
+        facts[0] |= {"frames": [["train.py", 1 << 70, "step"]], "stacks": stacks}
+        facts[1] |= {"frames": [], "stacks": {}}
+        path = tmp_path / "run.plim"
+        batches = [(batch, known) for (batch, _), known in zip(parts, facts, strict=True)]
+        path.write_bytes(fuzz.pack_plim(schema, header, batches))
+        assert make_page([prepare(read_recording(path))]).events > 0
+
+
+class TestParquet:
+    def test_devices_have_as_many_events_as_it_says(self, tmp_path: Path) -> None:
+        (trace,) = read_recording(SMALL / "ends.live.pickle.gz").devices
+        path = tmp_path / "run.parquet"
+        with TraceWriter(path) as writer:
+            for device, count in ((0, 10), (1, 20)):
+                writer.write(device, trace.load()[:count])
+        table = pq.read_table(path)
+        metadata = json.loads(pq.read_metadata(path).metadata[b"plimsoll"])
+        metadata["format"] = 2  # which has no checksum
+        metadata["devices"]["0"]["events"], metadata["devices"]["1"]["events"] = 20, 10
+        pq.write_table(table.replace_schema_metadata({"plimsoll": json.dumps(metadata)}), path)
+        first, second = read_recording(path).devices
+        for one in (first, second):
+            with pytest.raises(InputError, match="the number of its events is wrong"):
+                one.load()
+
+    @staticmethod
+    def zeros(rows: int) -> pa.Table:
+        content = fuzz.seed("ends.live", "parquet")
+        schema = pq.read_schema(io.BytesIO(content))
+        columns = [pa.array(np.zeros(rows, dtype=field.type.to_pandas_dtype())) for field in schema]
+        known = pq.read_metadata(io.BytesIO(content)).metadata
+        metadata = {key: known[key] for key in (b"plimsoll", b"plimsoll.stacks", b"plimsoll.crc")}
+        return pa.Table.from_arrays(columns, schema=schema.with_metadata(metadata))
+
+    def test_events_take_no_more_memory_than_they_may(self, tmp_path: Path) -> None:
+        path = tmp_path / "bomb.parquet"
+        pq.write_table(self.zeros(3 << 20), path, compression="zstd")
+        assert path.stat().st_size < MiB
+        with pytest.raises(InputError, match=r"more than 100\.00 MiB of memory"):
+            read_recording(path, memory="100MiB")
+
+    def test_a_page_is_not_decompressed_to_more_than_pages_have(self, tmp_path: Path) -> None:
+        path = tmp_path / "page.parquet"
+        rows = 10 << 20
+        pq.write_table(
+            self.zeros(rows), path, compression="zstd", use_dictionary=False, row_group_size=rows,
+            data_page_size=1 << 30, write_batch_size=rows, max_rows_per_page=rows,
+        )  # fmt: skip
+        with pytest.raises(InputError, match="a page has an impossible size"):
+            read_recording(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux only")
+@pytest.mark.parametrize("form", fuzz.FORMATS)
+def test_folders_may_have_any_name(form: str, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"no \xff utf-8") / f"run.{form}"
+    path.parent.mkdir()
+    path.write_bytes(fuzz.seed("ends.live", form))
+    (result,) = replay(path)
+    assert result.matches_recording
+    ended = subprocess.run(
+        [sys.executable, "-m", "plimsoll", "replay", path], capture_output=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_mutated_files_break_nothing() -> None:
+    """A few hundred cases; `make fuzz` runs an hour of them, under the sanitizers."""
+    cases = ["--first", "0", "--cases", "240"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", *cases], cwd=ROOT, capture_output=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert b"240 cases, 0 found" in ended.stdout
+
+
+def test_the_default_follows_the_size_of_the_file() -> None:
+    assert reading_memory(10, None) == 1024 * MiB
+    assert reading_memory(1024 * MiB, None) == 8 * 1024 * MiB
+    assert reading_memory(1024 * MiB, "2GiB") == 2048 * MiB
