@@ -76,8 +76,8 @@ SECONDS ?= 3600
 FUZZ := build/fuzz
 SITE := $(VENV)/lib/python*/site-packages
 fuzz: $(FUZZ)/.built
-	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
-	  $(FUZZ)/bin/python -m tests.fuzz --seconds $(SECONDS) --workers 2 --keep $(FUZZ)/found
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 $(FUZZ)/bin/python -m tests.fuzz --seconds $(SECONDS) --workers 2 --keep $(FUZZ)/found
 
 $(FUZZ)/.built: $(VENV)/.tested $(SOURCES)
 	$(PYTHON) -m venv --without-pip $(FUZZ)

@@ -134,13 +134,10 @@ def mutate_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_tree(value: Any, chance: random.Random) -> Any:
-    """One place of plain data replaced, dropped, repeated, or shared with another place."""
-    places = list(_places(value))
-    if not places:
-        return value
+    """Some places of plain data replaced, dropped, repeated, or shared with other places."""
     for _ in range(chance.choice((1, 1, 2, 5))):
-        container, key = chance.choice(places)
-        if key not in container if isinstance(container, dict) else key >= len(container):
+        container, key = _place(value, chance)
+        if container is None:
             continue
         match chance.randrange(6):
             case 0 | 1:
@@ -152,23 +149,22 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
             case 4 if isinstance(container, list):
                 container[key:key] = [container[key]] * chance.choice((1, 2, 50))
             case _:
-                other, name = chance.choice(places)
-                with contextlib.suppress(LookupError):
+                other, name = _place(value, chance)
+                if other is not None:
                     container[key] = other[name]
     return value
 
 
-def _places(value: Any, depth: int = 0) -> Any:
-    if depth > 12:
-        return
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield value, key
-            yield from _places(inner, depth + 1)
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield value, place
-            yield from _places(inner, depth + 1)
+def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
+    """A container and a key or place in it, none if there is no container."""
+    container, key = None, None
+    while isinstance(value, dict | list) and value:
+        container = value
+        key = chance.choice([*value]) if isinstance(value, dict) else chance.randrange(len(value))
+        value = container[key]
+        if chance.random() < 0.1:
+            break
+    return container, key
 
 
 def mutate_pickle(content: bytes, chance: random.Random) -> bytes:
@@ -270,7 +266,7 @@ def mutate_parquet(content: bytes, chance: random.Random) -> bytes:
         table.replace_schema_metadata({**texts, b"plimsoll.crc": str(checksum).encode()}),
         sink,
         compression=chance.choice(("zstd", "none", "snappy")),
-        row_group_size=chance.choice((7, 1 << 20)),
+        row_group_size=chance.choice((100, 1 << 20)),
     )
     return sink.getvalue()
 
@@ -314,15 +310,17 @@ def exercise(path: Path, chance: random.Random) -> None:
         with contextlib.suppress(InputError):
             for result in replay(recording):
                 result.to_dict()
-        match chance.randrange(4):
+        match chance.randrange(20):
             case 0:
                 explain(recording).to_dict()
-            case 1:
+            case 1 | 2 | 3:
+                explain(recording, advice=False).to_dict()
+            case 4 | 5 | 6:
                 make_page([prepare(recording)])
-            case 2:
+            case 7 | 8 | 9:
                 kind = chance.choice([*EXPORTS])
                 export(recording, kind, path.with_suffix(f".out{EXPORTS[kind]}"), force=True)
-            case _:
+            case 10 | 11:
                 replay(recording, allocator=chance.choice(("elastic", "uncached")))
 
 
