@@ -180,6 +180,35 @@ TEST(native_keeps_a_private_pool_while_any_page_of_it_is_mapped) {
   CHECK_EQUAL(gpu.driver.dedicated_used(), 0U);
 }
 
+TEST(native_loses_no_page_of_a_segment_that_is_gone) {
+  for (const std::uint64_t refusals : {1U, 2U, 3U, 5U}) {
+    Gpu gpu(1_GiB, kExpandable);
+    Block* const small = gpu.malloc(512);
+    Block* const large = gpu.malloc(60_MiB);
+    gpu.free({small, large});
+    gpu.driver.inject({Call::release, 0, refusals});
+    gpu.allocator.empty_cache();
+    CHECK_EQUAL(gpu.reserved(), 0U);
+    gpu.driver.clear_faults();
+    gpu.allocator.empty_cache();
+    CHECK_EQUAL(gpu.driver.dedicated_used(), 0U);
+    CHECK_EQUAL(gpu.driver.handles(), std::size_t{0});
+    gpu.malloc(1000_MiB);
+  }
+}
+
+TEST(native_gives_all_pages_back_when_it_ends) {
+  SimulatedHost host(1_GiB);
+  SimulatedDriver driver(host, 1_GiB);
+  {
+    NativeAllocator allocator(driver, AllocatorConfig::parse(kExpandable));
+    allocator.free(allocator.malloc(512, 0));
+    driver.inject({Call::release, 0, 2});
+    allocator.empty_cache();
+  }
+  CHECK_EQUAL(driver.dedicated_used(), 0U);
+}
+
 // --- refusals ----------------------------------------------------------------------------------
 
 TEST(native_takes_back_the_pages_that_were_made_before_a_page_failed) {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <iterator>
@@ -450,6 +451,23 @@ TEST(a_backup_file_holds_what_was_written_and_says_why_it_cannot) {
     return 0;
   });
   CHECK_EQUAL(refused, std::string("cannot write the backup: No space left on device"));
+}
+
+TEST(a_file_that_stays_empty_needs_room_all_the_same) {
+  char path[] = "/tmp/plimsoll-backup-XXXXXX";
+  const int descriptor = ::mkstemp(path);
+  ::unlink(path);
+  EmptyFile file(descriptor);
+  file.reserve(1_MiB);
+  struct stat found{};
+  ::fstat(descriptor, &found);
+  CHECK_EQUAL(found.st_blocks, 0);
+  const std::string refused = message_of<BackupError>([&] {
+    file.reserve(Bytes{1} << 60);
+    return 0;
+  });
+  CHECK_EQUAL(refused, std::string("cannot write the backup: No space left on device"));
+  ::close(descriptor);
 }
 
 // --- a driver that fails -------------------------------------------------------------------------

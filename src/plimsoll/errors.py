@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from plimsoll import _core
+from plimsoll.text import printable
 
 
 class InputError(ValueError):
@@ -14,7 +15,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.splitlines()))
+        super().__init__(printable(" ".join(message.splitlines())))
 
 
 class ScriptError(RuntimeError):
@@ -31,7 +32,7 @@ class ScriptError(RuntimeError):
             if killed
             else f"ended with status {status}"
         )
-        super().__init__(f"{script} {end}")
+        super().__init__(printable(f"{script} {end}"))
         self.status = status
 
 

@@ -18,39 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
-@contextmanager
-def new_path(path: str | os.PathLike[str], *, force: bool | None = None) -> Iterator[Path]:
-    """A path for somebody to write a new file to; in the end the file is at `path`.
 
-    Args:
-        path: Where the file is wanted.
-        force: Whether it may replace a file; None where nobody can ask for that.
+def check_is_new(path: Path) -> None:
+    """Look whether a file can be made here that is nobody's yet; nothing is written through a link.
 
     Raises:
-        InputError: If there is such a file already, or none can be put there.
+        InputError: If there is something of this name.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory")
-    replaces = bool(force) and path.is_file()
-    if path.exists() and not replaces:
-        hint = "; --force overwrites it" if force is False and path.is_file() else ""
-        raise InputError(f"{path}: exists already and is not overwritten{hint}")
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        yield unfinished
-        with _told(path):
-            if replaces:
-                unfinished.replace(path)
-            else:
-                _give_name(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    if path.is_symlink():
+        raise InputError(f"{path}: is a link, and links are not followed")
+    if path.exists():
+        raise InputError(f"{path}: exists already and is not overwritten")
 
 
 class NewFile:
-    """Likewise, a file opened to write bytes to.
+    """A file opened to write bytes to; in the end it is at `path`.
+
+    What a `with` block raises as an OSError that names no other file is taken for one of writing.
 
     Args:
         path: Where it is wanted.
@@ -66,8 +52,8 @@ class NewFile:
 
     def __enter__(self) -> IO[bytes]:
         with ExitStack() as stack:
-            place = stack.enter_context(new_path(self._path, force=self._force))
-            file = stack.enter_context(_opened(place, self._path))
+            place = stack.enter_context(_unfinished(self._path, force=self._force))
+            file = stack.enter_context(os.fdopen(os.open(place, _NEW, 0o600), "wb"))
             self._stack = stack.pop_all()
         return file
 
@@ -81,24 +67,30 @@ class NewFile:
 
 
 @contextmanager
-def _opened(place: Path, path: Path) -> Iterator[IO[bytes]]:
-    with _told(path):
-        file = os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
+    """Where a file is written that gets its name in the end."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory")
+    replaces = bool(force) and path.is_file()
+    if os.path.lexists(path) and not replaces:
+        hint = "; --force overwrites it" if force is False and path.is_file() else ""
+        raise InputError(f"{path}: exists already and is not overwritten{hint}")
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        yield file
-    finally:
-        with _told(path):
-            file.close()
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError:  # since it was looked for
-        raise InputError(f"{path}: exists already and is not overwritten") from None
+        yield unfinished
+        if replaces:
+            unfinished.replace(path)
+        else:
+            _give_name(unfinished, path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        if error.filename not in (None, str(path), str(unfinished)):
+            raise
+        if isinstance(error, FileExistsError):  # since it was looked for
+            raise InputError(f"{path}: exists already and is not overwritten") from None
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(f"{path}: cannot be written: {reason}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _give_name(unfinished: Path, path: Path) -> None:
@@ -108,7 +100,7 @@ def _give_name(unfinished: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:  # no hard links here, as on FAT, and in some networks and containers
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # now it is ours
+        os.close(os.open(path, _NEW, 0o600))  # now it is ours
         try:
             unfinished.replace(path)
         except OSError:

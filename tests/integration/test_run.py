@@ -74,6 +74,20 @@ def test_an_account_that_could_not_be_written_stops_nothing_later(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("target", ["there", "not_there"])
+def test_a_recording_is_not_written_through_a_link(
+    script: Path, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "there").write_text("mine")
+    (tmp_path / "run.plim").symlink_to(tmp_path / target)
+    done = run("--record", "run.plim", "--simulate", "T4", script, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""  # the script has not run
+    assert done.stderr == "plimsoll: run.plim: is a link, and links are not followed\n"
+    assert (tmp_path / "there").read_text() == "mine"
+    assert not (tmp_path / "not_there").exists()
+
+
 def test_an_unknown_allocator_is_named(script: Path) -> None:
     done = run("--allocator", "fast", script)
     assert done.returncode == 2

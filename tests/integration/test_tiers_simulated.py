@@ -243,6 +243,27 @@ plimsoll.resume("r")
 """, "--host-memory", "2GiB", "--dedicated", "1500MiB")  # fmt: skip
 
 
+def test_a_full_disk_leaves_a_region_as_it_was(tmp_path: Path) -> None:
+    simulate(tmp_path, """
+import resource
+with plimsoll.region("r"):
+    x, y = empty(300, "cuda:0"), empty(10, "cuda:1")
+before = free(0), free(1)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (100 * MIB, hard))
+try:
+    plimsoll.pause("r", backup="disk")
+except InputError as error:
+    assert str(error) == "cannot write the backup: File too large", error
+else:
+    raise SystemExit("the disk is full")
+assert not plimsoll.is_paused("r") and (free(0), free(1)) == before
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+assert plimsoll.pause("r", backup="disk") == 310 * MIB
+assert plimsoll.resume("r") == 310 * MIB
+""", "--gpus", "2")  # fmt: skip
+
+
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     simulate(tmp_path, """
 plimsoll.region("never entered")

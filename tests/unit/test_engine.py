@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, SimulatedMachine
@@ -264,6 +266,21 @@ def test_a_driver_that_fails_is_reported_and_recovered_from(
     gpu.heal()
     allocator.malloc(20 * MiB)
     allocator.check_invariants()
+
+
+@pytest.mark.parametrize("name", ["native", "elastic"])
+@pytest.mark.parametrize("times", range(1, 7))
+def test_memory_that_the_driver_does_not_take_back_at_once_is_not_lost(
+    gpu: SimulatedGpu, name: Literal["native", "elastic"], times: int
+) -> None:
+    allocator = Allocator(gpu, conf="expandable_segments:True", allocator=name)
+    free = gpu.free_bytes
+    allocator.free(allocator.malloc(512))
+    gpu.fail("release", times=times)
+    allocator.empty_cache()
+    gpu.heal()
+    allocator.empty_cache()
+    assert gpu.free_bytes == free
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.files import NewFile, new_path
+from plimsoll.files import NewFile, check_is_new
+from tests.faults import limited_files
 
 
 @pytest.fixture(params=["with hard links", "without"])
@@ -114,13 +115,43 @@ def test_a_folder_that_is_not_there_is_told(folder: Path) -> None:
         NewFile(folder / "none" / "page").__enter__()
 
 
-def test_somebody_else_may_write_it(folder: Path) -> None:
-    with new_path(folder / "page") as place:
-        place.write_text("theirs")
-    assert (folder / "page").read_text() == "theirs"
-    with pytest.raises(InputError, match="cannot be written"), new_path(folder / "none"):
-        pass
-    assert names(folder) == ["page"]
+@pytest.mark.parametrize("failing", [1, 1 << 20], ids=["when it is closed", "while it is written"])
+def test_a_full_disk_is_told_with_the_files_name(tmp_path: Path, failing: int) -> None:
+    with (
+        limited_files(0),
+        pytest.raises(InputError, match="page: cannot be written: File too large"),
+        NewFile(tmp_path / "page") as file,
+    ):
+        file.write(b"a" * failing)
+    assert names(tmp_path) == []
+
+
+def test_what_fails_in_another_file_is_not_said_of_this_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="other"):
+        write(tmp_path / "page", lambda: (tmp_path / "other").read_bytes())
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("force", [None, False])
+@pytest.mark.parametrize("target", ["there", "not there"])
+def test_nothing_is_written_through_a_link(folder: Path, target: str, force: bool | None) -> None:
+    (folder / "there").write_text("mine")
+    (folder / "page").symlink_to(folder / target)
+    with pytest.raises(InputError, match="page: exists already and is not overwritten"):
+        NewFile(folder / "page", force=force).__enter__()
+    with pytest.raises(InputError, match="page: is a link, and links are not followed"):
+        check_is_new(folder / "page")
+    assert names(folder) == ["page", "there"]
+    assert (folder / "there").read_text() == "mine"
+
+
+def test_force_replaces_a_link_and_not_what_it_leads_to(folder: Path) -> None:
+    (folder / "there").write_text("mine")
+    (folder / "page").symlink_to(folder / "there")
+    with NewFile(folder / "page", force=True) as file:
+        file.write(b"new")
+    assert not (folder / "page").is_symlink()
+    assert (folder / "there").read_text() == "mine"
 
 
 def test_a_name_that_cannot_be_given_leaves_nothing(

@@ -29,6 +29,9 @@ from plimsoll.process.counters import (
 )
 from plimsoll.process.folder import counters_path, private_folder, socket_path
 from plimsoll.process.identity import pid_namespace, start_ticks
+from plimsoll.process.nvml import Reading
+from plimsoll.top import put_together
+from plimsoll.top.text import render
 
 SIZES = st.integers(0, 2**63 - 1)
 MAYBE = st.none() | SIZES
@@ -119,8 +122,9 @@ def test_long_names_are_cut_between_letters_and_devices_at_the_most(tmp_path: Pa
 
 def test_names_cannot_move_a_terminals_cursor(tmp_path: Path) -> None:
     path = tmp_path / "1.counters"
-    CountersFile(path).write(process(program="\x1b[2J\x1b]0;owned\x07\n"))
-    assert read_counters(path).program == "?[2J?]0;owned??"
+    CountersFile(path).write(process(program="\x1b[2J\x1b]0;owned\x07\n", devices=(device(),)))
+    shown = render(put_together(Reading(), [read_counters(path)], program_of=str), 200)
+    assert r"\x1b[2J\x1b]0;owned\x07\n" in shown.text.plain
 
 
 def write_for_ever(path: str) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -23,9 +21,9 @@ from plimsoll.record.sources import AllocatorSource
 from plimsoll.tiers import engines
 from plimsoll.trace import Action, Recording, read_recording
 from plimsoll.trace.stream import StreamWriter
+from tests.faults import limited_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -38,19 +36,6 @@ def churn(allocator: Allocator, rounds: int = 100) -> None:
     for number in range(rounds):
         address = allocator.malloc(1000 * number + 1)
         allocator.free(address)
-
-
-@contextmanager
-def limited_files(most: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_the_file_has_the_events_of_the_history(allocator: Allocator, tmp_path: Path) -> None:
@@ -168,6 +153,20 @@ class TestMarks:
 
 
 class TestMisuse:
+    @pytest.mark.parametrize("target", ["there", "not there"])
+    def test_a_link_is_not_followed(
+        self, allocator: Allocator, tmp_path: Path, target: str
+    ) -> None:
+        (tmp_path / "there").write_text("mine")
+        (tmp_path / "run.plim").symlink_to(tmp_path / target)
+        with (
+            pytest.raises(InputError, match=r"run\.plim: is a link, and links are not followed"),
+            record(tmp_path / "run.plim", allocator=allocator),
+        ):
+            pass
+        assert (tmp_path / "there").read_text() == "mine"
+        assert not (tmp_path / "not there").exists()
+
     def test_a_file_that_exists_is_kept(self, allocator: Allocator, tmp_path: Path) -> None:
         (tmp_path / "run.plim").write_text("mine")
         with (

@@ -14,6 +14,7 @@ from plimsoll import Allocator, InputError, SimulatedGpu, _core
 from plimsoll.engine.summary import tiers_text
 from plimsoll.tiers.limits import Tiers
 from plimsoll.units import GiB, MiB
+from tests.faults import limited_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,6 +150,25 @@ def test_a_full_host_is_told_and_changes_nothing() -> None:
     assert not machine.engine.is_paused(REGION)
     machine.gpu.unpin_memory(pinned)
     assert machine.engine.pause(REGION, keep=True) == 300 * MiB
+
+
+def test_a_full_disk_is_told_and_changes_nothing() -> None:
+    machine = Machine("simulated")
+    engine = machine.engine
+    with placed(REGION):
+        machine.malloc(300 * MiB)
+    before = engine.memory_info()
+    with tempfile.TemporaryFile() as file:
+        for most in (100 * MiB, 300 * MiB - 1):
+            with (
+                limited_files(most),
+                pytest.raises(_core.BackupError, match="cannot write the backup: File too large"),
+            ):
+                engine.pause(REGION, keep=True, file=file.fileno())
+        assert not engine.is_paused(REGION)
+        assert engine.memory_info() == before
+        assert engine.host_reserved_bytes() == 0
+        assert engine.pause(REGION, keep=True, file=file.fileno()) == 300 * MiB
 
 
 @pytest.mark.parametrize("kind", ["live", "simulated"])

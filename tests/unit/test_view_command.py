@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from tests.faults import limited_files
 from tests.recordings import EXAMPLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 
@@ -101,6 +102,52 @@ def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
 def hear_interrupts() -> None:
     """What is started in the background may have been told to ignore them."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_what_a_browser_is_started_with_is_no_address_of_the_page(
+    recording: Path, tmp_path: Path
+) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncp "${{1#file://}}" {tmp_path}/opened.part\n'
+        f"mv {tmp_path}/opened.part {tmp_path}/opened\n"
+    )
+    browser.chmod(0o700)
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "-m", "plimsoll", "view", str(recording), "--serve", "--open"]
+    try:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=terminal, text=True,
+            preexec_fn=hear_interrupts, env=os.environ | {"BROWSER": f"{browser} %s"},
+        ) as process:  # fmt: skip
+            try:
+                assert process.stdout is not None
+                url = process.stdout.readline().strip()
+                while not (tmp_path / "opened").exists():
+                    assert process.poll() is None
+                    time.sleep(0.05)
+                arguments = (tmp_path / "arguments").read_text()
+                assert url.split("/")[3] not in arguments
+                assert url in (tmp_path / "opened").read_text()
+                process.send_signal(signal.SIGINT)
+                assert process.wait(30) == 0
+                assert not Path(arguments.strip().removeprefix("file://")).exists()
+            finally:
+                process.kill()
+    finally:
+        os.close(ours)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize("kind", ["page", "perfetto", "speedscope", "csv", "parquet"])
+def test_a_full_disk_is_told_with_the_files_name(recording: Path, kind: str) -> None:
+    out = recording.parent / "out"
+    export = [] if kind == "page" else ["--export", kind]
+    with limited_files(100):
+        done = plimsoll(recording, *export, "-o", out)
+    assert done.returncode == 2
+    assert done.stderr == f"plimsoll: {out}: cannot be written: File too large\n"
+    assert [path.name for path in recording.parent.iterdir()] == [recording.name]
 
 
 def test_serving_says_where_and_answers(recording: Path) -> None:

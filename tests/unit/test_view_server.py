@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plimsoll.trace import Action
@@ -94,6 +96,88 @@ def test_a_query_that_makes_no_sense_is_refused(server: PageServer, query: str) 
 )  # fmt: skip
 def test_a_window_that_is_not_there_is_refused(server: PageServer, query: str) -> None:
     assert ask(server, f"blocks?{query}")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "query", ["device=0&begin=-2&end=1", "device=0&begin=0&end=101",
+              f"device=0&begin={10**30}&end={10**30 + 1}", f"device={10**30}&begin=0&end=1",
+              f"device=0&begin=0&end={'9' * 5000}"]
+)  # fmt: skip
+def test_a_window_outside_of_the_history_is_refused(server: PageServer, query: str) -> None:
+    assert ask(server, f"blocks?{query}")[0] == 400
+
+
+def send(server: PageServer, request: bytes) -> bytes:
+    """All that is answered to these bytes."""
+    port = urlsplit(server.url).port or 0
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := connection.recv(1 << 16):
+            answer += piece
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"\r\n", 400),
+        (b" \t \r\n\r\n", 400),
+        (b"hello\r\n\r\n", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"GET / / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/one\r\n\r\n", 400),
+        (b"GET / HTTP/3.0\r\n\r\n", 505),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /\r\n\r\n", 421),
+        (b"GET / HTTP/0.9\r\n\r\n", 421),
+        (b"GET / HTTP/1.1\r\nHost\r\n\r\n", 421),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\na: " + b"b" * (1 << 20) + b"\r\n\r\n", 431),
+        (b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\n\r\n", 414),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"a" * (1 << 20), 501),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),  # TLS says hello
+    ],
+)
+def test_a_malformed_request_is_answered(
+    server: PageServer, request_bytes: bytes, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert send(server, request_bytes).startswith(b"HTTP/1.0 %d " % status)
+    assert ask(server, "")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+@given(st.binary(min_size=1, max_size=200))
+@example(b"GET \xff\xfe\x00 HTTP/1.1\r\nHost: \xff\r\n\r\n")
+@settings(deadline=None)
+def test_whatever_comes_is_answered(server: PageServer, request_bytes: bytes) -> None:
+    assert send(server, request_bytes + b"\r\n\r\n").startswith(b"HTTP/1.0 4")
+
+
+def test_who_goes_before_the_answer_is_no_error(
+    server: PageServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    address = urlsplit(server.url)
+    for _ in range(20):
+        connection = socket.create_connection(("127.0.0.1", address.port or 0))
+        request = f"GET {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n"
+        connection.sendall(request.encode())
+        reset = struct.pack("ii", 1, 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        connection.close()
+    assert ask(server, "")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_file_that_only_its_user_reads_leads_to_the_page(server: PageServer) -> None:
+    with server.opening_file() as path:
+        content = path.read_text()
+        assert f'content="0; url={server.url}"' in content
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.parent.stat().st_mode & 0o077 == 0
+        assert urlsplit(server.url).path.strip("/") not in str(path)
+    assert not path.parent.exists()
 
 
 def test_other_paths_are_not_found(server: PageServer) -> None:

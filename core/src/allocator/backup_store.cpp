@@ -1,6 +1,7 @@
 #include "plimsoll/allocator/backup_store.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,6 +41,14 @@ void BackupFile::reserve(Bytes size) {
     result = ::fallocate(file_, 0, 0, static_cast<off_t>(size));
   } while (result != 0 && errno == EINTR);
   if (result != 0 && errno != EOPNOTSUPP) fail("write", errno);
+}
+
+void BackupFile::check_room(Bytes size) {
+  struct statvfs found{};
+  if (::fstatvfs(file_, &found) != 0) fail("write", errno);
+  if (static_cast<Bytes>(found.f_bavail) * found.f_frsize < size) fail("write", ENOSPC);
+  // A file of holes, for the process may not be allowed one as large.
+  if (::ftruncate(file_, static_cast<off_t>(size)) != 0) fail("write", errno);
 }
 
 void BackupFile::write(Bytes offset, Address from, Bytes size) {

@@ -391,7 +391,7 @@ void ElasticAllocator::settle() {
   }
   map_lost();
   if (is_scratch_mapped_) static_cast<void>(clear_scratch());
-  release_again();
+  returned_.offer();
 }
 
 void ElasticAllocator::release_free_memory(const ElasticPool& pool) {
@@ -441,14 +441,9 @@ Status ElasticAllocator::unmap(Address address, Bytes size) {
   return lost_.erase(address) > 0 ? Status::success : driver_.unmap(address, size);
 }
 
-// A handle that the driver refuses to take back is offered again with the next one.
 void ElasticAllocator::release(Handle handle) {
-  unreleased_.push_back(handle);
-  release_again();
-}
-
-void ElasticAllocator::release_again() {
-  std::erase_if(unreleased_, [&](Handle each) { return driver_.release(each) == Status::success; });
+  returned_.add(handle);
+  returned_.offer();
 }
 
 void ElasticAllocator::note_piece(Action action, const Arena& arena, Address address,

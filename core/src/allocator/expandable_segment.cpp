@@ -13,8 +13,13 @@ void require(const Driver& driver, const char* call, Status status) {
 
 }  // namespace
 
-ExpandableSegment::ExpandableSegment(Driver& driver, StreamId stream, Bytes size, Bytes page_size)
-    : driver_(driver), stream_(stream), page_size_(page_size), pages_(size / page_size) {
+ExpandableSegment::ExpandableSegment(Driver& driver, ReturnedHandles& returned, StreamId stream,
+                                     Bytes size, Bytes page_size)
+    : driver_(driver),
+      returned_(returned),
+      stream_(stream),
+      page_size_(page_size),
+      pages_(size / page_size) {
   require(driver_, "reserve address space", driver_.reserve(size, address_));
 }
 
@@ -22,9 +27,9 @@ ExpandableSegment::~ExpandableSegment() {
   for (std::size_t page = 0; page < handles_.size(); ++page) {
     if (handles_[page] == 0) continue;
     driver_.unmap(address_ + page * page_size_, page_size_);
-    unreleased_.push_back(handles_[page]);
+    returned_.add(handles_[page]);
   }
-  release_handles();
+  returned_.offer();
   driver_.unreserve(address_, size());
 }
 
@@ -32,7 +37,7 @@ Bytes ExpandableSegment::map(Address address, Bytes size) {
   const std::size_t begin = (address - address_) / page_size_;
   const std::size_t end = begin + round_up(size, page_size_) / page_size_;
   if (handles_.size() < end) handles_.resize(end, 0);
-  release_handles();
+  returned_.offer();
 
   std::size_t created = begin;
   Status status = Status::success;
@@ -71,14 +76,9 @@ ExpandableSegment::Range ExpandableSegment::unmap(Address address, Bytes size) {
 
 void ExpandableSegment::drop_handles(std::size_t begin, std::size_t end) {
   for (std::size_t page = begin; page < end; ++page) {
-    unreleased_.push_back(std::exchange(handles_[page], 0));
+    returned_.add(std::exchange(handles_[page], 0));
   }
-  release_handles();
-}
-
-void ExpandableSegment::release_handles() {
-  std::erase_if(unreleased_,
-                [&](Handle handle) { return driver_.release(handle) == Status::success; });
+  returned_.offer();
 }
 
 }  // namespace plimsoll

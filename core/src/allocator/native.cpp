@@ -297,8 +297,8 @@ Block* NativeAllocator::expandable_place(const Request& request) const {
 Block* NativeAllocator::make_expandable(const Request& request) {
   const Bytes size = expandable_size(request);
   if (size < request.size) return nullptr;
-  auto segment =
-      std::make_unique<ExpandableSegment>(driver_, request.stream, size, page_size(*request.pool));
+  auto segment = std::make_unique<ExpandableSegment>(driver_, returned_, request.stream, size,
+                                                     page_size(*request.pool));
   Block* const all = make_first_block(segment->address(), segment->size(), request);
   all->mapped = false;
   all->expandable = segment.get();
@@ -566,6 +566,7 @@ bool NativeAllocator::release_oversize_blocks(const Request& request) {
 void NativeAllocator::empty_cache(PoolId pool) { release_cached_blocks(pool); }
 
 void NativeAllocator::release_cached_blocks(PoolId pool) {
+  returned_.offer();
   if (pool.is_default() && !is_capturing()) {
     synchronize_events(nullptr);
     release_free_segments(large_);

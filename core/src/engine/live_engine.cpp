@@ -192,7 +192,7 @@ Bytes LiveEngine::host_reserved_bytes() const {
 }
 
 std::unique_ptr<BackupStore> LiveEngine::store_in(int file) const {
-  if (driver_name_ == "simulated") return std::make_unique<NoContent>();
+  if (driver_name_ == "simulated") return std::make_unique<EmptyFile>(file);
   return std::make_unique<BackupFile>(file);
 }
 

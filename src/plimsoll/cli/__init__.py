@@ -1,5 +1,15 @@
 """The command line: one module a verb, each a thin face of a Python function of the same name."""
 
-from plimsoll.cli.app import main
+import signal
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    # An interrupt waits until modules are loaded: in the midst of one it ends in a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    from plimsoll.cli.app import main as run
+
+    run()
+
 
 __all__ = ["main"]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, cast
+from functools import wraps
+from importlib import import_module
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,6 +24,10 @@ from plimsoll.cli.run import run
 from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
+from plimsoll.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -35,9 +42,39 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (predict, fit, run, replay, explain, view, top, gpus):
+
+_VERBS: tuple[tuple[Callable[..., None], str], ...] = (
+    (predict, "plimsoll.predict"),
+    (fit, "plimsoll.predict"),
+    (run, "plimsoll.predict"),
+    (replay, "plimsoll.replay"),
+    (explain, "plimsoll.explain"),
+    (view, "plimsoll.view"),
+    (top, "plimsoll.top"),
+    (gpus, "plimsoll.gpus"),
+)
+"""Each with the package that does its work."""
+
+
+def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
+    """A verb that can be interrupted once its package is there; until then, interrupts wait."""
+
+    @wraps(verb)
+    def start(*arguments: Any, **named: Any) -> None:
+        try:
+            import_module(package)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            verb(*arguments, **named)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    return start
+
+
+for verb, package in _VERBS:
     # What follows the script of `run` is the script's own.
-    app.command(context_settings={"allow_interspersed_args": verb is not run})(verb)
+    settings = {"allow_interspersed_args": verb is not run}
+    app.command(context_settings=settings)(_starting(verb, package))
 
 
 def _show_version(asked: bool) -> None:
@@ -60,6 +97,8 @@ def _root(
 def main() -> None:
     """Run the command line and exit."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # files are removed
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what its encoding has no sign for
     try:
         sys.exit(app(prog_name="plimsoll", standalone_mode=False))
     except _UsageError as error:
@@ -71,7 +110,7 @@ def main() -> None:
             message = message[:1].lower() + message[1:]
             if message.startswith("no such option") and context.endswith(_TAKE_SCRIPTS):
                 message += "; options of the script go after --"
-            print(f"plimsoll: {message}; see {context} --help", file=sys.stderr)
+            print(printable(f"plimsoll: {message}; see {context} --help"), file=sys.stderr)
         sys.exit(2)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # who reads has seen enough
@@ -85,7 +124,7 @@ def main() -> None:
         sys.exit(2)
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
-        print(f"plimsoll: {where}{error.strerror or error}", file=sys.stderr)
+        print(printable(f"plimsoll: {where}{error.strerror or error}"), file=sys.stderr)
         sys.stdout = None  # what it still holds cannot be written
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.text import printable
 
 
 def explain(
@@ -77,4 +78,4 @@ def explain(
     )  # fmt: skip
     print(json.dumps(found.to_dict()) if as_json else found)
     if not as_json and sys.stderr.isatty():
-        print(f"next: plimsoll view {source}", file=sys.stderr)
+        print(printable(f"next: plimsoll view {source}"), file=sys.stderr)

@@ -22,6 +22,7 @@ from plimsoll.cli.options import (
     Policy,
     Shared,
 )
+from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -77,10 +78,8 @@ def _show(results: list[Prediction]) -> None:
     else:
         _show_table(results)
     if first.uses_cuda and sys.stderr.isatty():
-        print(
-            f"next: plimsoll fit {first.script} --vary=--batch-size --gpu '{first.gpu}'",
-            file=sys.stderr,
-        )
+        follow = f"plimsoll fit {first.script} --vary=--batch-size --gpu '{first.gpu}'"
+        print(printable(f"next: {follow}"), file=sys.stderr)
 
 
 def _show_table(results: list[Prediction]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def replay(
             any_fits = any_fits or all(result.fits for result in ran)
         ignored = {entry for result in results for entry in result.conf_without_effect}
         for key, reason in sorted(ignored):
-            print(f"note: {key} has no effect here: {reason}", file=sys.stderr)
+            print(printable(f"note: {key} has no effect here: {reason}"), file=sys.stderr)
         if as_json:
             for result in results:
                 print(json.dumps(result.to_dict()))
@@ -131,14 +132,16 @@ def _show(results: list[ReplayResult]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    def text(line: str) -> Text:
+        return Text(printable(line))
+
     # What is not a terminal has no width of its own to fit in.
     console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160)
     for device in sorted({result.device for result in results}):
         mine = [result for result in results if result.device == device]
         ranked = sorted(mine, key=_rank)
-        console.print(
-            Text(f"{mine[0].file}, device {device}: {_count(mine[0])} replayed"), end="\n\n"
-        )
+        title = f"{mine[0].file}, device {device}: {_count(mine[0])} replayed"
+        console.print(text(title), end="\n\n")
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("configuration", overflow="fold")
         tiers = ("dedicated", "shared") if mine[0].shared else ()
@@ -146,14 +149,14 @@ def _show(results: list[ReplayResult]) -> None:
         for name in columns:
             table.add_column(name, justify="right", no_wrap=True)
         for result in ranked:
-            table.add_row(*(Text(cell) for cell in _row(result)))
+            table.add_row(*map(text, _row(result)))
         console.print(table)
         console.print()
         for line in _explain(ranked[0]):
-            console.print(Text(line))
+            console.print(text(line))
         for result in ranked[1:]:
             for line in _verdict(result):
-                console.print(Text(f"{_name(result)}: {line}"))
+                console.print(text(f"{_name(result)}: {line}"))
         console.print()
 
 
@@ -245,4 +248,4 @@ def _entry(entry: tuple[str, int, int] | None) -> str:
 
 def _hint(path: Path, *, compared: bool) -> None:
     follow = "--limit 24GiB" if compared else "--conf '' --conf expandable_segments:True"
-    print(f"next: plimsoll replay {path} {follow}", file=sys.stderr)
+    print(printable(f"next: plimsoll replay {path} {follow}"), file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.files import check_is_new
 
 
 def run(
@@ -73,9 +74,8 @@ def run(
         raise InputError(f"{script}: no such file")
     _check_json(json)
     if record is not None:
-        if record.exists():
-            raise InputError(f"{record}: exists already and is not overwritten")
-        os.environ["PLIMSOLL_RECORD"] = str(record.resolve())
+        check_is_new(record)
+        os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
     if simulate is None:
         if gpus != 1 or driver != "linux" or host_memory is not None:
             raise InputError("--gpus, --driver and --host-memory go with --simulate")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,8 +68,6 @@ def _print(machine: Machine, sort: SortKey) -> None:
 
     from plimsoll.top.text import render
 
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # in an encoding that has no such signs
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
     view = render(machine, console.width, sort=sort)
     console.print(view.text, soft_wrap=True)

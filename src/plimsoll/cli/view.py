@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def view(
 
 def _show(result: ViewResult) -> None:
     print(
-        f"{result.page}: {result.events:,} events, {result.blocks:,} blocks, "
+        f"{printable(result.page)}: {result.events:,} events, {result.blocks:,} blocks, "
         f"{format_size(result.page_bytes)}"
     )
     if result.summed_up_below_bytes is not None:
@@ -92,7 +93,7 @@ def _export(path: Path, kind: str, output: Path | None, *, force: bool, as_json:
     if as_json:
         print(json.dumps({"export": kind, "file": str(written), "file_bytes": size}))
     else:
-        print(f"{written}: {format_size(size)}")
+        print(f"{printable(str(written))}: {format_size(size)}")
     reader = {
         "perfetto": f"open {written} in ui.perfetto.dev",
         "speedscope": f"open {written} in speedscope.app",
@@ -108,12 +109,13 @@ def _serve(path: Path, other: Path | None, *, opens: bool, as_json: bool) -> Non
     print(json.dumps({"url": server.url}) if as_json else server.url, flush=True)
     if not as_json and sys.stderr.isatty():
         print("Ctrl+C ends it.", file=sys.stderr)
-    if opens:
-        webbrowser.open(server.url)
-    with suppress(KeyboardInterrupt):
-        server.serve_forever()
+    with ExitStack() as stack:
+        if opens:
+            webbrowser.open(stack.enter_context(server.opening_file()).as_uri())
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def _hint(command: str, *, as_json: bool) -> None:
     if not as_json and sys.stderr.isatty():
-        print(f"next: {command}", file=sys.stderr)
+        print(printable(f"next: {command}"), file=sys.stderr)

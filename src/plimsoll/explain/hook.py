@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.files import NewFile
+from plimsoll.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +125,7 @@ class OomHook:
         try:
             path = self._write(cause)
         except BaseException as problem:
-            reason = str(problem) or type(problem).__name__
+            reason = printable(str(problem)) or type(problem).__name__
             print(f"plimsoll: the error above could not be explained: {reason}", file=sys.stderr)
             return None
         self.written.append(path)

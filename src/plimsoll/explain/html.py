@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
+import html
 from typing import TYPE_CHECKING
 
+from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def to_html(e: Explanation) -> str:
     """Tables of what matters most; `str()` has all of it."""
     r = e.reserved
     parts = [
-        f"<p><b>{escape(e.file)}</b>, device {e.device}: {e.events:,} events</p>",
+        f"<p><b>{_escape(e.file)}</b>, device {e.device}: {e.events:,} events</p>",
         _table(
             f"Reserved at its peak: {format_size(r.reserved_bytes)}",
             [
@@ -59,9 +60,13 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> str:
     if not rows:
         return ""
     body = "".join(
-        f"<tr><td style='text-align:left'>{escape(name)}</td>"
-        f"<td style='text-align:right'>{escape(value)}</td></tr>"
+        f"<tr><td style='text-align:left'>{_escape(name)}</td>"
+        f"<td style='text-align:right'>{_escape(value)}</td></tr>"
         for name, value in rows
     )
-    heading = f"<caption style='text-align:left'>{escape(title)}</caption>"
+    heading = f"<caption style='text-align:left'>{_escape(title)}</caption>"
     return f"<table>{heading}{body}</table>"
+
+
+def _escape(text: str) -> str:
+    return html.escape(printable(text))

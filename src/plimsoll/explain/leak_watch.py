@@ -15,6 +15,7 @@ from plimsoll.analysis import find_lifetimes, find_steps, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explain.leaks import LEAST_STEPS, find_leaks
 from plimsoll.record import Recorder
+from plimsoll.text import printable
 from plimsoll.trace import read_recording
 from plimsoll.units import format_size
 
@@ -151,8 +152,8 @@ class LeakWatch:
             if leak.what not in self._warned:
                 self._warned.add(leak.what)
                 warnings.warn(
-                    f"{leak.what} keeps {format_size(round(leak.slope_bytes))} more GPU memory "
-                    f"each step, {format_size(leak.grown_bytes)} so far",
+                    f"{printable(leak.what)} keeps {format_size(round(leak.slope_bytes))} more GPU "
+                    f"memory each step, {format_size(leak.grown_bytes)} so far",
                     LeakWarning,
                     stacklevel=_calls_to_program(),
                 )

@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from plimsoll.explain.leaks import LEAST_STEPS
+from plimsoll.text import join_lines
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def report(explanation: Explanation) -> str:
     parts = (
         _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice, _notes
     )  # fmt: skip
-    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part(explanation))))
+    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(explanation))))
 
 
 def _title(e: Explanation) -> Iterator[str]:

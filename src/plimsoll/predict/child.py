@@ -1,7 +1,8 @@
 """The process in which a script runs on simulated GPUs; the command starts it.
 
-`python -m plimsoll.predict.child REQUEST.json`: see `Request`; the file is removed. The script's
-own output is untouched, and so is its exit status.
+`python -m plimsoll.predict.child FILE`: the number of an open file that holds a `Request`. The
+script's own output is untouched, and so is its exit status. The process is started with interrupts
+blocked: one that comes while modules are imported waits, and then ends it without a word.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ _SET_PARENT_DEATH_SIGNAL = 1  # of prctl
 
 def main() -> None:
     """Run the script of the request."""
-    path = Path(sys.argv[1])
-    request = Request(**json.loads(path.read_text()))
-    path.unlink()
+    with os.fdopen(int(sys.argv[1])) as handed:
+        request = Request(**json.load(handed))
     if request.parent is not None:
         _end_with(request.parent)
     began = time.perf_counter()
@@ -139,4 +139,8 @@ def _print_traceback(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

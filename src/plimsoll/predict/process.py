@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,11 +31,11 @@ def become(request: Request) -> NoReturn:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
     _prepare()
-    with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-        file.write(request.to_json())
+    file = _file_of(request)
     sys.stdout.flush()
     sys.stderr.flush()
-    command = _command(file.name)
+    command = _command(file)
+    _hold_interrupts()
     os.execv(command[0], command)  # noqa: S606
 
 
@@ -53,16 +54,18 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
     _prepare()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
-        written, report = folder / "request.json", folder / "report.json"
-        request = replace(request, report=str(report), parent=os.getpid())
-        written.write_text(request.to_json())
+        report = folder / "report.json"
+        file = _file_of(replace(request, report=str(report), parent=os.getpid()))
+        stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
         status = subprocess.run(  # noqa: S603
-            _command(str(written)),
+            _command(file),
             stdout=sys.stderr.fileno() if output is None else output,
             stderr=output,
             check=False,
+            pass_fds=[file],
+            preexec_fn=_hold_interrupts,
         ).returncode
         try:
             return _result(request, status, report)
@@ -80,9 +83,23 @@ def _prepare() -> None:
     build(SIMULATED_GPU)
 
 
-def _command(request: str) -> list[str]:
+def _file_of(request: Request) -> int:
+    """A file in memory, without a name, that the script's process inherits: it is left nowhere."""
+    file = os.memfd_create("plimsoll-request", 0)
+    with os.fdopen(file, "w", closefd=False) as writer:
+        writer.write(request.to_json())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _hold_interrupts() -> None:
+    """Until the script's process has imported what it needs, see `child`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+
+def _command(request: int) -> list[str]:
     # -P: not the current folder, where anybody may have put a module of any name.
-    return [sys.executable, "-P", "-m", "plimsoll.predict.child", request]
+    return [sys.executable, "-P", "-m", "plimsoll.predict.child", str(request)]
 
 
 def _result(request: Request, status: int, path: Path) -> Prediction:

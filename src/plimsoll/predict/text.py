@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.text import join_lines, printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ _MOST_OPERATIONS = 4
 def prediction_text(prediction: Prediction) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
-        return f"{prediction.script} never touches CUDA: it needs no GPU memory."
+        return printable(f"{prediction.script} never touches CUDA: it needs no GPU memory.")
     parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed, _effort)
-    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part(prediction))))
+    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(prediction))))
 
 
 def fit_text(fit: Fit) -> str:
@@ -40,7 +41,7 @@ def fit_text(fit: Fit) -> str:
         used = format_size(trial.device_used_bytes) if trial.fits else "-"
         verdict = "fits" if trial.fits else "does not fit"
         rows.append(f"  {trial.value:>{width}}  {used:>12}  {verdict}")
-    return "\n".join([first, *rows])
+    return join_lines([first, *rows])
 
 
 def _verdict(p: Prediction) -> Iterator[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from plimsoll.errors import InputError
 from plimsoll.process.folder import counters_path, folders, published, remove
-from plimsoll.process.identity import pid_namespace, printable, start_ticks
+from plimsoll.process.identity import pid_namespace, start_ticks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -324,7 +324,7 @@ def _known(path: Path, number: int, *, may_be_unknown: bool) -> int | None:
 
 
 def _decode_text(text: bytes) -> str:
-    return printable(text.rstrip(b"\0").decode(errors="replace"))
+    return text.rstrip(b"\0").decode(errors="replace")
 
 
 def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:

@@ -33,11 +33,6 @@ def pid_namespace() -> int:
 def program_name(pid: int) -> str | None:
     """The name of any process's program, if this user may know it."""
     try:
-        return printable((_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n"))
+        return (_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
     except OSError:
         return None
-
-
-def printable(text: str) -> str:
-    """Without what would move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.process.folder import folders, is_private, socket_path
-from plimsoll.process.identity import printable, start_ticks
+from plimsoll.process.identity import start_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +206,7 @@ def _announced_size(line: bytes, pid: int) -> int:
     if not isinstance(answer, dict):
         raise _no_answer(pid)
     if isinstance(answer.get("error"), str):
-        reason = printable(" ".join(answer["error"].split()))
+        reason = " ".join(answer["error"].split())
         raise InputError(f"process {pid} could not make a snapshot: {reason}")
     size = answer.get("size")
     if not isinstance(size, int) or size < 0:

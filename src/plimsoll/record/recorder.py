@@ -21,6 +21,7 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.files import check_is_new
 from plimsoll.record.sources import AllocatorSource, find_source
 from plimsoll.trace.events import Action, EventBatch
 from plimsoll.trace.stream import StreamWriter
@@ -142,8 +143,7 @@ class Recorder:
                     f"{self.path}: a recording to {_active.path} is on already, and a process has "
                     "one at a time"
                 )
-            if self.path.exists():
-                raise InputError(f"{self.path}: exists already and is not overwritten")
+            check_is_new(self.path)
             self._source: Source = (
                 find_source() if self._allocator is None else AllocatorSource(self._allocator)
             )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rich.text import Text
 
+from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _pinned(use: ProcessUse) -> str:
 
 
 def _allocator(use: ProcessUse) -> str:
-    return _UNKNOWN if use.process is None else use.process.allocator
+    return _UNKNOWN if use.process is None else printable(use.process.allocator)
 
 
 _COLUMNS = (
@@ -183,7 +184,7 @@ def details(row: Row, width: int) -> Text:
             f"{_plural(counters.num_alloc_retries, 'retry', 'retries')}, "
             f"{_plural(counters.num_ooms, 'OOM')}, {_plural(counters.num_spills, 'spill')}"
         )
-    return Text("\n".join(part for line in lines for part in wrap(line, width)))
+    return Text("\n".join(part for line in lines for part in wrap(printable(line), width)))
 
 
 def _order(sort: SortKey) -> Callable[[ProcessUse], tuple[float | str, int]]:
@@ -203,7 +204,7 @@ def _order(sort: SortKey) -> Callable[[ProcessUse], tuple[float | str, int]]:
 
 
 def _cut(text: str, width: int, style: str = "") -> Text:
-    line = Text(text, style=style, no_wrap=True)
+    line = Text(printable(text), style=style, no_wrap=True)
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -222,7 +223,10 @@ def _note_lines(notes: Iterable[str], width: int, indent: str = "") -> list[Text
         Text(line, "italic", no_wrap=True)
         for note in notes
         for line in wrap(
-            f"note: {note}", width, initial_indent=indent, subsequent_indent=f"{indent}  "
+            printable(f"note: {note}"),
+            width,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
         )
     ]
 

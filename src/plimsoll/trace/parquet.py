@@ -73,14 +73,23 @@ _SAFELY = {
 """How files from strangers are opened."""
 
 
-def write_parquet(recording: Recording, path: str | os.PathLike[str]) -> None:
+def write_parquet(
+    recording: Recording, path: str | os.PathLike[str], *, force: bool | None = None
+) -> None:
     """Keep a recording as a columnar trace.
 
+    Args:
+        recording: What to keep.
+        path: Of the file.
+        force: See `NewFile`.
+
     Raises:
-        InputError: If `path` exists already, or the start of the history cannot be reconstructed.
+        InputError: If `path` exists already or cannot be written, or the start of the history
+            cannot be reconstructed.
     """
     with TraceWriter(
         path,
+        force=force,
         settings=recording.settings,
         marks=recording.marks,
         dropped=recording.dropped,
@@ -105,12 +114,13 @@ class TraceWriter:
         self,
         path: str | os.PathLike[str],
         *,
+        force: bool | None = None,
         settings: dict[str, Any] | None = None,
         marks: Iterable[Mark] = (),
         dropped: int = 0,
         is_whole: bool = True,
     ) -> None:
-        self._target = NewFile(path)
+        self._target = NewFile(path, force=force)
         self._settings = settings or {}
         self._marks = list(marks)
         self._losses = {"dropped": dropped, "is_whole": is_whole}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from plimsoll.text import printable
 from plimsoll.trace import Action
 from plimsoll.units import format_size
 
@@ -119,7 +120,7 @@ def step_moments(steps: Steps, event_count: int) -> list[Moment]:
 def named_marks(marks: Iterable[Mark], device: int, event_count: int) -> list[Moment]:
     """What the program said itself, of one device, but for the ends of steps."""
     return [
-        Moment(min(max(mark.event, 0), event_count - 1), "mark", mark.name)
+        Moment(min(max(mark.event, 0), event_count - 1), "mark", printable(mark.name))
         for mark in marks
         if mark.device in (None, device) and mark.name != "step"
     ]

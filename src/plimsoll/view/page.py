@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll.analysis.categories import CATEGORIES
+from plimsoll.text import printable
 from plimsoll.view.blocks import largest_that_fit
 from plimsoll.view.columns import pack_column
 from plimsoll.view.device_view import DeviceView, make_device_view
@@ -65,6 +66,11 @@ class Run:
     name: str
     devices: Sequence[DeviceView]
 
+    @property
+    def title(self) -> str:
+        """Its name, as it can be shown."""
+        return printable(self.name)
+
 
 def prepare(recording: Recording) -> Run:
     """Prepare a recording to be shown."""
@@ -103,7 +109,7 @@ def make_page(runs: Sequence[Run], *, served: bool = False, most_bytes: int = MO
         "format": 1,
         "served": served,
         "runs": [
-            {"name": run.name, "devices": [next(groups) for _ in run.devices]} for run in runs
+            {"name": run.title, "devices": [next(groups) for _ in run.devices]} for run in runs
         ],
     }
     html = template.replace("@CONNECT@", "'self'" if served else "'none'", 1)
@@ -187,10 +193,10 @@ def _json(data: dict[str, Any]) -> str:
 def _template() -> str:
     """The page without its data."""
     folder = files("plimsoll.view").joinpath("web")
-    script = join_modules({path.name: path.read_text() for path in folder.iterdir()
-                           if path.name.endswith(".js")}, "main.js")  # fmt: skip
-    style = folder.joinpath("style.css").read_text()
-    page = folder.joinpath("index.html").read_text()
+    modules = (path for path in folder.iterdir() if path.name.endswith(".js"))
+    script = join_modules({path.name: path.read_text("utf-8") for path in modules}, "main.js")
+    style = folder.joinpath("style.css").read_text("utf-8")
+    page = folder.joinpath("index.html").read_text("utf-8")
     page = page.replace("@SCRIPT_HASH@", _hash(script), 1)
     page = page.replace("@STYLE_HASH@", _hash(style), 1)
     return page.replace("@STYLE@", style, 1).replace("@SCRIPT@", script, 1)

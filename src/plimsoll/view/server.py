@@ -10,18 +10,24 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
+import sys
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from plimsoll.files import NewFile
 from plimsoll.view.blocks import blocks_between, pack_blocks
 from plimsoll.view.page import MOST_BYTES, Run, make_page
 from plimsoll.view.view import open_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from os import PathLike
     from types import TracebackType
 
@@ -29,6 +35,18 @@ if TYPE_CHECKING:
 
 _MOST_EVENTS = 1 << 24
 """The longest window that is answered."""
+
+_MOST_UNREAD = 1 << 24
+"""Of a request that is refused: more than these bytes are not waited for."""
+
+_REDIRECT = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>plimsoll view</title>
+<a href="{url}">The page</a>
+"""
 
 
 class PageServer:
@@ -49,8 +67,7 @@ class PageServer:
             pass
 
         Handler.page, Handler.devices, Handler.token = page, devices, token
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         Handler.host = f"127.0.0.1:{self._server.server_address[1]}"
         self.url = f"http://{Handler.host}/{token}/"
 
@@ -60,6 +77,19 @@ class PageServer:
             self._server.serve_forever()
         finally:
             self._server.server_close()
+
+    @contextmanager
+    def opening_file(self) -> Iterator[Path]:
+        """A file that leads whoever opens it to the page, and that only this user can read.
+
+        Browsers are to be given this and not `url`: what a process is started with, everybody on
+        the machine may read.
+        """
+        with TemporaryDirectory(prefix="plimsoll-") as folder:
+            path = Path(folder) / "view.html"
+            with NewFile(path) as file:
+                file.write(_REDIRECT.format(url=self.url).encode())
+            yield path
 
     def __enter__(self) -> PageServer:
         self._thread = Thread(target=self._server.serve_forever, daemon=True)
@@ -88,8 +118,20 @@ def serve(
     return PageServer(open_runs(source, other))
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of who asked and has gone before the answer."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    """Answers what the page asks; the class of a server knows what it shows."""
+    """Answers what the page asks; the class of a server knows what it shows.
+
+    Whatever comes gets an answer of HTTP's.
+    """
 
     page: bytes
     devices: Sequence[Any]
@@ -100,9 +142,20 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = 60
 
+    def parse_request(self) -> bool:
+        """Read what is asked for; refuse what is none of HTTP's requests."""
+        is_request = super().parse_request()
+        if not is_request and not self.requestline.split():
+            self._refuse(HTTPStatus.BAD_REQUEST, "the request is empty")
+        return is_request
+
     def do_GET(self) -> None:
         """Answer one request."""
-        address = urlsplit(self.path)
+        try:
+            address = urlsplit(self.path)
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "that is no address")
+            return
         _, token, *rest = [*address.path.split("/"), "", ""][:4]
         if self.headers.get("Host") != self.host:
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this is not the host that was asked for")
@@ -121,16 +174,34 @@ class _Handler(BaseHTTPRequestHandler):
             view = self.devices[number] if number >= 0 else None
         except (LookupError, ValueError):
             view = None
-        if view is None or not 0 <= end - begin <= _MOST_EVENTS:
+        is_known = view is not None and -1 <= begin <= end <= view.event_count
+        if view is None or not is_known or end - begin > _MOST_EVENTS:
             self._refuse(HTTPStatus.BAD_REQUEST, "a device and a window of events are asked for")
             return
         packed = pack_blocks(view, blocks_between(view, begin, end))
         self._answer(HTTPStatus.OK, "application/json", json.dumps(packed).encode())
 
+    def send_error(self, code: int, message: str | None = None, _: str | None = None) -> None:
+        """Refuse a request that the base class cannot read."""
+        status = HTTPStatus(code)
+        self._refuse(status, message or status.phrase)
+
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         self._answer(status, "text/plain; charset=utf-8", f"{reason}\n".encode())
+        self._read_the_rest()
+
+    def _read_the_rest(self) -> None:
+        """A connection that is closed upon what was not read takes the answer with it."""
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(1)
+            left = _MOST_UNREAD
+            while left > 0 and (piece := self.connection.recv(1 << 16)):
+                left -= len(piece)
 
     def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+        self.request_version = "HTTP/1.0"  # what was asked in an older one gets a status line too
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
@@ -140,7 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Frame-Options", "DENY")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing: the token would be in it."""

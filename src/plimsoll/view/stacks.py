@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll.analysis import source_line
+from plimsoll.text import printable
 from plimsoll.view.columns import pack_column
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class StackTable:
 
 
 def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
-    """Put stacks, each with its innermost frame first, into tables."""
+    """Put stacks, each with its innermost frame first, into tables, with text as it is shown."""
     strings: dict[str, int] = {}
     frames: dict[Frame, int] = {}
     nodes: dict[tuple[int, int], int] = {}
@@ -85,11 +86,12 @@ def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
             number = frames.setdefault(frame, len(frames))
             node = nodes.setdefault((node, number), len(nodes) + 1)
         node_of.append(node)
-        line.append(lines.setdefault(source_line(stack), len(lines)))
-    rows = [
-        (strings.setdefault(file, len(strings)), number, strings.setdefault(name, len(strings)))
-        for file, number, name in frames
-    ]
+        line.append(lines.setdefault(printable(source_line(stack)), len(lines)))
+
+    def string(text: str) -> int:
+        return strings.setdefault(printable(text), len(strings))
+
+    rows = [(string(file), number, string(name)) for file, number, name in frames]
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     tree = np.array([(0, 0), *nodes], dtype=np.int64)
     return StackTable(

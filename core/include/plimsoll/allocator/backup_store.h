@@ -36,6 +36,8 @@ class BackupFile final : public BackupStore {
   ~BackupFile() override;
 
   void reserve(Bytes size) override;
+  // Whether it could be as large, without taking the room.
+  void check_room(Bytes size);
   void write(Bytes offset, Address from, Bytes size) override;
   void read(Bytes offset, Address to, Bytes size) override;
 
@@ -43,12 +45,19 @@ class BackupFile final : public BackupStore {
   int file_;
 };
 
-// For memory that has no content, as that of a simulated GPU.
-class NoContent final : public BackupStore {
+// For memory that has no content, as that of a simulated GPU: the file stays empty, but it must be
+// possible that it was not. Several such files do not know of each other.
+class EmptyFile final : public BackupStore {
  public:
-  void reserve(Bytes) override {}
+  // As of a `BackupFile`.
+  explicit EmptyFile(int descriptor) : file_(descriptor) {}
+
+  void reserve(Bytes size) override { file_.check_room(size); }
   void write(Bytes, Address, Bytes) override {}
   void read(Bytes, Address, Bytes) override {}
+
+ private:
+  BackupFile file_;
 };
 
 }  // namespace plimsoll

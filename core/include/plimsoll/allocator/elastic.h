@@ -45,6 +45,7 @@
 #include "plimsoll/allocator/paused_memory.h"
 #include "plimsoll/allocator/placement.h"
 #include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/allocator/returned_handles.h"
 #include "plimsoll/allocator/waiting_frees.h"
 
 namespace plimsoll {
@@ -259,7 +260,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void forget_if_unused(ElasticPool& pool);
   [[nodiscard]] Status unmap(Address address, Bytes size);
   void release(Handle handle);
-  void release_again();
 
   void add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
   void remove_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
@@ -309,7 +309,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   std::map<Address, const MappedSpace*> lost_;
   std::uint64_t moves_ = 0;
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { finish_free(block); }};
-  std::vector<Handle> unreleased_;  // what the driver refused to take back
+  ReturnedHandles returned_{driver_};
 };
 
 }  // namespace plimsoll

@@ -4,14 +4,17 @@
 
 #include <vector>
 
+#include "plimsoll/allocator/returned_handles.h"
 #include "plimsoll/driver/driver.h"
 
 namespace plimsoll {
 
 class ExpandableSegment {
  public:
-  // Reserves `size` bytes, whole pages. Throws DriverError.
-  ExpandableSegment(Driver& driver, StreamId stream, Bytes size, Bytes page_size);
+  // Reserves `size` bytes, whole pages. What is unmapped goes to `returned`, which outlives the
+  // segment. Throws DriverError.
+  ExpandableSegment(Driver& driver, ReturnedHandles& returned, StreamId stream, Bytes size,
+                    Bytes page_size);
   ExpandableSegment(const ExpandableSegment&) = delete;
   ExpandableSegment& operator=(const ExpandableSegment&) = delete;
   ~ExpandableSegment();
@@ -34,15 +37,14 @@ class ExpandableSegment {
 
  private:
   void drop_handles(std::size_t begin, std::size_t end);
-  void release_handles();
 
   Driver& driver_;
+  ReturnedHandles& returned_;
   StreamId stream_;
   Bytes page_size_;
   std::size_t pages_;
   Address address_ = 0;
-  std::vector<Handle> handles_;     // a page each; 0 where nothing is mapped
-  std::vector<Handle> unreleased_;  // of no page any more; what the driver refused to take back
+  std::vector<Handle> handles_;  // a page each; 0 where nothing is mapped
 };
 
 }  // namespace plimsoll

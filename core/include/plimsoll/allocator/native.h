@@ -18,6 +18,7 @@
 #include "plimsoll/allocator/object_pool.h"
 #include "plimsoll/allocator/pool.h"
 #include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/allocator/returned_handles.h"
 #include "plimsoll/allocator/waiting_frees.h"
 #include "plimsoll/driver/simulated.h"
 
@@ -157,6 +158,7 @@ class NativeAllocator final : public Allocator {
   Pool small_{true};
   Pool large_{false};
   PrivatePools<PrivatePool> private_pools_;
+  ReturnedHandles returned_{driver_};
   std::vector<std::unique_ptr<ExpandableSegment>> expandable_segments_;
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { complete_free(block); }};
   Bytes reserved_ = 0;

@@ -111,8 +111,8 @@ class Engine {
   [[nodiscard]] Bytes host_reserved_bytes() const {
     return driver_.shared_used() - driver_.spilled();
   }
-  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int) const {
-    return std::make_unique<NoContent>();
+  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const {
+    return std::make_unique<EmptyFile>(file);
   }
 
   HostPool pool;  // outlives what the allocator pauses

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
-from plimsoll.files import NewFile, new_path
+from plimsoll.files import NewFile
 from plimsoll.trace import write_parquet
 from plimsoll.view.exports.perfetto import write_perfetto
 from plimsoll.view.exports.speedscope import write_speedscope
@@ -59,8 +59,7 @@ def export(
         folder = Path() if recording is source else Path(recording.name).parent
         output = folder / (plain_name(Path(recording.name).name) + EXPORTS[kind])
     if kind == "parquet":
-        with new_path(output, force=force) as path:
-            write_parquet(recording, path)
+        write_parquet(recording, output, force=force)
     else:
         with NewFile(output, force=force) as file:
             _WRITERS[kind](open_runs(recording)[0], file)

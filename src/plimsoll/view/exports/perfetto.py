@@ -37,7 +37,7 @@ def write_perfetto(run: Run, file: IO[bytes]) -> None:
 
 def _events(run: Run, view: DeviceView) -> Iterator[dict[str, Any]]:
     pid = view.device
-    name = f"{run.name}, device {view.device}"
+    name = f"{run.title}, device {view.device}"
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
     yield from _counters(view)
     for moment in view.moments:

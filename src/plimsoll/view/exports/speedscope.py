@@ -20,7 +20,7 @@ def write_speedscope(run: Run, file: IO[bytes]) -> None:
     profiles = [_profile(view, frames) for view in run.devices]
     content = {
         "$schema": _SCHEMA,
-        "name": run.name,
+        "name": run.title,
         "exporter": "plimsoll",
         "activeProfileIndex": 0,
         "shared": {

@@ -1,4 +1,4 @@
-"""One row a block, as CSV."""
+"""One row a block, as CSV, which people open as tables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from plimsoll.view.page import Run
 
 _AT_ONCE = 1 << 16
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A cell that begins like this is computed by programs for tables, unless a quote leads it."""
 
 
 def write_csv(run: Run, file: IO[bytes]) -> None:
@@ -31,7 +33,7 @@ def write_csv(run: Run, file: IO[bytes]) -> None:
 
 def _rows(view: DeviceView, begin: int, end: int) -> pa.Table:
     blocks = view.lifetimes[begin:end]
-    lines = np.array(view.stacks.lines, dtype=object)[view.stacks.stack_line[blocks.stack]]
+    lines = np.array([_cell(line) for line in view.stacks.lines], dtype=object)
     streams = np.array(view.streams, dtype=np.uint64)
     pools = [f"{first}.{second}" for first, second in blocks.pools]
 
@@ -58,6 +60,11 @@ def _rows(view: DeviceView, begin: int, end: int) -> pa.Table:
         "category": pa.array(
             [CATEGORIES[number] for number in view.category[begin:end].tolist()], pa.string()
         ),
-        "line": pa.array(lines.tolist(), pa.string()),
+        "line": pa.array(lines[view.stacks.stack_line[blocks.stack]].tolist(), pa.string()),
     }
     return pa.table(columns)
+
+
+def _cell(text: str) -> str:
+    """Text of anybody's making, as text."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,30 @@
+// Memory on its way back to the driver. What the driver refuses to take is kept, and offered again
+// with the next that is returned.
+#pragma once
+
+#include <vector>
+
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+class ReturnedHandles {
+ public:
+  explicit ReturnedHandles(Driver& driver) : driver_(driver) {}
+  ReturnedHandles(const ReturnedHandles&) = delete;
+  ReturnedHandles& operator=(const ReturnedHandles&) = delete;
+  ~ReturnedHandles() { offer(); }
+
+  void add(Handle handle) { handles_.push_back(handle); }
+  // Gives the driver all that it takes.
+  void offer() {
+    std::erase_if(handles_,
+                  [this](Handle each) { return driver_.release(each) == Status::success; });
+  }
+
+ private:
+  Driver& driver_;
+  std::vector<Handle> handles_;
+};
+
+}  // namespace plimsoll

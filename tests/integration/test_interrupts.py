@@ -1,0 +1,79 @@
+"""An interrupt while the command starts: it ends without a word, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll.torch.build import SIMULATED_GPU, build
+from tests.recordings import EXAMPLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDING = str(EXAMPLES / "gpt2_adamw.pickle.gz")
+SIMULATE = ("run", "--simulate", "T4")
+
+INTERRUPTS = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            sys.meta_path.remove(self)
+            os.kill(0, signal.SIGINT)
+        return None
+
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (("gpus",), "plimsoll.cli.app"),
+        (("gpus",), "typer"),
+        (("gpus",), "plimsoll.gpus"),
+        (("replay", RECORDING), "numpy"),
+        (("replay", RECORDING), "pyarrow.lib"),
+        (("explain", RECORDING), "plimsoll.explain.report"),
+        (("view", RECORDING), "plimsoll.view.server"),
+        (("top", "--once"), "plimsoll.top.text"),
+        (("predict", "script.py"), "plimsoll.predict"),
+        (("predict", "script.py"), "plimsoll.predict.child"),
+        (("predict", "script.py"), "plimsoll.torch.simulation"),
+        (("predict", "script.py"), "torch"),
+        ((*SIMULATE, "script.py"), "plimsoll.predict.process"),
+        ((*SIMULATE, "script.py"), "plimsoll.predict.child"),
+        ((*SIMULATE, "script.py"), "plimsoll.torch.simulation"),
+        ((*SIMULATE, "script.py"), "torch"),
+    ],
+)
+def test_an_interrupt_while_modules_are_imported(
+    arguments: tuple[str, ...], module: str, tmp_path: Path
+) -> None:
+    if "script.py" in arguments:
+        pytest.importorskip("torch")
+        build(SIMULATED_GPU)  # which says that it does
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(INTERRUPTS)
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "script.py").write_text("import torch\ntorch.empty(1, device='cuda')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll", *arguments],
+        capture_output=True, text=True, check=False, cwd=tmp_path, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), timeout=300,
+        env=os.environ
+        | {
+            "INTERRUPTED_AT": module,
+            "PYTHONPATH": str(tmp_path / "site"),
+            "TMPDIR": str(tmp_path / "temporary"),
+        },
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert list((tmp_path / "temporary").iterdir()) == []
