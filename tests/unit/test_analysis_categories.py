@@ -16,6 +16,8 @@ from tests.unit.test_analysis_steps import Program, training
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from plimsoll.trace import Frame
 
 TORCH = "/env/lib/python3.12/site-packages/torch/"
@@ -165,6 +167,23 @@ def test_real_programs_are_taken_apart_by_their_stacks() -> None:
     source, found = at_peak(LARGE / "resnet_amp.stacks.pickle.gz")
     assert found["parameters"] == found["gradients"] == found["optimizer_state"] == 97
     assert found["activations"] > 2500
+
+
+@pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")
+@pytest.mark.parametrize("workload", ["bert_varlen_amp", "prefetch_streams"])
+def test_a_limit_changes_no_categories(workload: str) -> None:
+    def of(variant: str) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """The size of each request, and its category."""
+        (trace,) = read_recording(LARGE / f"{workload}.{variant}.pickle.gz").devices
+        found = find_lifetimes(trace)
+        categories = find_categories(found, find_steps(found), trace.frames)
+        return found.size[found.start >= 0], categories.number[found.start >= 0]
+
+    (free_sizes, free), (sizes, limited) = of("default"), of("limited")
+    count = len(sizes)  # a limited one may end early
+    assert (sizes == free_sizes[:count]).all()
+    differing = sizes[limited != free[:count]].sum()
+    assert differing < 0.001 * sizes.sum()
 
 
 @pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")

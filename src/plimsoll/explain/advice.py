@@ -45,7 +45,9 @@ _AMPLE_MEMORY = 1 << 40
 _NO_LIMIT: dict[str, Any] = {"gpu_memory": _AMPLE_MEMORY}
 
 SEARCH_EVENTS = 400_000_000
-"""What a search replays at most: some thirty replays of ten million events, about a minute."""
+"""What a search replays at most: some forty replays of ten million events, a minute or two."""
+
+_TIMINGS = 3  # of frees that wait for other streams: each is replayed
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ class Search:
             version: Of PyTorch.
             limit: What may be reserved at most, where a setting does not say less; None for what
                 the recording shows.
-            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial whose
-                replay ends early counts those up to its end.
+            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial counts
+                those up to where its replay ends, for each timing that it looks at.
         """
         self.limit = limit
         self.recording = recording
@@ -136,7 +138,8 @@ class Search:
             )
         except InputError:  # a limit below what was live before the first event
             return None
-        self._events_left -= result.events
+        timings = 1 if result.peak_reserved_range_bytes is None else _TIMINGS
+        self._events_left -= timings * result.events
         found = Trial(setting, result)
         self.trials.append(found)
         return found
