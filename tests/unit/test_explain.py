@@ -271,9 +271,15 @@ def test_a_higher_limit_serves_what_failed() -> None:
         allocator.malloc("400MiB")
         fail(allocator, "200MiB")
 
-    found = explain(recorded(program), limit="1GiB", advice=False)
-    assert found.out_of_memory == []
-    assert any("would have been served" in note for note in found.notes)
+    recording = recorded(program)
+    found = explain(recording, limit="1000MiB", advice=False)
+    assert (found.out_of_memory, found.served_requests) == ([], 1)
+    assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
+    (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory
+    assert failed.recorded
+    low = explain(recording, limit="300MiB", advice=False)
+    assert [one.event for one in low.out_of_memory] == [request(recording, 0)]
+    assert low.served_requests == 0
 
 
 def test_advice_stays_on_the_card_that_was_full() -> None:

@@ -140,6 +140,16 @@ def test_a_history_that_begins_late_is_told_with_its_unknown(tmp_path: Path) -> 
     assert "pieces of unknown size" in " ".join(found.notes)
 
 
+def test_a_limit_that_cannot_be_replayed_is_answered_as_far_as_can_be(tmp_path: Path) -> None:
+    allocator = elastic()
+    churn(allocator, 200)
+    recording = recorded(allocator, tmp_path)
+    found = explain(recording, limit="100MiB")
+    assert str(found).startswith("Not in 100.00 MiB: ")
+    assert found.reserved == explain(recording, advice=False).reserved
+    assert "what the given limit comes to is not known" in " ".join(found.notes)
+
+
 def test_an_allocator_that_keeps_nothing_is_told(tmp_path: Path) -> None:
     allocator = Allocator(SimulatedGpu("4GiB"), allocator="uncached")
     found = explain(recorded(allocator, tmp_path))
@@ -204,6 +214,15 @@ def test_a_limit_that_refused_is_to_be_raised_as_far_as_need_be(name: str, tmp_p
     assert "set_per_process_memory_fraction" in advice.how
     order = [one.peak_dedicated_bytes or one.peak_reserved_bytes for one in found.advice]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", ["native", "elastic", "uncached"])
+def test_a_higher_limit_serves_what_failed(name: str, tmp_path: Path) -> None:
+    failing(limited(name, 0.3), tmp_path, "900MiB")
+    found = explain(tmp_path / "run.plim", limit="2GiB", advice=False)
+    assert (found.out_of_memory, found.served_requests) == ([], 1)
+    (failed,) = explain(tmp_path / "run.plim", limit="1.2GiB", advice=False).out_of_memory
+    assert (failed.recorded, failed.cause) == (True, "limit")
 
 
 def test_a_limit_is_not_raised_beyond_the_card(tmp_path: Path) -> None:

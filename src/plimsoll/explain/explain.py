@@ -173,6 +173,7 @@ def explain(
         steps=StepsFound(len(steps), steps.source, steps.confidence),
         leaks=find_leaks(lifetimes, steps, group, names),
         out_of_memory=out_of_memory,
+        served_requests=base.avoided_ooms if base is not None and past.is_what_if else 0,
         advice=ranked(found),
         tried=len(search.trials),
         search_ended_early=search.ended_early,
@@ -205,21 +206,20 @@ def _past(
 ) -> tuple[Past, ReplayResult | None, list[str]]:
     """What happened, or would under another limit; its replay; what has to be said of it."""
     (trace,) = recording.devices
-    own = recorded_setting(recording)
     if recording.allocator != "native":
         recorded = RecordedPast(
             trace, lifetimes, recording.allocator, "", version or recording.version
         )
-        is_below = limit is not None and limit < recorded.peak_dedicated_bytes and is_known
-        if is_below and own is not None:
-            (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
-            start = trace.start(recording.conf, base.version)
-            return ReplayedPast(trace, start, base), base, _notes(base, is_limited=True)
         notes = list(recorded.notes)
-        if is_below:
-            notes.append(
-                "what the given limit comes to is not known, as this allocator cannot be replayed"
-            )
+        is_less = limit is not None and limit < recorded.peak_dedicated_bytes
+        if limit is not None and is_known and (is_less or recorded.failures()):
+            try:
+                under = _under(recording, limit, version)
+            except InputError as error:
+                notes.append(f"what the given limit comes to is not known: {error}")
+            else:
+                if is_less or under[1].avoided_ooms:
+                    return under
         if not recorded.is_exact:
             notes.append(
                 "what was reserved before the first event is in pieces of unknown size: cached and "
@@ -240,6 +240,23 @@ def _past(
     return ReplayedPast(trace, start, base), base, notes
 
 
+def _under(
+    recording: Recording, limit: int, version: str | None
+) -> tuple[Past, ReplayResult, list[str]]:
+    """What another allocator than PyTorch's would have done under a limit.
+
+    Raises:
+        InputError: If it cannot be replayed.
+    """
+    (trace,) = recording.devices
+    own = recorded_setting(recording)
+    if own is None:
+        raise InputError(f"there is no replay of the allocator {recording.allocator}")
+    (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
+    start = trace.start(recording.conf, base.version)
+    return ReplayedPast(trace, start, base), base, _notes(base, is_limited=True)
+
+
 def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
     notes = []
     if base.matches_recording is False:
@@ -253,11 +270,6 @@ def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
         notes.append(
             f"under the given limit reserved memory follows {whose}; what was live is as recorded"
         )
-        if base.avoided_ooms:
-            notes.append(
-                f"under the given limit {base.avoided_ooms:,} of the requests that failed in the "
-                "recording would have been served"
-            )
     elif base.matches_recording is None:
         notes.append(
             "the recording has no segments to compare with: reserved memory follows PyTorch's rules"

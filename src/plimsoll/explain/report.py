@@ -60,7 +60,13 @@ def _fit(e: Explanation, limit: int) -> str:
     if reserved > limit:
         return f"Not in {most}: {format_size(reserved)} is reserved."
     if e.out_of_memory:
-        return f"Not in {most}: out of memory, as recorded."
+        event = e.out_of_memory[-1].event
+        return f"Not in {most}: out of memory at event {event:,}, as recorded."
+    if e.served_requests:
+        return (
+            f"In {most} the requests that failed are served; what the program would have asked for "
+            "after them is not known."
+        )
     return f"It fits in {most}: no more than {format_size(reserved)} is reserved."
 
 

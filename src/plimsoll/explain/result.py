@@ -306,6 +306,7 @@ class Explanation:
         steps: The steps of the program.
         leaks: What grows from step to step, fastest first.
         out_of_memory: Each request that failed, in the recording or under the given limit.
+        served_requests: How many that failed in the recording are served under the given limit.
         advice: What helps, most bytes first.
         tried: How many replays the search for advice made.
         search_ended_early: Whether the search ended before everything was tried.
@@ -328,6 +329,7 @@ class Explanation:
     steps: StepsFound
     leaks: list[Leak]
     out_of_memory: list[OutOfMemory]
+    served_requests: int
     advice: list[Advice]
     tried: int
     search_ended_early: bool
