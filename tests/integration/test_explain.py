@@ -15,6 +15,7 @@ import pytest
 from plimsoll import InputError
 from plimsoll.explain import Explanation, explain
 from plimsoll.explain.advice import Search, Setting
+from plimsoll.replay import replay
 from plimsoll.trace import read_recording
 from plimsoll.trace.events import Action
 from plimsoll.units import GiB, MiB, format_size
@@ -128,6 +129,7 @@ def test_a_failure_is_explained_as_pytorch_did(name: str, reason: str) -> None:
     (failed,) = explained(recorded.path).out_of_memory
     said = sizes(recorded.facts["error"])
     assert format_size(failed.needed_bytes) == said["needed"]
+    assert failed.device_free_bytes is not None
     assert format_size(failed.device_free_bytes) == said["device_free"]
     assert format_size(failed.allocated_bytes) == said["allocated"]
     assert format_size(failed.free_bytes) == said["free"]
@@ -212,7 +214,7 @@ def variants(workload: str) -> list[Recorded]:
 def test_the_best_setting_was_the_best_when_it_was_recorded(workload: str) -> None:
     recorded = variants(workload)
     (base,) = (one for one in recorded if one.name.endswith(".default"))
-    search = Search(read_recording(base.path), version=None, limit=None, seconds=60)
+    search = Search(read_recording(base.path), version=None, limit=None)
     foretold: dict[str, int] = {}
     for one in recorded:
         trial = search.trial(Setting(one.conf, one.limit))
@@ -236,7 +238,7 @@ def test_what_is_advised_first_of_the_recorded_settings_was_right(workload: str)
     best = min(recorded.values(), key=lambda one: one.stats["reserved_bytes.all.peak"])
     found = explained(BY_NAME[f"{workload}.default"].path, advice=True)
     assert found.tried > 15
-    assert not found.out_of_time
+    assert not found.search_ended_early
     advised = [
         one for one in found.advice if one.kind == "setting" and "limit" not in one.what
         and one.how.removeprefix("PYTORCH_CUDA_ALLOC_CONF=") in recorded
@@ -272,11 +274,19 @@ def test_what_serves_a_request_that_failed_is_found() -> None:
     assert "plimsoll run --allocator elastic" in served
 
 
-def test_the_search_ends_when_its_time_is_up() -> None:
-    found = explain(TRAIN, seconds=0)
-    assert found.out_of_time
-    assert found.tried == 0
-    assert found.advice == []
+def test_a_limit_below_the_recorded_peak_is_where_its_replay_ends() -> None:
+    found = explain(TRAIN, limit="6GiB")
+    (result,) = replay(TRAIN, limit="6GiB")
+    (failed,) = found.out_of_memory
+    assert failed.event == result.first_oom_event
+    assert not failed.recorded
+    assert result.first_oom is not None
+    assert failed.needed_bytes == result.first_oom.tried_bytes
+    assert failed.allocated_bytes == result.first_oom.allocated_bytes
+    assert failed.reserved_bytes == result.first_oom.reserved_bytes
+    assert found.peak.by_category == pytest.approx(explained(TRAIN).peak.by_category, abs=16 * MiB)
+    assert str(found).startswith(f"Not in 6.00 GiB: out of memory at event {failed.event:,}; at ")
+    assert all(one.saves_bytes >= 0 for one in found.advice)
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -45,6 +45,23 @@ def test_the_command_gives_json() -> None:
     assert found["out_of_memory"][0]["reason"] == "too_little"
 
 
+def test_the_command_answers_about_a_limit_first() -> None:
+    done = command(str(TRAIN), "--limit", "6GiB", "--no-advice")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Not in 6.00 GiB: out of memory at event ")
+
+
+def test_the_command_counts_work_and_no_time() -> None:
+    done = command(str(TRAIN), "--search-events", "30000")
+    assert done.returncode == 0, done.stderr
+    assert "(2 replays; --search-events ended the search early)" in done.stdout
+    none = command(str(TRAIN), "--search-events", "0")
+    assert none.stdout == command(str(TRAIN), "--no-advice").stdout
+    refused = command(str(TRAIN), "--search-events", "-1")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "plimsoll: the search cannot replay -1 events; 0 leaves it out\n"
+
+
 @pytest.mark.parametrize("kind", ["missing", "truncated", "foreign", "text", "device", "gpu"])
 def test_bad_input_is_one_clear_line(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "input"

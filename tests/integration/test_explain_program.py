@@ -54,11 +54,14 @@ def test_changes_save_what_a_direct_prediction_says(
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     arguments = ["--batch-size", "8192"]
-    advice, notes, runs = try_changes(
-        str(script), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size"
-    )
-    assert runs == 5
-    assert len(notes) == 1
+    recorded = predict(script, arguments, allocator=allocator).peak_allocated_bytes
+    advice, run, notes = try_changes(
+        str(script), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size",
+        recorded_bytes=recorded, is_whole=True,
+    )  # fmt: skip
+    assert run.runs == 5
+    assert run.seems_recorded
+    assert notes == []
     by_name = {one.what.split()[0]: one for one in advice}
     assert {"halve", "checkpoint", "compute"} <= set(by_name)
     whole, half = (

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from plimsoll import InputError, replay
-from plimsoll.trace import Action, Recording, read_recording
+from plimsoll import InputError, explain, replay
+from plimsoll.gpus import gpu_profile
+from plimsoll.trace import Action, Recording, read_recording, write_parquet
+from plimsoll.view.device_view import make_device_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +76,22 @@ def test_the_command_records_a_script_that_knows_nothing_of_it(
     assert {3, 7, 8} <= lines_of(recording, script)
     (result,) = replay(recording)
     assert result.matches_recording is True
+
+
+def test_a_recording_names_its_card(script: Path, tmp_path: Path) -> None:
+    done = simulate("--record", tmp_path / "run.plim", script)
+    assert done.returncode == 0, done.stderr
+    recording = read_recording(tmp_path / "run.plim")
+    write_parquet(recording, tmp_path / "run.parquet")
+    for file in ("run.plim", "run.parquet"):
+        card = explain(tmp_path / file, advice=False).card
+        assert (card.gpu, card.total_bytes) == ("H100", gpu_profile("H100").total_bytes)
+        assert card.context_bytes == gpu_profile("H100").context_bytes
+    assert explain(tmp_path / "run.plim", gpu="RTX 4090", advice=False).card.gpu == "RTX 4090"
+    notes = make_device_view(recording, recording.devices[0]).notes
+    assert "Recorded on H100, which has 79.18 GiB." in notes
+    (other,) = replay(recording, conf="expandable_segments:True")
+    assert (other.gpu, other.limit_source) == ("H100", "card")
 
 
 def test_recording_changes_nothing(script: Path, tmp_path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from plimsoll.analysis import CATEGORIES, find_categories, find_lifetimes, find_steps
-from plimsoll.trace import read_recording
+from plimsoll.trace import Action, read_recording
 from plimsoll.units import MiB
 from tests.recordings import EXAMPLES, LARGE
 from tests.unit.test_analysis_steps import Program, training
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from plimsoll.trace import Frame
 
@@ -33,7 +36,8 @@ def at_peak(path: Path) -> tuple[str, dict[str, int]]:
     """MiB live at the peak by category, and what told."""
     (trace,) = read_recording(path).devices
     found = find_lifetimes(trace)
-    categories = find_categories(found, find_steps(found), trace.frames)
+    failures = np.flatnonzero(trace.load().action == Action.OOM).tolist()
+    categories = find_categories(found, find_steps(found), trace.frames, failures)
     live = found.live_at(int(found.level().argmax()))
     return categories.source, {
         name: int(found.size[live[categories.number[live] == number]].sum()) // MiB
@@ -89,6 +93,52 @@ def test_lifetimes_tell_parameters_gradients_and_activations_apart() -> None:
     assert step[25:37] == ["gradients"] * 12
 
 
+def cut_off(*, stacks: bool) -> tuple[Program, list[int], int]:
+    """Steps of which the last ends in its forward pass, where a request fails and all is freed.
+
+    Returns:
+        The program, the events of the last forward pass's activations, the event of the failure.
+    """
+    layers, program = 6, Program()
+    forward, backward = (2, 5) if stacks else (0, 0)
+    weights = [program.malloc(4096 + layer, 1 * stacks) for layer in range(layers)]
+    for _ in range(5):
+        hidden = [program.malloc(700 + layer, forward) for layer in range(layers)]
+        gradients = []
+        for layer in reversed(range(layers)):
+            gradients.append(program.malloc(4096 + layer, backward))
+            program.free(hidden.pop())
+        program.free(program.malloc(64, 3 * stacks))
+        for block in gradients:
+            program.free(block)
+    kept, begins = [], []
+    for layer in range(layers):
+        scratch = program.malloc(50, forward)
+        begins.append(len(program.events))
+        kept.append(program.malloc(700 + layer, forward))
+        program.free(scratch)
+    failure = len(program.events)
+    program.events.append((Action.OOM, 0, 700, forward))
+    for block in [*kept, *weights]:
+        program.free(block)
+    return program, begins, failure
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_forward_pass_that_a_failed_request_cut_off_has_activations(stacks: bool) -> None:
+    program, begins, failure = cut_off(stacks=stacks)
+    found = program.lifetimes()
+    categories = find_categories(
+        found, find_steps(found), lambda number: STACKS.get(number, []), [failure]
+    )
+    assert categories.source == ("stacks" if stacks else "lifetimes")
+    names = dict(zip(found.start.tolist(), (CATEGORIES[n] for n in categories.number), strict=True))
+    assert [names[event] for event in begins] == ["activations"] * 6
+    # What was gone by then is none: the temporary of each layer, but for the one at the peak.
+    assert [names[event - 1] for event in begins[:-1]] == ["temporaries"] * 5
+    assert [names[event] for event in range(6)] == ["parameters"] * 6
+
+
 def test_without_steps_and_stacks_nothing_is_known() -> None:
     program = Program()
     program.malloc(512)
@@ -117,6 +167,23 @@ def test_real_programs_are_taken_apart_by_their_stacks() -> None:
     source, found = at_peak(LARGE / "resnet_amp.stacks.pickle.gz")
     assert found["parameters"] == found["gradients"] == found["optimizer_state"] == 97
     assert found["activations"] > 2500
+
+
+@pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")
+@pytest.mark.parametrize("workload", ["bert_varlen_amp", "prefetch_streams"])
+def test_a_limit_changes_no_categories(workload: str) -> None:
+    def of(variant: str) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """The size of each request, and its category."""
+        (trace,) = read_recording(LARGE / f"{workload}.{variant}.pickle.gz").devices
+        found = find_lifetimes(trace)
+        categories = find_categories(found, find_steps(found), trace.frames)
+        return found.size[found.start >= 0], categories.number[found.start >= 0]
+
+    (free_sizes, free), (sizes, limited) = of("default"), of("limited")
+    count = len(sizes)  # a limited one may end early
+    assert (sizes == free_sizes[:count]).all()
+    differing = sizes[limited != free[:count]].sum()
+    assert differing < 0.001 * sizes.sum()
 
 
 @pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")

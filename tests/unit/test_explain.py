@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import time
+from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
@@ -12,10 +17,10 @@ from plimsoll.explain import Explanation, explain
 from plimsoll.explain.advice import _different, _keys, _text
 from plimsoll.explain.gradients import with_earlier_zero_grad
 from plimsoll.replay import replay
-from plimsoll.trace import Recording, read_recording
+from plimsoll.trace import Action, Recording, read_recording
 from plimsoll.trace.files import read_snapshot
 from plimsoll.trace.recording import LoadedTrace, Mark
-from plimsoll.units import MiB
+from plimsoll.units import MiB, parse_size
 from tests.unit.test_analysis_steps import Program
 
 if TYPE_CHECKING:
@@ -185,6 +190,98 @@ def test_a_limit_is_told_from_a_full_card() -> None:
     assert given.missing_bytes == 88 * MiB
 
 
+# --- limits that the recorded program did not have -----------------------------------------------
+
+
+def nine_blocks(allocator: Allocator) -> None:
+    for _ in range(9):
+        allocator.malloc("100MiB")
+
+
+def request(recording: Recording, number: int) -> int:
+    """The event of a request, counted from 0."""
+    action = recording.devices[0].load().action
+    return int(np.flatnonzero(action == Action.ALLOC)[number])
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_limit_below_the_peak_tells_where_memory_runs_out(conf: str) -> None:
+    recording = recorded(nine_blocks, conf=conf)
+    found = explain(recording, limit="512MiB")
+    (failed,) = found.out_of_memory
+    assert failed.event == request(recording, 5)
+    assert (failed.recorded, failed.cause, failed.reason) == (False, "limit", "too_little")
+    assert (failed.limit_bytes, failed.missing_bytes) == (512 * MiB, 88 * MiB)
+    assert failed.allocated_bytes == 500 * MiB
+    assert (failed.device_free_bytes, failed.limit_range_bytes) == (None, None)
+    assert failed.at is not None
+    assert failed.at.endswith("nine_blocks")
+    assert found.reserved.reserved_bytes <= 512 * MiB
+    assert found.peak.allocated_bytes == 900 * MiB  # as recorded
+    text = str(found)
+    assert text.splitlines()[0] == (
+        f"Not in 512.00 MiB: out of memory at event {failed.event}; at its peak it allocates "
+        "900.00 MiB, 388.00 MiB more."
+    )
+    assert f"Out of memory at event {failed.event}" in text
+    assert found._repr_html_()
+
+
+@pytest.mark.parametrize("limit", ["100MiB", "512MiB", "899MiB"])
+def test_what_is_advised_under_a_limit_serves_all_and_saves_nothing_less_than_nothing(
+    limit: str,
+) -> None:
+    found = explain(recorded(nine_blocks), limit=limit)
+    assert found.advice
+    for one in found.to_dict()["advice"]:
+        assert one["saves_bytes"] == 0
+        assert one["serves_failed_requests"]
+    (raised,) = (one for one in found.advice if one.kind == "limit")
+    assert raised.what == "raise the limit to 900.00 MiB, the least that all requests fit in"
+    (spilled,) = (one for one in found.advice if one.kind == "spill")
+    assert spilled.peak_dedicated_bytes is not None
+    assert spilled.peak_dedicated_bytes <= 900 * MiB
+    assert "serves what failed" in str(found)
+
+
+def test_fragments_that_a_limit_has_no_room_for_are_told() -> None:
+    def program(allocator: Allocator) -> None:
+        for block in with_holes(allocator):
+            allocator.free(block)
+        allocator.malloc("90MiB")
+
+    found = explain(recorded(program, memory="2GiB"), limit="1080MiB", advice=False)
+    (failed,) = found.out_of_memory
+    assert (failed.recorded, failed.reason, failed.missing_bytes) == (False, "fragmentation", 0)
+    assert "which would fit if no memory were lost." in " ".join(str(found).split())
+    (pinned, *_) = found.fragmentation.pinned
+    assert "test_explain.py" in pinned.lines[0].line
+
+
+def test_a_limit_that_all_fits_in_is_said_to_be_one() -> None:
+    recording = recorded(nine_blocks)
+    found = explain(recording, limit="950MiB", advice=False)
+    assert found.out_of_memory == []
+    assert str(found).startswith("It fits in 950.00 MiB: no more than 900.00 MiB is reserved.")
+
+
+def test_a_higher_limit_serves_what_failed() -> None:
+    def program(allocator: Allocator) -> None:
+        allocator.set_per_process_memory_fraction(0.5)
+        allocator.malloc("400MiB")
+        fail(allocator, "200MiB")
+
+    recording = recorded(program)
+    found = explain(recording, limit="1000MiB", advice=False)
+    assert (found.out_of_memory, found.served_requests) == ([], 1)
+    assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
+    (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory
+    assert failed.recorded
+    low = explain(recording, limit="300MiB", advice=False)
+    assert [one.event for one in low.out_of_memory] == [request(recording, 0)]
+    assert low.served_requests == 0
+
+
 def test_advice_stays_on_the_card_that_was_full() -> None:
     def program(allocator: Allocator) -> None:
         for block in with_holes(allocator):
@@ -292,6 +389,116 @@ def test_configurations_are_put_together_by_key() -> None:
     )
     assert _keys("") == {}
     assert _different([]) == []
+
+
+def test_the_same_recording_gets_the_same_answer_however_slow_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recording = recorded(nine_blocks)
+    usual = explain(recording)
+    hours = itertools.count(0, 3600)
+    for clock in ("monotonic", "perf_counter", "process_time", "time"):
+        monkeypatch.setattr(time, clock, lambda: float(next(hours)))
+    assert explain(recording).to_dict() == usual.to_dict()
+    assert usual.tried > 10
+    assert not usual.search_ended_early
+
+
+def test_the_search_replays_no_more_events_than_it_may() -> None:
+    recording = recorded(nine_blocks)
+    (trace,) = recording.devices
+    counts = [explain(recording, search_events=n * trace.event_count).tried for n in (1, 2, 5)]
+    assert counts == [1, 2, 5]
+    some = explain(recording, search_events=2 * trace.event_count)
+    assert some.search_ended_early
+    assert "(2 replays; --search-events ended the search early)" in str(some)
+    too_few = explain(recording, search_events=trace.event_count - 1)
+    assert (too_few.tried, too_few.advice, too_few.search_ended_early) == (0, [], True)
+    assert f"a replay takes {trace.event_count} events" in str(too_few)
+
+
+def test_no_search_at_all_is_no_search_that_ended() -> None:
+    recording = recorded(nine_blocks)
+    none = explain(recording, search_events=0)
+    assert none.to_dict() == explain(recording, advice=False).to_dict()
+    assert (none.tried, none.search_ended_early) == (0, False)
+    assert "Advice" not in str(none)
+    with pytest.raises(InputError, match="cannot replay -1 events; 0 leaves it out"):
+        explain(recording, search_events=-1)
+
+
+# --- the script ----------------------------------------------------------------------------------
+
+
+def explained_with_script(
+    monkeypatch: pytest.MonkeyPatch, allocated: str, *reserved: str, advice: bool = True
+) -> Explanation:
+    """Of nine blocks; the script as it is and with each change reserves so much."""
+    peaks = iter(reserved)
+
+    def predict(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(
+            gpu="H100",
+            fits=True,
+            peak_allocated_bytes=parse_size(allocated),
+            peak_reserved_bytes=parse_size(next(peaks)),
+        )
+
+    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", predict)
+    return explain(recorded(nine_blocks), script="train.py", advice=advice)
+
+
+def test_that_the_script_is_another_program_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = explained_with_script(monkeypatch, "300MiB", *["320MiB"] * 4)
+    assert found.script is not None
+    assert not found.script.seems_recorded
+    first = " ".join(str(found).split("\n\n")[0].split())
+    assert first == (
+        "train.py does not seem to be the program that was recorded: with these arguments it "
+        "allocates 300.00 MiB at its peak, on a simulated H100, and the recorded one 900.00 MiB."
+    )
+
+
+@pytest.mark.parametrize("advice", [True, False])
+def test_what_was_tried_with_the_script_is_said_to_be_tried(
+    monkeypatch: pytest.MonkeyPatch, advice: bool
+) -> None:
+    text = str(explained_with_script(monkeypatch, "900MiB", *["920MiB"] * 4, advice=advice))
+    assert "device 0" in text.splitlines()[0]  # it may be the recorded program
+    assert "Not tried" not in text
+    assert ("by replaying this recording" in text) == advice
+    tried = text.partition("Changes to train.py, each tried on a simulated H100 (4 runs)")[2]
+    assert "as it is, it reserves 920.00 MiB at its peak" in tried
+    assert "nothing that was tried would save 1 % or more" in tried
+
+
+def test_changes_to_the_script_stand_apart_from_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = explained_with_script(monkeypatch, "900MiB", "920MiB", "500MiB", "920MiB", "920MiB")
+    text = str(found)
+    of_script = " ".join(text.partition("Changes to train.py")[2].split())
+    assert "(4 runs) as it is, it reserves 920.00 MiB at its peak 1. checkpoint the" in of_script
+    assert "saves 420.00 MiB: 500.00 MiB reserved" in of_script
+    assert "checkpoint" not in text.partition("Changes to train.py")[0]
+    saves = [one.saves_bytes for one in found.advice]
+    assert saves == sorted(saves, reverse=True)
+
+
+def test_a_recording_that_failed_may_be_of_a_script_that_needs_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def predict(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(
+            gpu="H100", fits=True, peak_allocated_bytes=2 << 30, peak_reserved_bytes=2 << 30
+        )
+
+    def program(allocator: Allocator) -> None:
+        nine_blocks(allocator)
+        fail(allocator, "200MiB")
+
+    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", predict)
+    found = explain(recorded(program), script="train.py", advice=False)
+    assert found.script is not None
+    assert found.script.seems_recorded
 
 
 # --- other sources -------------------------------------------------------------------------------

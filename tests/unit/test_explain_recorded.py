@@ -13,7 +13,7 @@ from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
 from plimsoll.analysis import find_lifetimes
 from plimsoll.explain import Explanation, explain
 from plimsoll.explain.fragmentation import free_bytes, movable_bytes
-from plimsoll.explain.oom import explain_failure, failures
+from plimsoll.explain.oom import explain_failure
 from plimsoll.explain.recorded import RecordedPast
 from plimsoll.record import record
 from plimsoll.trace import Recording, read_recording, write_parquet
@@ -140,6 +140,16 @@ def test_a_history_that_begins_late_is_told_with_its_unknown(tmp_path: Path) -> 
     assert "pieces of unknown size" in " ".join(found.notes)
 
 
+def test_a_limit_that_cannot_be_replayed_is_answered_as_far_as_can_be(tmp_path: Path) -> None:
+    allocator = elastic()
+    churn(allocator, 200)
+    recording = recorded(allocator, tmp_path)
+    found = explain(recording, limit="100MiB")
+    assert str(found).startswith("Not in 100.00 MiB: ")
+    assert found.reserved == explain(recording, advice=False).reserved
+    assert "what the given limit comes to is not known" in " ".join(found.notes)
+
+
 def test_an_allocator_that_keeps_nothing_is_told(tmp_path: Path) -> None:
     allocator = Allocator(SimulatedGpu("4GiB"), allocator="uncached")
     found = explain(recorded(allocator, tmp_path))
@@ -202,13 +212,45 @@ def test_a_limit_that_refused_is_to_be_raised_as_far_as_need_be(name: str, tmp_p
     assert advice.what.startswith("raise the limit to")
     assert advice.peak_reserved_bytes <= 1900 * MiB
     assert "set_per_process_memory_fraction" in advice.how
-    order = [one.saves_bytes for one in found.advice]
-    assert order == sorted(order, reverse=True)
+    order = [one.peak_dedicated_bytes or one.peak_reserved_bytes for one in found.advice]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", ["native", "elastic", "uncached"])
+def test_a_higher_limit_serves_what_failed(name: str, tmp_path: Path) -> None:
+    failing(limited(name, 0.3), tmp_path, "900MiB")
+    found = explain(tmp_path / "run.plim", limit="2GiB", advice=False)
+    assert (found.out_of_memory, found.served_requests) == ([], 1)
+    (failed,) = explain(tmp_path / "run.plim", limit="1.2GiB", advice=False).out_of_memory
+    assert (failed.recorded, failed.cause) == (True, "limit")
 
 
 def test_a_limit_is_not_raised_beyond_the_card(tmp_path: Path) -> None:
     _, found = failing(limited("native", 0.3), tmp_path, "5GiB")
     assert "limit" not in {one.kind for one in found.advice}
+
+
+@pytest.mark.parametrize("name", ["elastic", "uncached"])
+def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("4GiB"), allocator=name)  # type: ignore[arg-type]
+    with record(tmp_path / "run.plim", allocator=allocator):
+        blocks = [allocator.malloc("50MiB") for _ in range(20)]
+        for block in blocks[::2]:
+            allocator.free(block)
+        allocator.malloc("300MiB")
+    found = explain(tmp_path / "run.plim", limit="700MiB")
+    (failed,) = found.out_of_memory
+    assert (failed.recorded, failed.cause, failed.reason) == (False, "limit", "too_little")
+    assert failed.asked_bytes == 50 * MiB
+    assert failed.allocated_bytes == 700 * MiB
+    assert found.reserved.reserved_bytes <= 700 * MiB
+    assert found.peak.allocated_bytes == 1000 * MiB
+    assert str(found).startswith(f"Not in 700.00 MiB: out of memory at event {failed.event}; at")
+    assert found.advice
+    assert all(one.serves_failed_requests and one.saves_bytes >= 0 for one in found.advice)
+    fits = explain(tmp_path / "run.plim", limit="1GiB", advice=False)
+    assert fits.out_of_memory == []
+    assert fits.reserved == explain(tmp_path / "run.plim", advice=False).reserved
 
 
 # --- replays that are not what happened ----------------------------------------------------------
@@ -238,14 +280,14 @@ def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Pa
     recording = read_recording(tmp_path / "run.plim")
     (trace,) = recording.devices
     past = RecordedPast(trace, find_lifetimes(trace), "native", "", "2.13")
-    (event,) = failures(past)
+    (event,) = past.failures()
     told = explain_failure(past, event, None, str)
     (replayed,) = explain(recording, advice=False).out_of_memory
     assert told.returned_bytes == 300 * MiB
     assert told == replace(replayed, at=told.at)
 
 
-# --- no history, no time -------------------------------------------------------------------------
+# --- no history, no search ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["native", "elastic"])
@@ -267,7 +309,7 @@ def test_a_snapshot_without_a_history_says_what_there_is_now(name: str, tmp_path
     assert "peak" not in text.partition("note:")[0]
 
 
-def test_no_time_for_advice_is_said(tmp_path: Path) -> None:
+def test_a_search_that_may_replay_too_little_is_said(tmp_path: Path) -> None:
     recording = recorded(elastic(), tmp_path)
-    assert "Advice: nothing was tried" in str(explain(recording, seconds=0))
+    assert "Advice: nothing was tried" in str(explain(recording, search_events=1))
     assert "Advice" not in str(explain(recording, advice=False))

@@ -8,7 +8,9 @@ lifetimes in relation to the steps have to do:
 - what is there before the first step and lives through the last is a parameter;
 - a gradient is as large as a parameter, and all gradients of a step are live together;
 - what a step leaves behind is optimizer state if it is as large as a parameter;
-- an activation is there when the most is live before the first gradient of its step is made.
+- an activation is there when the most is live before the first gradient of its step is made. Where
+  a program trains, and a step has none, its forward pass was cut off: by a request that failed, or
+  by the end of the history. Then it is there when the most of the step is live.
 
 What neither tells is "unknown".
 """
@@ -70,7 +72,10 @@ class Categories:
 
 
 def find_categories(
-    lifetimes: Lifetimes, steps: Steps, frames: Callable[[int], list[Frame]]
+    lifetimes: Lifetimes,
+    steps: Steps,
+    frames: Callable[[int], list[Frame]],
+    failures: Sequence[int] = (),
 ) -> Categories:
     """Tell what each block is for.
 
@@ -78,9 +83,10 @@ def find_categories(
         lifetimes: The blocks.
         steps: The steps of the program.
         frames: The frames of a stack by its number, such as `DeviceTrace.frames`.
+        failures: The events where requests failed, in order.
     """
     if lifetimes.stack.any():
-        return Categories(_by_stacks(lifetimes, steps, frames), "stacks")
+        return Categories(_by_stacks(lifetimes, steps, frames, failures), "stacks")
     if len(steps):
         return Categories(_by_lifetimes(lifetimes, steps), "lifetimes")
     return Categories(np.full(len(lifetimes), _NUMBER["unknown"], dtype=np.uint8), "nothing")
@@ -124,7 +130,10 @@ def _place(frames: Sequence[Frame]) -> int:
 
 
 def _by_stacks(
-    lifetimes: Lifetimes, steps: Steps, frames: Callable[[int], list[Frame]]
+    lifetimes: Lifetimes,
+    steps: Steps,
+    frames: Callable[[int], list[Frame]],
+    failures: Sequence[int],
 ) -> NDArray[np.uint8]:
     numbers, place_of = np.unique(lifetimes.stack, return_inverse=True)
     place = np.array([_place(frames(int(number))) for number in numbers], dtype=np.uint8)[place_of]
@@ -139,10 +148,12 @@ def _by_stacks(
     stays = (crossed > 0) | (end >= lifetimes.event_count)
     name("optimizer_state", (place == _OPTIMIZER) & stays)
 
-    # What the forward pass makes and the backward pass still finds.
+    # What the forward pass makes and the backward pass still finds, or would have found if no
+    # request had failed.
     forward = (place == _FORWARD) | (place == _PROGRAM)
     backward_starts = start[place == _BACKWARD]
-    survives = end > _next(backward_starts, start, lifetimes.event_count)
+    reached = np.union1d(backward_starts, np.array(failures, dtype=np.int64))
+    survives = end > _next(reached, start, lifetimes.event_count)
     # A history that ends in a forward pass ends with its activations.
     last_backward = int(backward_starts.max(initial=-1))
     open_end = (end >= lifetimes.event_count) & (start > last_backward)
@@ -208,16 +219,22 @@ def _by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.uint8]:
     passing = np.flatnonzero((crossed <= 1) & (start >= bounds[0]) & ~stays)
     firsts = np.searchsorted(start[passing], bounds)
     level = lifetimes.level()
-    for step, (first, last) in enumerate(itertools.pairwise(firsts)):
-        blocks = passing[first:last]
-        gradients = _together(lifetimes, blocks[as_parameter[blocks]], parameter_sizes)
+    of_steps = [passing[first:last] for first, last in itertools.pairwise(firsts)]
+    made_of_steps = [
+        _together(lifetimes, blocks[as_parameter[blocks]], parameter_sizes) for blocks in of_steps
+    ]
+    trains = any(len(gradients) for gradients in made_of_steps)
+    for blocks, gradients, (began, ends) in zip(
+        of_steps, made_of_steps, itertools.pairwise(bounds.tolist()), strict=True
+    ):
         result[blocks] = _NUMBER["temporaries"]
-        if len(gradients) == 0:
+        if not trains:
             continue
-        # Not the very first: a small block that looks like a gradient may be older.
-        sizes = np.cumsum(lifetimes.size[gradients])
-        made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
-        began = int(bounds[step])
+        made = ends - 1
+        if len(gradients):
+            # Not the very first: a small block that looks like a gradient may be older.
+            sizes = np.cumsum(lifetimes.size[gradients])
+            made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))
         is_activation = (start[blocks] <= turn) & (end[blocks] > turn)
         result[blocks[is_activation]] = _NUMBER["activations"]

@@ -39,9 +39,14 @@ def explain(
     advice: Annotated[
         bool, typer.Option("--advice/--no-advice", help="Whether to search for what helps.")
     ] = True,
-    seconds: Annotated[
-        float, typer.Option(help="The most time that the search takes; 0 for none.", metavar="S")
-    ] = 60.0,
+    search_events: Annotated[
+        int | None,
+        typer.Option(
+            help="How many events the search for advice may replay; 0 for none.",
+            show_default="400 million",
+            metavar="N",
+        ),
+    ] = None,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -64,8 +69,6 @@ def explain(
     """
     from plimsoll.explain import explain as run
 
-    if not seconds >= 0:
-        raise InputError(f"--seconds must not be below zero, and is {seconds:g}")
     if script is None and (vary or arguments):
         raise InputError(
             "--vary and the script's arguments go with --script; explain takes one recording, and "
@@ -73,7 +76,8 @@ def explain(
         )
     found = run(
         int(source) if source.isdigit() and not Path(source).exists() else source,
-        device=device, gpu=gpu, limit=limit, version=version, advice=advice, seconds=seconds,
+        device=device, gpu=gpu, limit=limit, version=version, advice=advice,
+        search_events=search_events,
         script=None if script is None else str(script), arguments=arguments or [], vary=vary,
     )  # fmt: skip
     print(json.dumps(found.to_dict()) if as_json else found)

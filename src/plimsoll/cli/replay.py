@@ -140,7 +140,8 @@ def _show(results: list[ReplayResult]) -> None:
     for device in sorted({result.device for result in results}):
         mine = [result for result in results if result.device == device]
         ranked = sorted(mine, key=_rank)
-        title = f"{mine[0].file}, device {device}: {_count(mine[0])} replayed"
+        card = f" ({mine[0].gpu})" if mine[0].gpu else ""
+        title = f"{mine[0].file}, device {device}{card}: {_count(mine[0])} replayed"
         console.print(text(title), end="\n\n")
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("configuration", overflow="fold")
@@ -205,7 +206,8 @@ def _explain(result: ReplayResult) -> Iterator[str]:
         size = format_size(peak.pending_free_bytes)
         yield f"  of the first two, {size} was freed, but another stream might still use it"
     if result.limit_bytes is not None:
-        yield f"Limit: {format_size(result.limit_bytes)} ({result.limit_source})."
+        of_card = f"what {result.gpu} has" if result.limit_source == "card" else None
+        yield f"Limit: {format_size(result.limit_bytes)} ({of_card or result.limit_source})."
     if result.peak_reserved_range_bytes is not None:
         least, most = map(format_size, result.peak_reserved_range_bytes)
         yield (

@@ -4,13 +4,12 @@ The search replays the recorded requests under settings of PyTorch's allocator a
 those that help, under plimsoll's elastic allocator, under smaller limits or the larger one that a
 failed request needed, with shared memory to spill into, and with the frees of gradients moved to
 where `zero_grad` could be called. What was on in the recording is where it starts from, and no
-advice. It ends when its time is up.
+advice. It ends when it has replayed as many events as it may: the same on every machine.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,13 @@ _MOST_SETTINGS = 3
 _LIMIT_STEP = 2 * MiB
 _SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
 _ENOUGH_SHARED = 1 << 40
-_NO_LIMIT: dict[str, Any] = {"gpu_memory": 1 << 40}
+_AMPLE_MEMORY = 1 << 40
+_NO_LIMIT: dict[str, Any] = {"gpu_memory": _AMPLE_MEMORY}
+
+SEARCH_EVENTS = 400_000_000
+"""What a search replays at most: some forty replays of ten million events, a minute or two."""
+
+_TIMINGS = 3  # of frees that wait for other streams: each is replayed
 
 
 @dataclass(frozen=True)
@@ -76,17 +81,22 @@ class Trial:
 
 
 class Search:
-    """Replays under settings until time is up.
+    """Replays under settings, up to a number of events.
 
     Attributes:
         recording: What is replayed.
         limit: What may be reserved at most, where a setting does not say less.
         trials: What was tried, in order.
-        out_of_time: Whether something was not tried for lack of time.
+        ended_early: Whether something was not tried, as it would have been too many events.
     """
 
     def __init__(
-        self, recording: Recording, *, version: str | None, limit: int | None, seconds: float
+        self,
+        recording: Recording,
+        *,
+        version: str | None,
+        limit: int | None,
+        events: int | None = None,
     ) -> None:
         """Make a search.
 
@@ -95,19 +105,21 @@ class Search:
             version: Of PyTorch.
             limit: What may be reserved at most, where a setting does not say less; None for what
                 the recording shows.
-            seconds: The time there is.
+            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial counts
+                those up to where its replay ends, for each timing that it looks at.
         """
         self.limit = limit
         self.recording = recording
         self._version = version
-        self._end = time.monotonic() + seconds
+        self._events_left = SEARCH_EVENTS if events is None else events
         self.trials: list[Trial] = []
-        self.out_of_time = False
+        self.ended_early = False
 
     def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
-        """Try a setting, by default on the recording itself; None if there is no time left."""
-        if time.monotonic() >= self._end:
-            self.out_of_time = True
+        """Try a setting, by default on the recording itself; None where no events are left."""
+        tried = recording or self.recording
+        if sum(trace.event_count for trace in tried.devices) > self._events_left:
+            self.ended_early = True
             return None
         tiers: dict[str, Any] = {}
         if setting.dedicated is not None:
@@ -118,7 +130,7 @@ class Search:
             tiers = _NO_LIMIT  # what looks like one is this allocator's way
         try:
             (result,) = replay(
-                recording or self.recording,
+                tried,
                 allocator=setting.allocator,
                 conf=setting.conf if setting.allocator == "native" else None,
                 version=self._version,
@@ -126,6 +138,8 @@ class Search:
             )
         except InputError:  # a limit below what was live before the first event
             return None
+        timings = 1 if result.peak_reserved_range_bytes is None else _TIMINGS
+        self._events_left -= timings * result.events
         found = Trial(setting, result)
         self.trials.append(found)
         return found
@@ -137,7 +151,7 @@ class Search:
             middle = (least + most) // 2
             tried = self.trial(replace(setting, limit=middle))
             if tried is None:
-                if self.out_of_time:
+                if self.ended_early:
                     break
                 least = middle
             elif tried.works:
@@ -208,11 +222,11 @@ def give_advice(
 
     Args:
         search: What replays the recording, of one device.
-        base: Its replay under the recorded settings, if it was PyTorch's allocator.
+        base: Its replay under the recorded settings, if there is one already.
         lifetimes: Its blocks.
         steps: The program's steps.
         categories: What blocks are for.
-        failure: The last request that failed.
+        failure: The last request that failed, in the recording or under a given limit.
         total_bytes: The memory of the card, if it is known.
     """
     recording = search.recording
@@ -224,7 +238,7 @@ def give_advice(
         if before is None:
             return []
         base = before.result
-    found = _Found(base, failure is not None or base.num_ooms > 0, total_bytes)
+    found = _Found(base, failure is not None or not base.fits, total_bytes)
     unlimited = {own: base}
     if own.allocator == "native":
         settings = search_settings(search, base)
@@ -253,7 +267,17 @@ def give_advice(
         if edited is not None:
             is_known = categories.source == "stacks"
             _add_zero_grad(search, own, edited, found, is_known=is_known)
-    return sorted(found.advice, key=lambda one: -one.saves_bytes)
+    return found.advice
+
+
+def ranked(advice: list[Advice]) -> list[Advice]:
+    """What saves the most first; of what saves as much, what leaves the most of the card free."""
+
+    def on_card(one: Advice) -> int:
+        dedicated = one.peak_dedicated_bytes
+        return one.peak_reserved_bytes if dedicated is None else dedicated
+
+    return sorted(advice, key=lambda one: (-one.saves_bytes, on_card(one)))
 
 
 def recorded_setting(recording: Recording) -> Setting | None:
@@ -272,14 +296,15 @@ class _Found:
     Attributes:
         base: The replay under the recorded settings.
         failed: Whether a request failed.
+        total_bytes: The memory of the card, if it is known.
         advice: What helps.
     """
 
     def __init__(self, base: ReplayResult, failed: bool, total_bytes: int | None) -> None:
         self.base = base
         self.failed = failed
+        self.total_bytes = total_bytes
         self.advice: list[Advice] = []
-        self._total_bytes = total_bytes
 
     def add(
         self,
@@ -296,7 +321,7 @@ class _Found:
             kind: What it changes.
             what: What to do.
             how: The setting or the call.
-            trial: What was tried; None where there was no time.
+            trial: What was tried; None where it was not.
             note: What else to know.
             against: What it is compared with, if not with the base.
         """
@@ -313,7 +338,7 @@ class _Found:
                 kind=kind,
                 what=what,
                 how=how,
-                saves_bytes=saves,
+                saves_bytes=0 if failed else saves,
                 peak_reserved_bytes=result.peak_reserved_bytes,
                 peak_reserved_range_bytes=result.peak_reserved_range_bytes,
                 peak_dedicated_bytes=dedicated,
@@ -331,8 +356,8 @@ class _Found:
             parts.append(f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}")
         if setting.limit is not None:
             share = f"{setting.limit} / total_memory"
-            if self._total_bytes:
-                share = f"{math.ceil(setting.limit / self._total_bytes * 1e6) / 1e6:.6f}"
+            if self.total_bytes:
+                share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"
             parts.append(f"torch.cuda.set_per_process_memory_fraction({share})")
         return ", ".join(parts)
 
@@ -364,7 +389,8 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Fo
 
 def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found: _Found) -> None:
     """Where a limit was the cause: the least that serves all, of what the card surely had."""
-    most = failure.reserved_bytes + failure.device_free_bytes
+    free = failure.device_free_bytes
+    most = _AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
     if trial is None or not trial.works:
         return
@@ -373,7 +399,11 @@ def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found:
     if tight is not None and tight.works:
         trial, most = tight, enough
     trial = search.least_limit(own, least, most) or trial
-    what = f"raise the limit to {format_size(trial.setting.limit or most)}, which the card had"
+    limit = trial.setting.limit or most
+    if found.total_bytes is not None and limit > found.total_bytes:
+        return
+    which = "the least that all requests fit in" if free is None else "which the card had"
+    what = f"raise the limit to {format_size(limit)}, {which}"
     found.add("limit", what, found.call(trial.setting), trial)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
-from plimsoll.explain.advice import Search, give_advice, recorded_setting
+from plimsoll.explain.advice import Search, give_advice, ranked, recorded_setting
 from plimsoll.explain.fragmentation import find_fragmentation
 from plimsoll.explain.leaks import find_leaks
-from plimsoll.explain.oom import MOST_EXPLAINED, explain_failure, failures
+from plimsoll.explain.oom import MOST_EXPLAINED, explain_failure
 from plimsoll.explain.peak import find_peak, step_of
 from plimsoll.explain.program import try_changes
 from plimsoll.explain.recorded import RecordedPast
@@ -22,11 +22,12 @@ from plimsoll.explain.result import (
     Explanation,
     OutOfMemory,
     ReservedUse,
+    ScriptRun,
     StepsFound,
 )
 from plimsoll.explain.source import has_history, read_source
-from plimsoll.explain.state import ReplayedPast
-from plimsoll.gpus import gpu_profile
+from plimsoll.explain.state import ReplayedPast, recorded_failures
+from plimsoll.gpus import named_card, recorded_card
 from plimsoll.replay import replay
 from plimsoll.trace import Recording
 from plimsoll.units import format_size, parse_size
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from plimsoll.analysis import Lifetimes, Steps
     from plimsoll.explain.state import Past
+    from plimsoll.gpus import RecordedCard
     from plimsoll.replay import ReplayResult
     from plimsoll.trace import DeviceTrace
 
@@ -51,7 +53,7 @@ def explain(
     limit: int | str | None = None,
     version: str | None = None,
     advice: bool = True,
-    seconds: float = 60.0,
+    search_events: int | None = None,
     script: str | None = None,
     arguments: Sequence[str] = (),
     vary: str | None = None,
@@ -62,29 +64,37 @@ def explain(
         source: A snapshot, a trace, a recording that was read, or the number of a running process
             that plimsoll is installed in.
         device: Which device; by default the one with the most memory in use.
-        gpu: The card it ran on, such as "H100": its memory and its context are then counted in.
+        gpu: The card it ran on, such as "H100": its memory and its context are then counted in. By
+            default the one that the recording names, if it names one.
         limit: The most that the program could reserve, if it had a limit; by default what the
-            recording shows of it.
+            recording shows of it. Under one that is not the recording's own, what happened up to
+            the request that then fails is had by replaying.
         version: Of PyTorch, whose rules are followed; by default the recorded one.
         advice: Whether to search for what helps.
-        seconds: The most time that the search takes.
+        search_events: How many events the search may replay, by default 400 million; 0 for no
+            search. The same recording always gets the same advice.
         script: The program that was recorded, if it is to be run again where there is no GPU, with
             checkpoints, autocast and a smaller batch. That takes time of its own.
         arguments: Its arguments.
         vary: Which of them says how large a batch is, such as "--batch-size".
 
     Raises:
-        InputError: If the source, the device, the card, a size or the script cannot be used.
+        InputError: If the source, the device, the card, a size, a number of events or the script
+            cannot be used.
         ScriptError: If the script ends with an error.
     """
+    if search_events is not None and search_events < 0:
+        raise InputError(f"the search cannot replay {search_events} events; 0 leaves it out")
     recording = read_source(source)
     trace = _choose(recording, device)
     recording = Recording(recording.name, [trace], recording.settings, recording.marks)
-    profile = gpu_profile(gpu) if gpu else None
+    card = named_card(gpu) if gpu else recorded_card(recording.settings, trace.device)
     limit_bytes = None if limit is None else parse_size(limit)
     lifetimes = find_lifetimes(trace)
-    past, base, notes = _past(recording, lifetimes, limit=limit_bytes, version=version)
     is_known = has_history(recording)
+    past, base, notes = _past(
+        recording, lifetimes, limit=limit_bytes, version=version, is_known=is_known
+    )
     if not is_known:
         of_pieces = notes if recording.allocator != "native" else []
         notes = [
@@ -94,7 +104,7 @@ def explain(
             "torch.cuda.memory._record_memory_history() has PyTorch keep one from then on",
         ]
     steps = find_steps(lifetimes, recording.marks, device=trace.device)
-    categories = find_categories(lifetimes, steps, trace.frames)
+    categories = find_categories(lifetimes, steps, trace.frames, recorded_failures(trace))
     has_stacks = bool(lifetimes.stack.any())
     group, names = _groups(trace, lifetimes, has_stacks=has_stacks)
     peak = find_peak(
@@ -103,7 +113,7 @@ def explain(
     )  # fmt: skip
     reserved = _reserved(past, steps)
 
-    failed = failures(past)
+    failed = past.failures()
     if len(failed) > MOST_EXPLAINED:
         notes.append(f"{len(failed)} requests failed; the last {MOST_EXPLAINED} are explained")
     out_of_memory = [
@@ -111,12 +121,16 @@ def explain(
         for event in failed[-MOST_EXPLAINED:]
     ]
     moment = failed[-1] - 1 if failed else reserved.event
-    fragmentation = find_fragmentation(past, moment, _Owners(lifetimes, moment, group, names))
+    owners = _Owners(lifetimes, moment, group, names, has_addresses=past.has_recorded_addresses)
+    fragmentation = find_fragmentation(past, moment, owners)
     search = Search(
-        recording, version=version, limit=limit_bytes or _room(out_of_memory), seconds=seconds
+        recording,
+        version=version,
+        limit=limit_bytes or _room(out_of_memory),
+        events=search_events,
     )
     found: list[Advice] = []
-    if advice and is_known:
+    if advice and is_known and search_events != 0:
         found = give_advice(
             search,
             base,
@@ -124,24 +138,25 @@ def explain(
             steps,
             categories,
             failure=out_of_memory[-1] if out_of_memory else None,
-            total_bytes=profile.total_bytes if profile else None,
+            total_bytes=card.total_bytes if card else None,
         )
-        if not search.trials and not search.out_of_time:
+        if not search.trials and not search.ended_early:
             notes.append("there is no advice, as this recording cannot be replayed")
-    tried = len(search.trials)
+    script_run: ScriptRun | None = None
     if script is not None:
         own = recorded_setting(recording)
-        changes, said, runs = try_changes(
+        changes, script_run, said = try_changes(
             script,
             arguments,
-            gpu=gpu or "H100",
+            gpu=card.name if card is not None and card.profile is not None else "H100",
             conf=recording.conf,
             allocator="native" if own is None else own.allocator,
             vary=vary,
+            recorded_bytes=peak.allocated_bytes,
+            is_whole=not recorded_failures(trace),
         )
-        found = sorted([*found, *changes], key=lambda one: -one.saves_bytes)
+        found += changes
         notes += said
-        tried += runs
     return Explanation(
         file=recording.name,
         device=trace.device,
@@ -149,7 +164,8 @@ def explain(
         has_history=is_known,
         allocator=recording.allocator,
         conf=recording.conf,
-        card=_card(profile.name if profile else None, past.peak_dedicated_bytes, out_of_memory),
+        limit_bytes=limit_bytes,
+        card=_card(card, past.peak_dedicated_bytes, [] if past.is_what_if else out_of_memory),
         reserved=reserved,
         peak=peak,
         fragmentation=fragmentation,
@@ -157,9 +173,11 @@ def explain(
         steps=StepsFound(len(steps), steps.source, steps.confidence),
         leaks=find_leaks(lifetimes, steps, group, names),
         out_of_memory=out_of_memory,
-        advice=found,
-        tried=tried,
-        out_of_time=search.out_of_time,
+        served_requests=base.avoided_ooms if base is not None and past.is_what_if else 0,
+        advice=ranked(found),
+        tried=len(search.trials),
+        search_ended_early=search.ended_early,
+        script=script_run,
         notes=notes,
     )
 
@@ -179,15 +197,29 @@ def _choose(recording: Recording, device: int | None) -> DeviceTrace:
 
 
 def _past(
-    recording: Recording, lifetimes: Lifetimes, *, limit: int | None, version: str | None
+    recording: Recording,
+    lifetimes: Lifetimes,
+    *,
+    limit: int | None,
+    version: str | None,
+    is_known: bool,
 ) -> tuple[Past, ReplayResult | None, list[str]]:
-    """What happened; its replay by PyTorch's rules, if those ruled; what has to be said of it."""
+    """What happened, or would under another limit; its replay; what has to be said of it."""
     (trace,) = recording.devices
     if recording.allocator != "native":
         recorded = RecordedPast(
             trace, lifetimes, recording.allocator, "", version or recording.version
         )
         notes = list(recorded.notes)
+        is_less = limit is not None and limit < recorded.peak_dedicated_bytes
+        if limit is not None and is_known and (is_less or recorded.failures()):
+            try:
+                under = _under(recording, limit, version)
+            except InputError as error:
+                notes.append(f"what the given limit comes to is not known: {error}")
+            else:
+                if is_less or under[1].avoided_ooms:
+                    return under
         if not recorded.is_exact:
             notes.append(
                 "what was reserved before the first event is in pieces of unknown size: cached and "
@@ -208,6 +240,23 @@ def _past(
     return ReplayedPast(trace, start, base), base, notes
 
 
+def _under(
+    recording: Recording, limit: int, version: str | None
+) -> tuple[Past, ReplayResult, list[str]]:
+    """What another allocator than PyTorch's would have done under a limit.
+
+    Raises:
+        InputError: If it cannot be replayed.
+    """
+    (trace,) = recording.devices
+    own = recorded_setting(recording)
+    if own is None:
+        raise InputError(f"there is no replay of the allocator {recording.allocator}")
+    (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
+    start = trace.start(recording.conf, base.version)
+    return ReplayedPast(trace, start, base), base, _notes(base, is_limited=True)
+
+
 def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
     notes = []
     if base.matches_recording is False:
@@ -217,9 +266,9 @@ def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
             "follows PyTorch's rules, not what happened"
         )
     if base.matches_recording is None and is_limited:
+        whose = "PyTorch's rules" if base.allocator == "native" else "the allocator's rules"
         notes.append(
-            "under the given limit reserved memory follows PyTorch's rules; what was live is as "
-            "recorded"
+            f"under the given limit reserved memory follows {whose}; what was live is as recorded"
         )
     elif base.matches_recording is None:
         notes.append(
@@ -227,8 +276,6 @@ def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
         )
     if base.reconstructed_start:
         notes.append("the recording starts late; what was live before is taken from its end")
-    if not base.fits:
-        notes.append(f"under the given limit the program ends at event {base.first_oom_event}")
     return notes
 
 
@@ -243,18 +290,31 @@ def _groups(
 
 
 class _Owners:
-    """Names the live blocks of one moment by an address in them."""
+    """Names the live blocks of one moment: by an address in them, or by a size that none shares."""
 
     def __init__(
-        self, lifetimes: Lifetimes, event: int, group: NDArray[np.int64], names: list[str]
+        self,
+        lifetimes: Lifetimes,
+        event: int,
+        group: NDArray[np.int64],
+        names: list[str],
+        *,
+        has_addresses: bool,
     ) -> None:
         held = np.flatnonzero((lifetimes.start <= event) & (lifetimes.completed > event))
         held = held[np.argsort(lifetimes.address[held])]
         self._begins = lifetimes.address[held].tolist()
         self._sizes = lifetimes.size[held].tolist()
         self._names: list[str] = [names[one] for one in group[held]]
+        self._has_addresses = has_addresses
+        self._by_size: dict[int, set[str]] = {}
+        for size, name in zip(self._sizes, self._names, strict=True):
+            self._by_size.setdefault(size, set()).add(name)
 
     def __call__(self, address: int, size: int) -> str:
+        if not self._has_addresses:
+            of_size = self._by_size.get(size, set())
+            return next(iter(of_size)) if len(of_size) == 1 else f"blocks of {format_size(size)}"
         place = bisect_right(self._begins, address) - 1
         if place >= 0 and address < self._begins[place] + max(self._sizes[place], 1):
             return self._names[place]
@@ -282,21 +342,21 @@ def _room(out_of_memory: list[OutOfMemory]) -> int | None:
     if not out_of_memory:
         return None
     last = out_of_memory[-1]
-    if last.cause == "card":
+    if last.cause == "card" and last.device_free_bytes is not None:
         return last.reserved_bytes + last.device_free_bytes
     return last.limit_range_bytes[0] if last.limit_range_bytes else None
 
 
-def _card(gpu: str | None, reserved: int, out_of_memory: list[OutOfMemory]) -> CardUse:
-    if gpu is None:
+def _card(card: RecordedCard | None, reserved: int, out_of_memory: list[OutOfMemory]) -> CardUse:
+    if card is None:
         return CardUse(None, None, None, None, reserved, None, None)
-    profile = gpu_profile(gpu)
-    context = profile.context_bytes
+    if card.profile is None:
+        return CardUse(card.name, card.total_bytes, None, None, reserved, None, None)
+    context = card.profile.context_bytes
     other = None
-    if out_of_memory:
-        last = out_of_memory[-1]
-        used = profile.total_bytes - last.device_free_bytes
-        other = max(0, used - context - last.reserved_bytes)
+    if out_of_memory and (free := out_of_memory[-1].device_free_bytes) is not None:
+        used = card.total_bytes - free
+        other = max(0, used - context - out_of_memory[-1].reserved_bytes)
     shown = None if other is None else context + reserved + other
-    source = profile.sources["context_bytes"]
-    return CardUse(profile.name, profile.total_bytes, context, source, reserved, other, shown)
+    source = card.profile.sources["context_bytes"]
+    return CardUse(card.name, card.total_bytes, context, source, reserved, other, shown)

@@ -89,8 +89,8 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
     """The largest request that the cache serves: the hole itself, or what the rules leave of it."""
-    if not isinstance(past, ReplayedPast):
-        return None  # what is over cannot be tried
+    if not isinstance(past, ReplayedPast) or past.moves:
+        return None  # what is over cannot be tried, and what moves goes to any request
     if hole <= _SMALL_REQUEST:
         return 0
 

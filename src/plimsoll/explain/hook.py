@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-_ADVICE_SECONDS = 10.0
+_SEARCH_EVENTS = 60_000_000  # some ten seconds
 
 
 def explain_oom(
@@ -145,7 +145,7 @@ class OomHook:
         with NewFile(path.with_suffix(".pickle")) as file:
             file.write(content)
         recording = read_snapshot(content, str(path.with_suffix(".pickle")))
-        found = explain(recording, device=_device(recording.devices), seconds=_ADVICE_SECONDS)
+        found = explain(recording, device=_device(recording.devices), search_events=_SEARCH_EVENTS)
         with NewFile(path) as file:
             file.write(f"{error}\n\n{found}\n".encode())
         return path

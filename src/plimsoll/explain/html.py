@@ -50,7 +50,7 @@ def to_html(e: Explanation) -> str:
         ),
         _table(
             "Advice, by what it saves",
-            [(f"{a.what}: {a.how}", format_size(max(a.saves_bytes, 0))) for a in e.advice],
+            [(f"{a.what}: {a.how}", format_size(a.saves_bytes)) for a in e.advice],
         ),
     ]
     return "".join(parts)

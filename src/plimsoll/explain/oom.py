@@ -20,29 +20,21 @@ if TYPE_CHECKING:
 MOST_EXPLAINED = 5
 
 
-def failures(past: Past) -> list[int]:
-    """The events where requests failed."""
-    found: list[int] = []
-    passed = 0
-    for batch in past.trace.batches():
-        found += (np.flatnonzero(batch.action == Action.OOM) + passed).tolist()
-        passed += len(batch)
-    return found
-
-
 def explain_failure(
     past: Past, event: int, limit: int | None, line_of: Callable[[int], str]
 ) -> OutOfMemory:
-    """Say why the request of an `oom` event failed.
+    """Say why a request failed.
 
     Args:
         past: The history.
-        event: The event.
+        event: Its event: an `oom`, or the request that finds no room under a limit.
         limit: The most that could be reserved, if that is known.
         line_of: The source line of a stack's number.
     """
     failed = _event(past, event)
-    asked, device_free = int(failed.size[0]), int(failed.address[0])
+    recorded = failed.action[0] == Action.OOM
+    asked = int(failed.size[0]) if recorded else past.round_request(int(failed.size[0]))
+    device_free = int(failed.address[0]) if recorded else None
     stream, pool = int(failed.stream[0]), (int(failed.pool_first[0]), int(failed.pool_second[0]))
     before, after = past.after(_last_of_program(past, event)), past.after(event)
     reserved = sum(segment.total_size for segment in after)
@@ -52,9 +44,10 @@ def explain_failure(
     allocated = sum(block.size for block in blocks if block.state == "active_allocated")
     movable, held = _movable(past, event, pool) if past.moves else (0, 0)
     needed = past.driver_request(max(asked - movable, 1))
-    by_limit = device_free >= needed
+    refused = limit is not None and reserved + needed > limit
+    by_limit = refused or device_free is None or device_free >= needed
     below = reserved + needed
-    known = limit if by_limit else reserved + device_free
+    known = limit if device_free is None or by_limit else reserved + device_free
     most = max(past.peak.reserved_bytes, reserved)
 
     def is_own(segment: _core.SegmentInfo) -> bool:
@@ -81,6 +74,7 @@ def explain_failure(
     stack = int(failed.stack[0])
     return OutOfMemory(
         event=event,
+        recorded=bool(recorded),
         asked_bytes=asked,
         needed_bytes=needed,
         at=line_of(stack) if stack else None,
@@ -88,7 +82,7 @@ def explain_failure(
         reason=reason,
         device_free_bytes=device_free,
         limit_bytes=limit,
-        limit_range_bytes=(min(most, below - 1), below) if by_limit else None,
+        limit_range_bytes=(min(most, below - 1), below) if by_limit and recorded else None,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         free_bytes=free,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
-from plimsoll.explain.result import Advice
+from plimsoll.explain.result import Advice, ScriptRun
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ _CHANGES = (
     ),
 )
 _LEAST_SHARE = 0.01
+_ALIKE = 0.05
+"""By less do the peaks of one program differ, recorded and simulated; docs/predict.md has both."""
 
 
 def try_changes(
@@ -93,7 +95,9 @@ def try_changes(
     conf: str,
     allocator: AllocatorName,
     vary: str | None,
-) -> tuple[list[Advice], list[str], int]:
+    recorded_bytes: int,
+    is_whole: bool,
+) -> tuple[list[Advice], ScriptRun, list[str]]:
     """Run a script as it is and with changes.
 
     Args:
@@ -103,9 +107,11 @@ def try_changes(
         conf: As PYTORCH_CUDA_ALLOC_CONF.
         allocator: Which one serves it.
         vary: An argument to halve, such as "--batch-size"; None for none.
+        recorded_bytes: The most that the recorded program allocated.
+        is_whole: Whether that is all it needed, for no request failed.
 
     Returns:
-        What saves 1 % or more; notes; how many runs were made.
+        What saves 1 % or more; the script as it is; notes.
 
     Raises:
         InputError: If the script or `vary` cannot be used.
@@ -115,10 +121,7 @@ def try_changes(
 
     halved = None if vary is None else _halved(arguments, vary)
     base = predict(script, arguments, gpu=gpu, conf=conf, allocator=allocator)
-    reserved = format_size(base.peak_reserved_bytes)
-    notes = [f"{script}, as it is, reserves {reserved} on a simulated {base.gpu}"]
-    if not base.fits:
-        notes[0] += ", where it runs out of memory"
+    notes: list[str] = []
     advice: list[Advice] = []
     runs = 1
     if halved is not None:
@@ -138,7 +141,23 @@ def try_changes(
                 notes.append(f"with a change the script failed: {what}")
                 continue
             advice += _advice(what, how, base, result)
-    return advice, notes, runs
+    script_run = ScriptRun(
+        script=script,
+        gpu=base.gpu,
+        peak_allocated_bytes=base.peak_allocated_bytes,
+        peak_reserved_bytes=base.peak_reserved_bytes,
+        fits=base.fits,
+        seems_recorded=_is_alike(base.peak_allocated_bytes, recorded_bytes, is_whole),
+        runs=runs,
+    )
+    return advice, script_run, notes
+
+
+def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
+    """Whether one program can have both peaks; a recorded one that failed would have had more."""
+    if simulated_bytes < recorded_bytes * (1 - _ALIKE):
+        return False
+    return not is_whole or simulated_bytes <= recorded_bytes * (1 + _ALIKE)
 
 
 def _halved(arguments: Sequence[str], vary: str) -> tuple[int, list[str]]:
@@ -167,7 +186,7 @@ def _advice(what: str, how: str, base: Prediction, result: Prediction) -> list[A
             kind="script",
             what=what,
             how=how,
-            saves_bytes=saves,
+            saves_bytes=0 if helps else saves,
             peak_reserved_bytes=result.peak_reserved_bytes,
             peak_reserved_range_bytes=None,
             peak_dedicated_bytes=None,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from plimsoll.trace import DeviceTrace
 
 _GRANULE = 2 * MiB
-_ALIGNMENT = 512
 _ABOUT_SEGMENTS = (
     Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP
 )  # fmt: skip
@@ -52,11 +51,7 @@ class RecordedPast(Past):
     def __init__(
         self, trace: DeviceTrace, lifetimes: Lifetimes, allocator: str, conf: str, version: str
     ) -> None:
-        self.trace = trace
-        self.moves = allocator == "elastic"
-        self._config = _core.AllocatorConfig.parse(conf, version)
-        self._is_torch = allocator == "native"
-        self.max_split_size = self._config.max_split_size if self._is_torch else None
+        super().__init__(trace, allocator, conf, version)
         numbers, events = _events_about_segments(trace)
         self._ranges, self.notes = find_segments(events, numbers, trace, conf)
         self._pools = self._pools_of_ranges(numbers, events, conf, version)
@@ -151,18 +146,6 @@ class RecordedPast(Past):
         for one in self._ranges_after(event):
             found += one.granules() if self.moves and not one.was_seen else [one]
         return self._with_blocks(found, event)
-
-    def round_request(self, size: int) -> int:
-        """See `Past.round_request`."""
-        if self._is_torch:
-            return self._config.round_request(size)
-        return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-    def driver_request(self, size: int) -> int:
-        """See `Past.driver_request`."""
-        if self._is_torch:
-            return self._config.segment_size(size)
-        return -(-size // _GRANULE) * _GRANULE if self.moves else size
 
     def _ranges_after(self, event: int) -> list[_Range]:
         ranges = self._ranges

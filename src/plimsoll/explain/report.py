@@ -28,9 +28,47 @@ _WIDTH = 100
 def report(explanation: Explanation) -> str:
     """The whole explanation as text, without colour, in lines of about 100 characters."""
     parts = (
-        _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice, _notes
+        _answer, _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,
+        _of_the_script, _notes,
     )  # fmt: skip
     return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(explanation))))
+
+
+def _answer(e: Explanation) -> Iterator[str]:
+    """What was asked with an option."""
+    script = e.script
+    if script is not None and not script.seems_recorded:
+        yield from _wrapped(
+            f"{script.script} does not seem to be the program that was recorded: with these "
+            f"arguments it allocates {format_size(script.peak_allocated_bytes)} at its peak, on a "
+            f"simulated {script.gpu}, and the recorded one {format_size(e.peak.allocated_bytes)}.",
+            "",
+        )
+    if e.limit_bytes is not None:
+        yield from _wrapped(_fit(e, e.limit_bytes), "")
+
+
+def _fit(e: Explanation, limit: int) -> str:
+    """Whether what was recorded fits in the given limit."""
+    most = format_size(limit)
+    failed = next((one for one in e.out_of_memory if not one.recorded), None)
+    if failed is not None:
+        needed, over = format_size(e.peak.allocated_bytes), e.peak.allocated_bytes - limit
+        by = f"{format_size(over)} more." if over > 0 else "which would fit if no memory were lost."
+        when = f"out of memory at event {failed.event:,}"
+        return f"Not in {most}: {when}; at its peak it allocates {needed}, {by}"
+    reserved = e.reserved.reserved_bytes
+    if reserved > limit:
+        return f"Not in {most}: {format_size(reserved)} is reserved."
+    if e.out_of_memory:
+        event = e.out_of_memory[-1].event
+        return f"Not in {most}: out of memory at event {event:,}, as recorded."
+    if e.served_requests:
+        return (
+            f"In {most} the requests that failed are served; what the program would have asked for "
+            "after them is not known."
+        )
+    return f"It fits in {most}: no more than {format_size(reserved)} is reserved."
 
 
 def _title(e: Explanation) -> Iterator[str]:
@@ -48,7 +86,8 @@ def _card(e: Explanation) -> Iterator[str]:
     card = e.card
     yield "What the card shows: context + reserved + others"
     if card.context_bytes is None:
-        yield _row(None, "CUDA context: unknown here; name the card with --gpu")
+        why = "here; name the card with --gpu" if card.gpu is None else f"of {card.gpu}"
+        yield _row(None, f"CUDA context: unknown {why}")
     else:
         estimated = str(card.context_source).startswith("estimate")
         how = "estimated" if estimated else "measured"
@@ -59,7 +98,7 @@ def _card(e: Explanation) -> Iterator[str]:
         yield _row(None, "others (processes, libraries): a recording does not say; see nvidia-smi")
     else:
         yield _row(card.other_bytes, "others: the rest of what was in use when a request failed")
-    if card.shown_bytes is not None and card.total_bytes is not None:
+    if card.total_bytes is not None:
         yield _row(card.shown_bytes, f"in all, of {format_size(card.total_bytes)} ({card.gpu})")
 
 
@@ -169,15 +208,19 @@ def _out_of_memory(e: Explanation) -> Iterator[str]:
 
 def _failure(o: OutOfMemory) -> Iterator[str]:
     where = f" at {o.at}" if o.at else ""
-    yield f"Out of memory at event {o.event:,}{where}"
+    under = "" if o.recorded else ", under the given limit"
+    yield f"Out of memory at event {o.event:,}{where}{under}"
     yield _row(o.asked_bytes, f"asked for; {format_size(o.needed_bytes)} from the driver")
     yield _row(o.allocated_bytes, "allocated")
     yield _row(o.reserved_bytes, "reserved, when all that could be returned had been")
     if o.returned_bytes:
         yield _row(o.returned_bytes, "had been returned to the driver for this request")
-    yield _row(o.device_free_bytes, "free on the device")
+    if o.device_free_bytes is not None:
+        yield _row(o.device_free_bytes, "free on the device")
     yield from _wrapped(f"{_INDENT}Why: {_cause(o)}", _INDENT)
     yield from _wrapped(f"{_INDENT}{_reason(o)}", _INDENT)
+    if not o.recorded:
+        yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
 
 
 def _cause(o: OutOfMemory) -> str:
@@ -224,20 +267,21 @@ def _reason(o: OutOfMemory) -> str:
 
 def _advice(e: Explanation) -> Iterator[str]:
     if not e.tried:
-        if e.out_of_time:
-            yield "Advice: nothing was tried, for there was no time for it (--seconds)"
+        if e.search_ended_early:
+            yield (
+                f"Advice: nothing was tried; a replay takes {e.events:,} events, and "
+                "--search-events allows fewer"
+            )
         return
-    ended = "; time was up before everything was tried" if e.out_of_time else ""
-    by = "by replaying this recording"
-    if any(advice.kind == "script" for advice in e.advice):
-        by += ", or by running the script"
-    yield f"Advice, each tried {by} ({e.tried:,} runs{ended})"
-    if not e.advice:
+    ended = "; --search-events ended the search early" if e.search_ended_early else ""
+    yield f"Advice, each tried by replaying this recording ({_counted(e.tried, 'replay')}{ended})"
+    mine = [advice for advice in e.advice if advice.kind != "script"]
+    if not mine:
         failed = " serves the request that failed" if e.out_of_memory else " would save 1 % or more"
         yield f"{_INDENT}nothing that was tried{failed}"
-    for number, advice in enumerate(e.advice, 1):
-        yield from _one_advice(number, advice, failed=bool(e.out_of_memory))
-    if not any(advice.kind == "script" for advice in e.advice):
+    for number, advice in enumerate(mine, 1):
+        yield from _one_advice(number, advice)
+    if e.script is None:
         yield from _wrapped(
             f"{_INDENT}Not tried, as it takes the program: a smaller batch, checkpointing, "
             "autocast. With --script they are, on a simulated card.",
@@ -245,8 +289,25 @@ def _advice(e: Explanation) -> Iterator[str]:
         )
 
 
-def _one_advice(number: int, a: Advice, *, failed: bool) -> Iterator[str]:
-    if failed and a.serves_failed_requests:
+def _of_the_script(e: Explanation) -> Iterator[str]:
+    script = e.script
+    if script is None:
+        return
+    runs = _counted(script.runs, "run")
+    yield f"Changes to {script.script}, each tried on a simulated {script.gpu} ({runs})"
+    reserved = format_size(script.peak_reserved_bytes)
+    whether = "" if script.fits else ", more than the card has"
+    yield f"{_INDENT}as it is, it reserves {reserved} at its peak{whether}"
+    changes = [advice for advice in e.advice if advice.kind == "script"]
+    if not changes:
+        what = "would save 1 % or more" if script.fits else "makes it fit"
+        yield f"{_INDENT}nothing that was tried {what}"
+    for number, advice in enumerate(changes, 1):
+        yield from _one_advice(number, advice)
+
+
+def _one_advice(number: int, a: Advice) -> Iterator[str]:
+    if a.serves_failed_requests:
         effect = f"serves what failed, with {format_size(a.peak_reserved_bytes)} reserved"
     else:
         saved = format_size(a.saves_bytes)
@@ -302,7 +363,11 @@ def _in_step(step: int | None) -> str:
 
 
 def _blocks(count: int) -> str:
-    return f"{count:,} block{'' if count == 1 else 's'}"
+    return _counted(count, "block")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _times(count: int) -> str:

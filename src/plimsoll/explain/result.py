@@ -188,13 +188,15 @@ class OutOfMemory:
         event: The event.
         asked_bytes: The request, rounded.
         needed_bytes: What the driver was asked for; where memory moves, what no free piece served.
+        recorded: Whether it is in the recording; if not, it is what a given limit comes to, and
+            what the program does then is not known.
         at: The source line of the request, or None.
         cause: Who refused: the "limit" that the program has, or the "card" that is full.
         reason: Why free memory did not serve. "too_little": all of it in one piece would not have
             been enough. "fragmentation": it would, but no piece is as large. "other_streams" and
             "other_pools": there is such a piece, but for others. "max_split_size": there is one,
             but that setting keeps it for larger requests. "unknown": the replay differs.
-        device_free_bytes: What the driver had left.
+        device_free_bytes: What the driver had left; None where the failure is not recorded.
         limit_bytes: The most that could be reserved, if it was given.
         limit_range_bytes: What the recording shows of it: at least, and less than; None where it
             was the card that refused.
@@ -208,12 +210,13 @@ class OutOfMemory:
     """
 
     event: int
+    recorded: bool
     asked_bytes: int
     needed_bytes: int
     at: str | None
     cause: OomCause
     reason: OomReason
-    device_free_bytes: int
+    device_free_bytes: int | None
     limit_bytes: int | None
     limit_range_bytes: tuple[int, int] | None
     allocated_bytes: int
@@ -232,12 +235,13 @@ class Advice:
         kind: What it changes; "script" was tried by running the script again, simulated.
         what: What to do, in words.
         how: The setting or the call itself.
-        saves_bytes: Peak reserved memory less than before; of "spill", less dedicated memory.
+        saves_bytes: Peak reserved memory less than before; of "spill", less dedicated memory. 0
+            where requests failed: what counts then is that they are served.
         peak_reserved_bytes: What it came to.
         peak_reserved_range_bytes: The least and the most, where it depends on timing.
         peak_dedicated_bytes: What of it was on the card, where the rest is in shared memory.
-        serves_failed_requests: Whether the requests that failed in the recording were served; None
-            where none failed.
+        serves_failed_requests: Whether the requests that failed, in the recording or under the
+            given limit, were served; None where none failed.
         num_alloc_retries: How often cached memory had to be returned to serve a request.
         driver_seconds: Time in driver calls, by the cost model, more than before.
         note: What else to know, or "".
@@ -257,6 +261,30 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class ScriptRun:
+    """A script that was run where there is no GPU, to try changes to it.
+
+    Attributes:
+        script: The script.
+        gpu: The card that was simulated.
+        peak_allocated_bytes: The most in live blocks, of the script as it is.
+        peak_reserved_bytes: The most taken from the driver, likewise.
+        fits: Whether it got all the memory that it asked for.
+        seems_recorded: Whether it can be the recorded program: what both allocate at their peaks
+            differs by less than 5 %.
+        runs: How often it was run, with changes and without.
+    """
+
+    script: str
+    gpu: str
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    fits: bool
+    seems_recorded: bool
+    runs: int
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why one device's memory was used as it was. `str()` of it is the report.
 
@@ -267,6 +295,7 @@ class Explanation:
         has_history: Whether anything was recorded but the present state, which then is "the peak".
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The configuration it ran with.
+        limit_bytes: The limit that was given, or None: then all is as recorded.
         card: What the card shows.
         reserved: Reserved memory taken apart.
         peak: What was live at the peak.
@@ -276,10 +305,12 @@ class Explanation:
             where the recording does not say.
         steps: The steps of the program.
         leaks: What grows from step to step, fastest first.
-        out_of_memory: Each request that failed.
+        out_of_memory: Each request that failed, in the recording or under the given limit.
+        served_requests: How many that failed in the recording are served under the given limit.
         advice: What helps, most bytes first.
         tried: How many replays the search for advice made.
-        out_of_time: Whether the search ended before everything was tried.
+        search_ended_early: Whether the search ended before everything was tried.
+        script: The script that changes were tried on, or None.
         notes: What limits the explanation.
     """
 
@@ -289,6 +320,7 @@ class Explanation:
     has_history: bool
     allocator: str
     conf: str
+    limit_bytes: int | None
     card: CardUse
     reserved: ReservedUse
     peak: Peak
@@ -297,9 +329,11 @@ class Explanation:
     steps: StepsFound
     leaks: list[Leak]
     out_of_memory: list[OutOfMemory]
+    served_requests: int
     advice: list[Advice]
     tried: int
-    out_of_time: bool
+    search_ended_early: bool
+    script: ScriptRun | None
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from plimsoll import _core
 from plimsoll.engine.snapshot import settings_dict
 from plimsoll.errors import InputError
+from plimsoll.gpus import card_entry
 from plimsoll.tiers.engines import allocator_name
 from plimsoll.torch.build import BRIDGE, load
 from plimsoll.torch.versions import is_cuda_build
@@ -50,7 +51,10 @@ class Source(Protocol):
         """All memory, and an event in the buffer that says when."""
 
     def settings(self) -> Mapping[str, Any]:
-        """As `allocator_settings` in PyTorch's snapshots, and "allocator", which they are of."""
+        """As `allocator_settings` in PyTorch's snapshots, and "allocator", which they are of.
+
+        Under "gpus" they have the cards, for `plimsoll.gpus.recorded_card`, if they have names.
+        """
 
     def frames(self, stack: int) -> list[Frame]:
         """The call stack of an event, by its number."""
@@ -142,8 +146,16 @@ class TorchSource:
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
         settings: dict[str, Any] = self._torch.cuda.memory._snapshot()["allocator_settings"]
-        version = str(self._torch.__version__)
-        return settings | {"allocator": allocator_name() or "native", "torch_version": version}
+        cuda = self._torch.cuda
+        cards = [cuda.get_device_properties(device) for device in range(cuda.device_count())]
+        return settings | {
+            "allocator": allocator_name() or "native",
+            "torch_version": str(self._torch.__version__),
+            "gpus": [
+                card_entry(device, str(card.name), int(card.total_memory))
+                for device, card in enumerate(cards)
+            ],
+        }
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`."""
@@ -208,7 +220,13 @@ class SimulationSource:
     def settings(self) -> Mapping[str, Any]:
         """See `Source.settings`."""
         allocator = self._simulation.allocators[0]
-        return settings_dict(allocator.conf, allocator.config, allocator.name, allocator.version)
+        settings = settings_dict(
+            allocator.conf, allocator.config, allocator.name, allocator.version
+        )
+        cards = enumerate(self._simulation.profiles)
+        return settings | {
+            "gpus": [card_entry(device, card.name, card.total_bytes) for device, card in cards]
+        }
 
     def frames(self, stack: int) -> list[Frame]:
         """See `Source.frames`; a stack's number is that of the site that asked."""

@@ -9,6 +9,7 @@ from plimsoll import _core
 from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.engine import SharedUse
 from plimsoll.errors import InputError
+from plimsoll.gpus import recorded_card
 from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult
 from plimsoll.trace import DeviceTrace, Recording, read_recording
 from plimsoll.units import parse_size
@@ -16,6 +17,8 @@ from plimsoll.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
+
+    from plimsoll.gpus import RecordedCard
 
     Progress = Callable[[int, int], None]
 
@@ -50,7 +53,8 @@ def replay(
             the driver for each request.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default the recorded one.
         limit: The most that may be reserved, as a fraction or a smaller card would make it, such as
-            "24GiB". By default what the recording shows of the limit it ran under.
+            "24GiB". By default what the recording shows of the limit it ran under; under another
+            configuration or allocator, what its card has, if the recording names it.
         gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
             enough.
         dedicated: Instead of `gpu_memory`: likewise the card's memory, where requests that find it
@@ -86,6 +90,7 @@ def replay(
             limit=None if limit is None else parse_size(limit),
             gpu_memory=tiers[0],
             shared_memory=tiers[1],
+            card=recorded_card(recording.settings, trace.device),
         )
         try:
             results.append(_replay_device(trace, request, recorded_conf, progress))
@@ -105,6 +110,7 @@ class _Request:
     limit: int | None
     gpu_memory: int | None
     shared_memory: int | None
+    card: RecordedCard | None
 
 
 def _tiers(
@@ -155,6 +161,11 @@ def _replay_device(
     limit, limit_source = request.limit, "given"
     if limit is None and request.gpu_memory is None:
         limit, limit_source = recorded.limit, "inferred"
+        room = None if request.card is None else request.card.usable_bytes
+        if limit is None and not _same_policy(request, recorded) and not _spilled(trace, start):
+            limit = room
+        if limit is not None and limit == room:
+            limit_source = "card"
     request = replace(request, limit=limit)
 
     run = None
@@ -180,6 +191,13 @@ def _same_policy(request: _Request, recorded: _Request) -> bool:
     return request.allocator == "native" and settings(request.conf) == settings(recorded.conf)
 
 
+def _spilled(trace: DeviceTrace, start: list[_core.SegmentInfo]) -> bool:
+    """Whether the program had more memory than its card's."""
+    return any(segment.shared for segment in start) or any(
+        bool(batch.shared.any()) for batch in trace.batches()
+    )
+
+
 def _evidence(
     trace: DeviceTrace, start: list[_core.SegmentInfo], conf: str, version: str
 ) -> _core.LimitEvidence:
@@ -197,10 +215,15 @@ def _inferred_limit(
 ) -> int:
     """The limit within `least <= limit < below` under which the replay is as recorded.
 
-    Where a replay differs, the first difference says whether its limit was too high or too low. If
-    that leads nowhere, something else differs, and the middle is as good as any.
+    What the card has is tried first. Where a replay differs, the first difference says whether its
+    limit was too high or too low. If that leads nowhere, something else differs, and the middle is
+    as good as any.
     """
     least, below = bounds
+    if recorded.card is not None and least <= (room := recorded.card.usable_bytes) < below:
+        run = _run(trace, start, replace(recorded, limit=room), compare=True)
+        if run.first_difference is None:
+            return room
     middle = (least + below) // 2
     while least < below:
         limit = (least + below) // 2
@@ -297,6 +320,7 @@ def _result(
     return ReplayResult(
         file=request.name,
         device=trace.device,
+        gpu=request.card.name if request.card else None,
         allocator=request.allocator,
         conf=request.conf if request.allocator == "native" else "",
         version=request.version,
@@ -321,6 +345,7 @@ def _result(
         matches_recording=matches,
         first_difference=difference and Difference(*difference),
         reconstructed_start=reconstructed,
+        emptied_caches=tuple(run.emptied),
         conf_without_effect=tuple(config.without_effect),
         peak=PeakBreakdown(
             event=event,

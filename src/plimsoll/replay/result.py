@@ -89,11 +89,13 @@ class ReplayResult:
     Attributes:
         file: What was replayed.
         device: The device's number in it.
+        gpu: The card that it was, if the recording names it.
         allocator: "native", "elastic" or "uncached".
         conf: The configuration, as PYTORCH_CUDA_ALLOC_CONF writes it.
         version: The version of PyTorch whose rules were followed.
         limit_bytes: The most that could be reserved; None for no limit.
-        limit_source: "given", or "inferred" from the recording, or None.
+        limit_source: "given", or "inferred" from the recording, or what the recorded "card" has, or
+            None.
         gpu_memory_bytes: The simulated card's dedicated memory; None for more than enough.
         shared_memory_bytes: What may be spilled into besides; None for none.
         peak_allocated_bytes: The most in live blocks.
@@ -119,6 +121,7 @@ class ReplayResult:
         first_difference: Where it does not match.
         reconstructed_start: The history does not begin at the first allocation; what was allocated
             before was taken from the final segments, and counters count from the first event.
+        emptied_caches: The events before which the program emptied the cache.
         conf_without_effect: Keys of `conf` that change no device memory, each with why.
         peak: Where the bytes were at the peak of reserved memory.
         shared: What spilled, and the least that it costs; None where there is no shared memory.
@@ -127,6 +130,7 @@ class ReplayResult:
 
     file: str
     device: int
+    gpu: str | None
     allocator: str
     conf: str
     version: str
@@ -151,6 +155,7 @@ class ReplayResult:
     matches_recording: bool | None
     first_difference: Difference | None
     reconstructed_start: bool
+    emptied_caches: tuple[int, ...]
     conf_without_effect: tuple[tuple[str, str], ...]
     peak: PeakBreakdown
     shared: SharedUse | None

@@ -11,7 +11,9 @@ from plimsoll.analysis import find_lifetimes, find_steps
 from plimsoll.analysis.categories import CATEGORIES, find_categories
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
+from plimsoll.gpus import recorded_card
 from plimsoll.trace import Action, EventBatch
+from plimsoll.units import format_size
 from plimsoll.view.columns import MOST
 from plimsoll.view.keys import (
     Key,
@@ -132,7 +134,11 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
     lifetimes = replace(lifetimes, shared=np.minimum(lifetimes.shared, lifetimes.size))
     segments, notes = find_segments(rare, numbers, trace, recording.conf)
     steps = find_steps(lifetimes, recording.marks, device=trace.device)
-    categories = find_categories(lifetimes, steps, trace.frames)
+    failures = numbers[rare.action == Action.OOM].tolist()
+    categories = find_categories(lifetimes, steps, trace.frames, failures)
+    card = recorded_card(recording.settings, trace.device)
+    if card is not None:
+        notes.append(f"Recorded on {card.name}, which has {format_size(card.total_bytes)}.")
     notes += [_CATEGORY_NOTES[categories.source], _about_steps(steps)]
     streams = np.union1d(lifetimes.stream, segments.stream)
     numbers_of_streams = np.searchsorted(streams, segments.stream)
