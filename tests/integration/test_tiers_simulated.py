@@ -395,6 +395,26 @@ def predict(folder: Path, text: str, *options: str) -> dict[str, Any]:
     return result
 
 
+def test_a_placement_says_what_it_placed(tmp_path: Path) -> None:
+    done = simulate(tmp_path, """
+model = torch.nn.Linear(1024, 1024, device="cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+placement = plimsoll.place_optimizer(optimizer)
+print(placement)
+model(torch.ones(8, 1024, device="cuda")).sum().backward()
+optimizer.step()
+print(placement)
+placement.remove()
+print(repr(placement))
+""")  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "AdamW: 0 bytes of state in shared memory, in 0 tensors, region 'optimizer'",
+        "AdamW: 8.00 MiB of state in shared memory, in 2 tensors, region 'optimizer'",
+        "<OptimizerPlacement AdamW: 8.00 MiB of state in shared memory, in 2 tensors, region "
+        "'optimizer'; ended>",
+    ]
+
+
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory(tmp_path: Path) -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     text = (

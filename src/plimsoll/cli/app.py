@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
@@ -23,7 +24,20 @@ from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
 
 _TAKE_SCRIPTS = (" predict", " fit")
+_HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+class _Verb(TyperCommand):
+    """A command that every complaint about its arguments names, so that its help is found."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
 
 app = typer.Typer(
     name="plimsoll",
@@ -32,12 +46,15 @@ app = typer.Typer(
     "script that fails; that of run is the script's.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings=_HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 for verb in (predict, fit, run, replay, explain, view, top, gpus):
     # What follows the script of `run` is the script's own.
-    app.command(context_settings={"allow_interspersed_args": verb is not run})(verb)
+    app.command(cls=_Verb, context_settings={**_HELP, "allow_interspersed_args": verb is not run})(
+        verb
+    )
 
 
 def _show_version(asked: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.json_text import json_line
 
 
 def explain(
@@ -75,6 +75,6 @@ def explain(
         device=device, gpu=gpu, limit=limit, version=version, advice=advice, seconds=seconds,
         script=None if script is None else str(script), arguments=arguments or [], vary=vary,
     )  # fmt: skip
-    print(json.dumps(found.to_dict()) if as_json else found)
+    print(json_line(found.to_dict()) if as_json else found)
     if not as_json and sys.stderr.isatty():
         print(f"next: plimsoll view {source}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.json_text import json_line
 
 if TYPE_CHECKING:
     from plimsoll.top import Machine
@@ -55,7 +55,7 @@ def top(
         raise InputError("here is no terminal to show anything on again and again: use --once")
     watch = Watch()
     if as_json:
-        print(json.dumps(watch.look().to_dict()))
+        print(json_line(watch.look().to_dict()))
     elif once or not has_terminal:
         _print(watch.look(), sort or "driver")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import webbrowser
 from contextlib import suppress
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.errors import InputError
-from plimsoll.units import format_size
+from plimsoll.json_text import json_line
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from plimsoll.view import ViewResult
@@ -64,7 +64,7 @@ def view(
 
         result = write(file, other, output=output, force=force)
         if as_json:
-            print(json.dumps(result.to_dict()))
+            print(json_line(result.to_dict()))
         else:
             _show(result)
         if opens:
@@ -73,14 +73,12 @@ def view(
 
 
 def _show(result: ViewResult) -> None:
-    print(
-        f"{result.page}: {result.events:,} events, {result.blocks:,} blocks, "
-        f"{format_size(result.page_bytes)}"
-    )
+    shown = f"{format_count(result.events, 'event')}, {format_count(result.blocks, 'block')}"
+    print(f"{result.page}: {shown}, {format_size(result.page_bytes)}")
     if result.summed_up_below_bytes is not None:
         print(
-            f"{result.blocks_summed_up:,} blocks smaller than "
-            f"{format_size(result.summed_up_below_bytes)} are summed up; --serve shows each."
+            f"Summed up: {format_count(result.blocks_summed_up, 'block')} smaller than "
+            f"{format_size(result.summed_up_below_bytes)}; --serve shows each."
         )
 
 
@@ -90,7 +88,7 @@ def _export(path: Path, kind: str, output: Path | None, *, force: bool, as_json:
     written = export(path, kind, output, force=force)
     size = written.stat().st_size
     if as_json:
-        print(json.dumps({"export": kind, "file": str(written), "file_bytes": size}))
+        print(json_line({"export": kind, "file": str(written), "file_bytes": size}))
     else:
         print(f"{written}: {format_size(size)}")
     reader = {
@@ -105,7 +103,7 @@ def _serve(path: Path, other: Path | None, *, opens: bool, as_json: bool) -> Non
     from plimsoll.view import serve
 
     server = serve(path, other)
-    print(json.dumps({"url": server.url}) if as_json else server.url, flush=True)
+    print(json_line({"url": server.url}) if as_json else server.url, flush=True)
     if not as_json and sys.stderr.isatty():
         print("Ctrl+C ends it.", file=sys.stderr)
     if opens:

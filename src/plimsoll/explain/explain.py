@@ -29,7 +29,7 @@ from plimsoll.explain.state import ReplayedPast
 from plimsoll.gpus import gpu_profile
 from plimsoll.replay import replay
 from plimsoll.trace import Recording
-from plimsoll.units import format_size, parse_size
+from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def explain(
     trace = _choose(recording, device)
     recording = Recording(recording.name, [trace], recording.settings, recording.marks)
     profile = gpu_profile(gpu) if gpu else None
-    limit_bytes = None if limit is None else parse_size(limit)
+    limit_bytes = None if limit is None else parse_memory(limit)
     lifetimes = find_lifetimes(trace)
     past, base, notes = _past(recording, lifetimes, limit=limit_bytes, version=version)
     is_known = has_history(recording)
@@ -184,8 +184,9 @@ def _past(
     """What happened; its replay by PyTorch's rules, if those ruled; what has to be said of it."""
     (trace,) = recording.devices
     if recording.allocator != "native":
+        said = None if has_history(recording) else recording.fragments_bytes(trace.device)
         recorded = RecordedPast(
-            trace, lifetimes, recording.allocator, "", version or recording.version
+            trace, lifetimes, recording.allocator, "", version or recording.version, said
         )
         notes = list(recorded.notes)
         if not recorded.is_exact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ def to_html(e: Explanation) -> str:
     """Tables of what matters most; `str()` has all of it."""
     r = e.reserved
     parts = [
-        f"<p><b>{escape(e.file)}</b>, device {e.device}: {e.events:,} events</p>",
+        f"<p><b>{escape(e.file)}</b>, device {e.device}: {format_count(e.events, 'event')}</p>",
         _table(
             f"Reserved at its peak: {format_size(r.reserved_bytes)}",
             [

@@ -16,7 +16,7 @@ from plimsoll.errors import InputError
 from plimsoll.explain.leaks import LEAST_STEPS, find_leaks
 from plimsoll.record import Recorder
 from plimsoll.trace import read_recording
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,6 +65,7 @@ class LeakWatch:
         self._most_steps = steps
         self._allocator = allocator
         self._warned: set[str] = set()
+        self._steps = 0
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> LeakWatch:
@@ -89,6 +90,15 @@ class LeakWatch:
             raise
         self._recorder = recorder
         return self
+
+    def __str__(self) -> str:
+        found = format_count(len(self.leaks), "leak") if self.leaks else "no leak"
+        state = "still watching" if self._recorder is not None else "not watching"
+        first = f"{found} found in {self._steps} of {self._most_steps} steps, {state}"
+        return "\n  ".join([first, *map(_growth, self.leaks)])
+
+    def __repr__(self) -> str:
+        return f"<LeakWatch {str(self).splitlines()[0]}>"
 
     def step(self) -> None:
         """Say that a step ends here."""
@@ -151,11 +161,17 @@ class LeakWatch:
             if leak.what not in self._warned:
                 self._warned.add(leak.what)
                 warnings.warn(
-                    f"{leak.what} keeps {format_size(round(leak.slope_bytes))} more GPU memory "
-                    f"each step, {format_size(leak.grown_bytes)} so far",
+                    _growth(leak),
                     LeakWarning,
                     stacklevel=_calls_to_program(),
                 )
+
+
+def _growth(leak: Leak) -> str:
+    return (
+        f"{leak.what} keeps {format_size(round(leak.slope_bytes))} more GPU memory each step, "
+        f"{format_size(leak.grown_bytes)} so far"
+    )
 
 
 def _calls_to_program() -> int:

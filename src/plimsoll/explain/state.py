@@ -57,6 +57,10 @@ class Past(ABC):
         """Likewise, in what can only move, or go back to the driver, as a whole."""
 
     @abstractmethod
+    def movable_bytes(self, event: int) -> int | None:
+        """What is free after an event in pieces that can move; None where memory does not move."""
+
+    @abstractmethod
     def round_request(self, size: int) -> int:
         """What a request takes of a segment."""
 
@@ -98,6 +102,10 @@ class ReplayedPast(Past):
     def units(self, event: int) -> list[_core.SegmentInfo]:
         """See `Past.units`."""
         return self.after(event)
+
+    def movable_bytes(self, event: int) -> int | None:  # noqa: ARG002
+        """See `Past.movable_bytes`."""
+        return None
 
     def round_request(self, size: int) -> int:
         """See `Past.round_request`."""

@@ -12,6 +12,7 @@ from plimsoll.analysis.categories import CATEGORIES, find_categories
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
 from plimsoll.trace import Action, EventBatch
+from plimsoll.units import format_count
 from plimsoll.view.columns import MOST
 from plimsoll.view.keys import (
     Key,
@@ -188,9 +189,9 @@ def _about_steps(steps: Steps) -> str:
     if not len(steps):
         return "No steps were found."
     if steps.source == "marks":
-        return f"{len(steps):,} steps, as the program marked them."
+        return f"{format_count(len(steps), 'step')}, as the program marked them."
     return (
-        f"{len(steps):,} steps, found by the rhythm of allocations "
+        f"{format_count(len(steps), 'step')}, found by the rhythm of allocations "
         f"(confidence {steps.confidence:.0%})."
     )
 
