@@ -105,6 +105,7 @@ class TestCommand:
             "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "fits",
             "by_category", "top_lines", "assumptions", "events", "seconds",
         }  # fmt: skip
+        assert found["schema"] == 1
         assert found["gpu"] == "T4"
         assert found["peak_allocated_bytes"] == 4 * MiB
         assert found["peak_reserved_bytes"] == 20 * MiB
@@ -330,6 +331,17 @@ def test_spilling_is_shown(tmp_path: Path) -> None:
     assert "Spilled by the allocator:" in done.stdout
     assert "That costs at least" in done.stdout
     assert "In shared memory, when it held the most:" in done.stdout
+
+
+@pytest.mark.parametrize("allocator", ["native", "uncached", "elastic"])
+def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str, tmp_path: Path) -> None:
+    path = script(tmp_path, SPILLING)
+    spill = ("--policy", "spill", "--dedicated", "4GiB", "--shared", "8GiB")
+    done = command("run", "--simulate", "T4", "--allocator", allocator, *spill, path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("SpillWarning: GPU memory is spent: a request of 2.00 GiB") == 1
+    assert "script.py:5: SpillWarning" in done.stderr
+    assert "reserved 5.00 GiB, in shared memory 1.00 GiB, in use on the card" in done.stderr
 
 
 def test_the_default_card_is_told() -> None:
