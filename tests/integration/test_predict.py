@@ -384,7 +384,7 @@ def test_fit_ends_where_the_script_fails(tmp_path: Path) -> None:
     done = command("fit", path, "--gpu", "T4", "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert found["largest"] == 2
+    assert (found["schema"], found["largest"]) == (1, 2)
     assert found["stopped"] == "with --batch-size 4 the script fails"
     assert "too many" in done.stderr
 

@@ -445,3 +445,19 @@ x = empty(50)
     assert found["shared_used_bytes"] == 100 << 20
     assert found["shared"]["peak_dedicated_bytes"] == 50 << 20
     assert found["peak_allocated_bytes"] == 150 << 20
+
+
+def test_a_snapshot_says_the_fragments_of_every_gpu(tmp_path: Path) -> None:
+    done = simulate(tmp_path, """
+kept = []
+for gpu in range(2):
+    blocks = [torch.empty(700 << 10, dtype=torch.uint8, device=f"cuda:{gpu}") for _ in range(9)]
+    kept += blocks[:: 8 - gpu]
+    del blocks
+from plimsoll.tiers.engines import engine_of
+wanted = {str(gpu): engine_of(gpu).fragments_bytes() for gpu in range(2)}
+assert all(wanted.values()), wanted
+for snapshot in (plimsoll.memory_snapshot(), torch.cuda.memory._snapshot()):
+    assert snapshot["allocator_settings"]["fragments_bytes"] == wanted
+""", "--gpus", "2")  # fmt: skip
+    assert done.stdout == ""
