@@ -8,7 +8,7 @@ SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.c
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
-PACKAGES := numpy nvidia-ml-py psutil pyarrow rich textual typer
+PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
 TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist transformers
 
 export PATH := $(abspath $(BIN)):$(PATH)

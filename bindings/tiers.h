@@ -69,9 +69,9 @@ void bind_tiers(nanobind::class_<Engine>& type) {
   type.def(
       "on_first_spill",
       [](Engine& engine, nb::callable told) {
-        static_cast<void>(engine.elastic());
         // Tensors die after everything else in Python, so what is told stays for good.
-        engine.spill_watch().set([held = told.release()](Bytes size) {
+        SpillWatch& watch = engine.spill_watch();
+        watch.set([held = told.release()](Bytes size) {
           if (!nb::is_alive()) return;
           const nb::gil_scoped_acquire acquired;
           try {

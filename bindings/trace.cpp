@@ -149,8 +149,6 @@ class SnapshotFile {
 }  // namespace
 
 void bind_trace(nb::module_& module) {
-  module.def("format_bytes", &format_bytes, "size"_a,
-             "Show bytes as PyTorch's messages do: 512 bytes, 20.00 MiB, 9.52 GiB.");
   nb::exception<PickleError>(module, "PickleError", PyExc_ValueError);
   nb::exception<RecordingError>(module, "RecordingError", PyExc_ValueError);
   nb::exception<ReadingLimitError>(module, "ReadingLimitError", PyExc_RuntimeError);

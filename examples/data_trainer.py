@@ -3,11 +3,16 @@
 Use `PrefetchTrainer` where you use `Trainer`.
 """
 
+import sys
 from typing import Any
 
-from transformers import Trainer
-
 from plimsoll.data import PrefetchLoader
+
+try:
+    from transformers import Trainer
+except ImportError:
+    print("data_trainer.py needs transformers: pip install transformers", file=sys.stderr)
+    sys.exit(2)
 
 
 class PrefetchTrainer(Trainer):

@@ -206,6 +206,8 @@ TEST(config_says_what_is_wrong_with_malformed_text) {
               "'max_split_size_mb' needs a value, as in 'max_split_size_mb:VALUE'");
   CHECK_EQUAL(refusal("max_split_size_mb:"),
               "'max_split_size_mb' needs a value, as in 'max_split_size_mb:VALUE'");
+  CHECK_EQUAL(refusal("expandable_segments:True,max_split_size_mb=128"),
+              "a colon stands between a key and its value; did you mean 'max_split_size_mb:128'?");
   CHECK_EQUAL(refusal("max_split_size_mb:64MB"), "'max_split_size_mb' takes a number, not '64MB'");
   CHECK_EQUAL(refusal("max_split_size_mb:-1"), "'max_split_size_mb' takes a number, not '-1'");
   CHECK_EQUAL(refusal("max_split_size_mb:[64]"), "'max_split_size_mb' takes one value, not a list");

@@ -35,6 +35,7 @@ _MODULES = {
     "Recorder": "plimsoll.record",
     "RegionUse": "plimsoll.tiers.regions",
     "ReplayResult": "plimsoll.replay",
+    "Replays": "plimsoll.replay",
     "ScriptError": "plimsoll.errors",
     "SimulatedGpu": "plimsoll.engine",
     "SimulatedMachine": "plimsoll.engine",

@@ -24,6 +24,7 @@ from plimsoll.process.metrics import metrics as metrics
 from plimsoll.record import Recorder as Recorder
 from plimsoll.record import record as record
 from plimsoll.replay import ReplayResult as ReplayResult
+from plimsoll.replay import Replays as Replays
 from plimsoll.replay import replay as replay
 from plimsoll.tiers.limits import SpillWarning as SpillWarning
 from plimsoll.tiers.limits import rebalance as rebalance

@@ -116,9 +116,6 @@ class SimulatedDriver:
     @property
     def driver_seconds(self) -> float: ...
 
-def format_bytes(size: int) -> str:
-    """Show bytes as PyTorch's messages do: 512 bytes, 20.00 MiB, 9.52 GiB."""
-
 class PickleError(ValueError):
     pass
 

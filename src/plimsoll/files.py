@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
+def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None:
+    """Refuse a name that says that something else is in a file than will be; one may say nothing.
+
+    Args:
+        path: Where the file is wanted.
+        endings: How its name may end, with the dot; the usual one first.
+        what: What will be in it.
+
+    Raises:
+        InputError: If it ends otherwise.
+    """
+    path = Path(path)
+    if path.suffix and not path.name.lower().endswith(endings):
+        named = path.with_suffix(endings[0]).name
+        raise InputError(f"{path}: {what} is a {' or '.join(endings)} file; name it {named}")
+
+
 def check_is_new(path: Path) -> None:
     """Look whether a file can be made here that is nobody's yet; nothing is written through a link.
 

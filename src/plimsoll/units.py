@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from plimsoll import _core
 from plimsoll.errors import InputError
 
 KiB = 1024
@@ -16,6 +15,7 @@ TiB = 1024 * GiB
 _UNITS = {
     "": 1,
     "b": 1,
+    "byte": 1,
     "bytes": 1,
     "k": KiB,
     "kib": KiB,
@@ -38,7 +38,7 @@ def parse_size(size: int | str) -> int:
     """Turn "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes into bytes.
 
     KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
-    of 1000.
+    of 1000. Text without a unit is bytes, and at least 1 MiB: who writes "24" means GiB.
 
     Raises:
         InputError: If it is not a size above zero.
@@ -48,7 +48,10 @@ def parse_size(size: int | str) -> int:
         unit = _UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
             raise InputError(f"not a size: {size!r}; write 24GiB, 512MiB or a number of bytes")
-        size = int(min(Decimal(match[1]) * unit, Decimal(_TOO_MUCH)))
+        number = Decimal(match[1])
+        if not match[2] and 0 < number < MiB:
+            raise InputError(f"{match[1]!r} has no unit, so it is bytes; {_meant(match[1])}")
+        size = int(min(number * unit, Decimal(_TOO_MUCH)))
     if size <= 0:
         raise InputError(f"a size must be above zero, not {size}")
     if size >= _TOO_MUCH:
@@ -56,6 +59,35 @@ def parse_size(size: int | str) -> int:
     return size
 
 
+def parse_memory(size: int | str) -> int:
+    """Likewise the size of a card's or a host's memory, or a limit of one: at least 1 MiB.
+
+    Raises:
+        InputError: If it is not such a size.
+    """
+    size_bytes = parse_size(size)
+    if size_bytes < MiB:
+        hint = f"; {_meant(str(size))}" if isinstance(size, int) else ", which is at least 1 MiB"
+        raise InputError(f"{format_size(size_bytes)} is no size of a memory{hint}")
+    return size_bytes
+
+
+def _meant(number: str) -> str:
+    """What somebody meant who wrote a number of bytes below 1 MiB."""
+    return f"did you mean {number}{'GiB' if Decimal(number) < KiB else 'MiB'}?"
+
+
 def format_size(size: int) -> str:
-    """Show bytes for people, as PyTorch's messages do: "512 bytes", "20.00 MiB", "9.52 GiB"."""
-    return _core.format_bytes(size)
+    """Show bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
+    if size < KiB:
+        return f"{size} byte{'' if size == 1 else 's'}"
+    for unit, name in ((KiB, "KiB"), (MiB, "MiB")):
+        shown = f"{size / unit:.2f}"
+        if shown != "1024.00" and size < KiB * unit:
+            return f"{shown} {name}"
+    return f"{size / GiB:.2f} GiB"
+
+
+def format_count(count: int, one: str, more: str | None = None) -> str:
+    """Show how many there are of something: "1 step", "1,024 steps", "2 processes"."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"

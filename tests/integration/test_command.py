@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from plimsoll import Replays, replay
 from tests.recordings import EXAMPLES, SMALL
 
 if TYPE_CHECKING:
@@ -213,6 +214,12 @@ def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
         ([str(SMALL)], "is a directory"),
         ([str(RECORDING), "--limit", "12 parsecs"], "not a size: '12 parsecs'"),
         ([str(RECORDING), "--limit", "0"], "a size must be above zero"),
+        (
+            [str(RECORDING), "--limit", "24"],
+            "'24' has no unit, so it is bytes; did you mean 24GiB?",
+        ),
+        ([str(RECORDING), "--dedicated", "6", "--shared", "32"], "did you mean 6GiB?"),
+        ([str(RECORDING), "--gpu-memory", "512K"], "512.00 KiB is no size of a memory"),
         ([str(RECORDING), "--gpu-memory", "-1GiB"], "not a size: '-1GiB'"),
         ([str(RECORDING), "--dedicated", "-6GiB", "--shared", "1GiB"], "not a size: '-6GiB'"),
         ([str(RECORDING), "--dedicated", "6GiB", "--shared", "0"], "a size must be above zero"),
@@ -225,10 +232,17 @@ def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
         ),
         ([str(RECORDING), "--conf", "max_split_size:64"], "unknown key 'max_split_size'"),
         ([str(RECORDING), "--conf", "max_split_size_mb:4"], "must be at least 20, not 4"),
+        (
+            [str(RECORDING), "--conf", "expandable_segments:True,max_split_size_mb=128"],
+            "the given configuration: a colon stands between a key and its value; did you mean "
+            "'max_split_size_mb:128'?",
+        ),
         ([str(RECORDING), "--conf", "expandable_segments:yes"], "takes True or False, not 'yes'"),
         ([str(RECORDING), "--conf", "backend:cudaMallocAsync"], "is another allocator"),
         ([str(RECORDING), "--version", "1.13"], "unknown PyTorch version '1.13'"),
         ([str(RECORDING), "--allocator", "magic"], "unknown allocator 'magic'"),
+        ([str(RECORDING), "--limit"], "requires an argument; see plimsoll replay --help"),
+        ([str(RECORDING), "--json=1"], "does not take a value; see plimsoll replay --help"),
         ([str(RECORDING), "--magic"], "no such option: --magic; see plimsoll replay --help"),
         ([], "missing argument 'FILE...'; see plimsoll replay --help"),
         (
@@ -250,3 +264,64 @@ def test_a_page_that_is_not_opened_is_said_to_be(tmp_path: Path) -> None:
     done = plimsoll("view", RECORDING, "--open", "-o", tmp_path / "page.html")
     assert done.returncode == 0
     assert done.stderr == "note: nothing is opened, since this is no terminal\n"
+
+
+VERBS = ("predict", "fit", "run", "replay", "explain", "view", "top", "gpus")
+
+
+@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)])
+def test_the_short_option_shows_the_help_too(verb: list[str]) -> None:
+    short, long = plimsoll(*verb, "-h"), plimsoll(*verb, "--help")
+    assert (short.returncode, short.stderr) == (0, "")
+    assert short.stdout == long.stdout
+    assert short.stdout.startswith("Usage: plimsoll")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["fit", "train.py", "--vary"], "option '--vary' requires an argument"),
+        (["run", "--gpus"], "option '--gpus' requires an argument"),
+        (["predict", "train.py", "--gpus", "many"], "invalid value for '--gpus'"),
+        (["top", "--once=3"], "option '--once' does not take a value"),
+        (["explain", "x.plim", "--device"], "option '--device' requires an argument"),
+        (["view", "a", "b", "c"], "got unexpected extra argument"),
+    ],
+)
+def test_a_bad_value_points_to_the_help_of_its_verb(arguments: list[str], reason: str) -> None:
+    done = plimsoll(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"plimsoll: {reason}")
+    assert done.stderr.endswith(f"; see plimsoll {arguments[0]} --help\n")
+
+
+def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
+    confs = ["expandable_segments:True", "max_split_size_mb:128"]
+    found = [replay(RECORDING, conf=conf) for conf in confs]
+    done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
+    shown = str(Replays([*found[0], *found[1]]))
+    # The path is as it was given, which is the same here.
+    assert done.stdout.rstrip("\n") == shown
+    assert shown.splitlines()[2].split()[:2] == ["configuration", "allocated"]
+    (one,) = found[0]
+    assert found[0] == [one]
+    assert "expandable_segments:True" in str(found[0])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["replay", str(RECORDING), "--json"],
+        ["explain", str(RECORDING), "--no-advice", "--json"],
+        ["view", str(RECORDING), "-o", "OUT.html", "--json"],
+        ["view", str(RECORDING), "--export", "csv", "-o", "OUT.csv", "--json"],
+        ["gpus", "--json"],
+        ["top", "--json"],
+    ],
+)
+def test_every_object_says_the_version_of_its_schema(arguments: list[str], tmp_path: Path) -> None:
+    done = plimsoll(*(one.replace("OUT", str(tmp_path / "out")) for one in arguments))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines
+    assert all(next(iter(json.loads(line).items())) == ("schema", 1) for line in lines)

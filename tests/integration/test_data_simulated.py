@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.simulated import assert_runs
+from tests.simulated import ROOT, assert_runs, run_program
 
 pytest.importorskip("torch")
 
+EXAMPLES = ROOT / "examples"
 START = """
 import gc
 import random
@@ -628,3 +632,25 @@ def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more(tmp_path: 
     (without, _), (reserved, allocated) = (map(int, line.split()) for line in found)
     batch = 64 * 3 * 96 * 96 * 4
     assert reserved <= without + 3 * batch + 32 * 2**20, (without, reserved, allocated)
+
+
+# --- the examples --------------------------------------------------------------------------------
+
+
+def test_the_example_for_lightning_says_where_the_time_went(tmp_path: Path) -> None:
+    done = run_program(EXAMPLES / "data_lightning.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("8 batches, 4.00 KiB copied, in ")
+
+
+def test_the_example_for_the_trainer_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "transformers.py").write_text("raise ImportError('none here')\n")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "data_trainer.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "data_trainer.py needs transformers: pip install transformers\n"

@@ -184,7 +184,11 @@ def test_a_leak_is_warned_of_while_the_program_runs() -> None:
     (warning,) = caught
     assert warning.category is LeakWarning
     assert warning.filename == __file__
-    assert str(warning.message).startswith(f"{leak.what} keeps 1024.00 KiB more GPU memory")
+    assert str(warning.message).startswith(f"{leak.what} keeps 1.00 MiB more GPU memory")
+    first, second = str(watch).splitlines()
+    assert first == "1 leak found in 100 of 256 steps, not watching"
+    assert second.startswith(f"  {leak.what} keeps 1.00 MiB more GPU memory each step")
+    assert repr(watch) == f"<LeakWatch {first}>"
 
 
 def test_a_healthy_program_is_not_warned_of() -> None:

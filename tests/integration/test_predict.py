@@ -105,6 +105,7 @@ class TestCommand:
             "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "fits",
             "by_category", "top_lines", "assumptions", "events", "seconds",
         }  # fmt: skip
+        assert found["schema"] == 1
         assert found["gpu"] == "T4"
         assert found["peak_allocated_bytes"] == 4 * MiB
         assert found["peak_reserved_bytes"] == 20 * MiB
@@ -332,6 +333,17 @@ def test_spilling_is_shown(tmp_path: Path) -> None:
     assert "In shared memory, when it held the most:" in done.stdout
 
 
+@pytest.mark.parametrize("allocator", ["native", "uncached", "elastic"])
+def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str, tmp_path: Path) -> None:
+    path = script(tmp_path, SPILLING)
+    spill = ("--policy", "spill", "--dedicated", "4GiB", "--shared", "8GiB")
+    done = command("run", "--simulate", "T4", "--allocator", allocator, *spill, path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("SpillWarning: GPU memory is spent: a request of 2.00 GiB") == 1
+    assert "script.py:5: SpillWarning" in done.stderr
+    assert "reserved 5.00 GiB, in shared memory 1.00 GiB, in use on the card" in done.stderr
+
+
 def test_the_default_card_is_told() -> None:
     for verb in ("predict", "fit"):
         assert "[default: (H100)]" in " ".join(command(verb, "--help").stdout.split())
@@ -372,7 +384,7 @@ def test_fit_ends_where_the_script_fails(tmp_path: Path) -> None:
     done = command("fit", path, "--gpu", "T4", "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert found["largest"] == 2
+    assert (found["schema"], found["largest"]) == (1, 2)
     assert found["stopped"] == "with --batch-size 4 the script fails"
     assert "too many" in done.stderr
 

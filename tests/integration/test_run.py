@@ -104,6 +104,32 @@ def test_what_follows_the_script_is_its_own(script: Path, separator: list[str]) 
     assert done.returncode == 3
 
 
+@pytest.mark.parametrize("late", [["--simulate", "H100"], ["--epochs", "3", "--simulate=H100"]])
+def test_an_option_that_stands_too_late_is_told_its_place(script: Path, late: list[str]) -> None:
+    done = run(script, *late)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "plimsoll: --simulate stands too late: what follows the script is its own, so write "
+        f"plimsoll run --simulate H100 {script}; an option of the script's that has this name goes "
+        "after --\n"
+    )
+
+
+def test_a_script_may_have_an_option_of_that_name(script: Path) -> None:
+    for before in ([script, "--"], [script]):
+        done = run("--simulate", "T4", *before, "--simulate", "fast")
+        assert (done.returncode, done.stdout) == (3, "['--simulate', 'fast']\n")
+    assert "too late" not in run(script, "--", "--simulate", "fast").stderr
+
+
+@pytest.mark.parametrize("name", ["x.pickle", "x.parquet", "x.pickle.gz"])
+def test_a_recording_has_no_other_formats_name(script: Path, name: str, tmp_path: Path) -> None:
+    done = run("--simulate", "T4", "--record", tmp_path / name, script)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"plimsoll: {tmp_path / name}: a recording is a .plim file; name")
+    assert list(tmp_path.iterdir()) == [script]
+
+
 ALLOCATES = """
 import sys, torch
 x = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")

@@ -416,6 +416,26 @@ def predict(folder: Path, text: str, *options: str) -> dict[str, Any]:
     return result
 
 
+def test_a_placement_says_what_it_placed(tmp_path: Path) -> None:
+    done = simulate(tmp_path, """
+model = torch.nn.Linear(1024, 1024, device="cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+placement = plimsoll.place_optimizer(optimizer)
+print(placement)
+model(torch.ones(8, 1024, device="cuda")).sum().backward()
+optimizer.step()
+print(placement)
+placement.remove()
+print(repr(placement))
+""")  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "AdamW: 0 bytes of state in shared memory, in 0 tensors, region 'optimizer'",
+        "AdamW: 8.00 MiB of state in shared memory, in 2 tensors, region 'optimizer'",
+        "<OptimizerPlacement AdamW: 8.00 MiB of state in shared memory, in 2 tensors, region "
+        "'optimizer'; ended>",
+    ]
+
+
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory(tmp_path: Path) -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     text = (
@@ -446,3 +466,19 @@ x = empty(50)
     assert found["shared_used_bytes"] == 100 << 20
     assert found["shared"]["peak_dedicated_bytes"] == 50 << 20
     assert found["peak_allocated_bytes"] == 150 << 20
+
+
+def test_a_snapshot_says_the_fragments_of_every_gpu(tmp_path: Path) -> None:
+    done = simulate(tmp_path, """
+kept = []
+for gpu in range(2):
+    blocks = [torch.empty(700 << 10, dtype=torch.uint8, device=f"cuda:{gpu}") for _ in range(9)]
+    kept += blocks[:: 8 - gpu]
+    del blocks
+from plimsoll.tiers.engines import engine_of
+wanted = {str(gpu): engine_of(gpu).fragments_bytes() for gpu in range(2)}
+assert all(wanted.values()), wanted
+for snapshot in (plimsoll.memory_snapshot(), torch.cuda.memory._snapshot()):
+    assert snapshot["allocator_settings"]["fragments_bytes"] == wanted
+""", "--gpus", "2")  # fmt: skip
+    assert done.stdout == ""

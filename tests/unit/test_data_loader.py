@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,24 @@ def test_the_slowest_part_is_named() -> None:
     assert text.startswith("3 batches, 3.00 MiB copied, in 10.00 s.")
     assert "waited 5.00 s (50%) for the loader" in text
     assert text.endswith("give it more workers.")
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        {"loader_seconds": 5, "program_seconds": 2},
+        {"loader_seconds": 10 / 3, "gpu_seconds": 10 / 3, "program_seconds": 10 / 3},
+        {"loader_seconds": 1.05, "staging_seconds": 2.05, "program_seconds": 6.8},
+        {"program_seconds": 10, "copy_seconds": 6},
+    ],
+)
+def test_the_hosts_shares_add_up(seconds: dict[str, float]) -> None:
+    found = statistics(**seconds)
+    text = str(found)
+    assert sum(int(share) for share in re.findall(r"\((\d+)%\)", text)) == 100
+    named = sum(each for name, each in seconds.items() if name != "copy_seconds")
+    assert found.other_seconds == pytest.approx(found.total_seconds - named)
+    assert f"{found.other_seconds:.2f} s (" in text
 
 
 class Numbers(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import time
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explain import Explanation, explain
 from plimsoll.explain.advice import _different, _keys, _text
 from plimsoll.explain.gradients import with_earlier_zero_grad
+from plimsoll.explain.result import StepsFound
 from plimsoll.replay import replay
 from plimsoll.trace import Action, Recording, read_recording
 from plimsoll.trace.files import read_snapshot
@@ -570,3 +572,14 @@ def test_a_notebook_gets_tables() -> None:
     html = explained(program)._repr_html_()
     assert html.count("<table>") == html.count("</table>") >= 4
     assert "too little" in html
+
+
+def test_one_of_something_is_said_in_the_singular() -> None:
+    found = explained(lambda allocator: allocator.free(allocator.malloc("2MiB")))
+    one = replace(found, events=1, steps=StepsFound(1, "marks", 1.0), tried=1)
+    text = str(one)
+    assert ": 1 event, 1 step (as marked)\n" in text
+    assert "1 step found;" in text
+    assert "(1 run)" in text
+    two = str(replace(one, events=2000, steps=StepsFound(2, "marks", 1.0)))
+    assert ": 2,000 events, 2 steps (as marked)\n" in two

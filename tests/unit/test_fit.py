@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.predict import Prediction, fit
+from plimsoll.predict.result import CardVerdict
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -39,6 +41,21 @@ def prediction(need_bytes: int) -> Prediction:
         step_peaks_bytes=[], other_gpus=[], assumptions=[], uses_cuda=need_bytes > 0, events=2,
         seconds=1.0,
     )  # fmt: skip
+
+
+def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
+    cards = [
+        CardVerdict("roomy", 10 * MiB, fits=True, headroom_bytes=0),
+        CardVerdict("tight", 9 * MiB, fits=True, headroom_bytes=-MiB),
+        CardVerdict("small", 8 * MiB, fits=False, headroom_bytes=-2 * MiB),
+    ]
+    text = str(replace(prediction(2 * MiB), other_gpus=cards))
+    assert "\nFits (kernels as on T4): roomy\n" in text
+    assert (
+        "\nFits only because cached memory goes back to the driver when it is needed: tight\n"
+        in (text)
+    )
+    assert "\nDoes not fit: small\n" in text
 
 
 @pytest.fixture

@@ -158,6 +158,15 @@ class TestAccount:
             "in use on the card 5.00 GiB; PyTorch's allocator would have reserved 6.00 GiB"
         )
 
+    def test_what_was_in_shared_memory_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("RANK", raising=False)
+        figures = {**self.FIGURES, "peak_shared_reserved_bytes": 1 << 29}
+        account = make_account("elastic", 0, figures)
+        assert account.peak_shared_bytes == 1 << 29
+        assert "reserved 4.00 GiB, in shared memory 512.00 MiB, in use on the card" in (
+            account.line()
+        )
+
     def test_running_out_of_memory_is_told(self) -> None:
         line = make_account("elastic", 0, {**self.FIGURES, "torch_num_ooms": 1}).line()
         assert line.endswith("PyTorch's allocator would have run out of memory at 6.00 GiB")
@@ -180,6 +189,7 @@ class TestAccount:
             assert python(text).returncode == 0
         first, second = map(json.loads, path.read_text().splitlines())
         assert first == second
+        assert first["schema"] == 1
         assert first["peak_reserved_bytes"] == 2
         assert first["card_peak_bytes"] is None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ ORDER = (
 )  # fmt: skip
 # A recording that the environment asks for begins with the allocator, which comes with PyTorch.
 UPWARD = {("torch", "record")}
+IMPORT_NAMES = {"nvidia-ml-py": "pynvml"}
 
 
 def is_for_types(node: ast.AST) -> bool:
@@ -59,5 +62,22 @@ def test_packages_import_only_those_before_them() -> None:
 
 
 def test_what_every_package_uses_imports_none() -> None:
-    for name in ("errors", "files", "text", "units"):
+    for name in ("errors", "files", "json_text", "text", "units"):
         assert packages(SOURCE / f"{name}.py") == set()
+
+
+def test_every_requirement_is_imported() -> None:
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    required = {re.split(r"[<>=~!]", one)[0] for one in project["dependencies"]}
+    assert required
+    source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+
+    def is_imported(requirement: str) -> bool:
+        name = IMPORT_NAMES.get(requirement, requirement)
+        way = rf'^ *(import|from) {name}\b|import_module\("{name}"\)'
+        return re.search(way, source, re.MULTILINE) is not None
+
+    assert {one for one in required if not is_imported(one)} == set()
+    makefile = (SOURCE.parents[1] / "Makefile").read_text()
+    (listed,) = re.findall(r"^PACKAGES := (.*)$", makefile, re.MULTILINE)
+    assert set(listed.split()) == required

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core
+from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core, explain
 from plimsoll.gpus import gpu_profile
 from plimsoll.process import sources
 from plimsoll.process.nvml import Nvml
 from plimsoll.process.sources import EngineSource, SimulatedSource, TorchSource, _Gpus
+from plimsoll.trace.files import read_snapshot
 from plimsoll.units import GiB, MiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
+
+if TYPE_CHECKING:
+    from plimsoll.engine.allocator import AllocatorName
 
 torch = pytest.importorskip("torch")
 
@@ -65,6 +70,37 @@ def test_fragments_of_the_elastic_allocator_are_what_empty_cache_leaves() -> Non
     allocator.empty_cache()
     (after,) = source.read().devices
     assert (after.cached_bytes, after.fragments_bytes) == (0, before.fragments_bytes)
+
+
+@pytest.mark.parametrize(
+    ("allocator", "conf"),
+    [
+        ("elastic", ""),
+        ("native", ""),
+        ("native", "expandable_segments:True"),
+        ("native", "max_split_size_mb:64"),
+        ("uncached", ""),
+    ],
+)
+def test_explain_says_of_a_process_what_top_says(allocator: AllocatorName, conf: str) -> None:
+    machine = SimulatedMachine(["24GiB"])
+    made = Allocator(machine.gpus[0], allocator=allocator, conf=conf)
+    sizes = [*["700KiB"] * 9, *["3MiB", "7MiB", "30MiB", "100MiB", "5MiB", "100KiB"] * 5]
+    for number, block in enumerate([made.malloc(size) for size in sizes]):
+        if number % 3 == 1 or 20 <= number < 24:
+            made.free(block)
+    simulation: Any = SimpleNamespace(
+        allocators=[made], profiles=[gpu_profile("T4")], machine=machine, contexts={0}
+    )
+    (now,) = SimulatedSource(simulation).read().devices
+    content = pickle.dumps(made.memory_snapshot())
+    found = explain(read_snapshot(content, "process 1", needs_history=False))
+    assert found.reserved.cached_bytes == now.cached_bytes
+    assert found.reserved.fragments_bytes == now.fragments_bytes
+    assert found.reserved.allocated_bytes == now.allocated_bytes
+    assert not any("unknown size" in note for note in found.notes)
+    if allocator == "elastic":
+        assert found.fragmentation.movable_bytes == now.cached_bytes > 0
 
 
 def test_no_gpu_in_use_is_nothing_to_tell() -> None:

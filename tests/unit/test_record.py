@@ -189,6 +189,11 @@ class TestMisuse:
         with record(tmp_path / "next.plim", allocator=allocator):
             churn(allocator, 1)
 
+    def test_a_name_of_another_format_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"a recording is a .plim file; name it run.plim"):
+            record(tmp_path / "run.pickle")
+        assert record(tmp_path / "run").path == tmp_path / "run"
+
     def test_a_folder_that_is_missing_is_named(self, allocator: Allocator, tmp_path: Path) -> None:
         with (
             pytest.raises(InputError, match=r"run\.plim: cannot be written: No such file"),
@@ -469,3 +474,16 @@ def test_the_allocator_in_place_is_named(
     assert engines.allocator_name() == name
     monkeypatch.setattr(engines, "_engines", None)
     assert engines.allocator_name() is None
+
+
+def test_a_recorder_says_what_it_does(allocator: Allocator, tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    recorder = record(path, allocator=allocator)
+    assert str(recorder) == f"{path}: not recording, 0 events written"
+    with recorder:
+        allocator.free(allocator.malloc("4MiB"))
+        recorder.flush()
+        count = recorder.event_count
+        assert count > 0
+        assert str(recorder) == f"{path}: recording, {count} events written"
+    assert repr(recorder) == f"<Recorder {path}: not recording, {count} events written>"

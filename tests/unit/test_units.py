@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.units import GiB, KiB, MiB, TiB, format_size, parse_size
+from plimsoll.units import GiB, KiB, MiB, TiB, format_count, format_size, parse_memory, parse_size
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,10 @@ from plimsoll.units import GiB, KiB, MiB, TiB, format_size, parse_size
         ("3mb", 3 * 10**6),
         ("1TB", 10**12),
         ("20 kB", 20_000),
-        ("512", 512),
+        ("1048576", MiB),
+        ("2000000.9", 2_000_000),
         ("1 bytes", 1),
+        ("1 byte", 1),
         ("4096b", 4096),
         (123, 123),
     ],
@@ -38,10 +40,38 @@ def test_what_is_not_a_size_is_named(text: str) -> None:
         parse_size(text)
 
 
-@pytest.mark.parametrize("size", ["0", "0.0GiB", "0.4", 0, -1])
+@pytest.mark.parametrize("size", ["0", "0.0GiB", "0.4 bytes", 0, -1])
 def test_a_size_is_above_zero(size: str | int) -> None:
     with pytest.raises(InputError, match="above zero"):
         parse_size(size)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("24", "24GiB"),
+        (" 6 ", "6GiB"),
+        ("7.5", "7.5GiB"),
+        ("0.4", "0.4GiB"),
+        ("8192", "8192MiB"),
+        ("1048575", "1048575MiB"),
+    ],
+)
+def test_text_without_a_unit_is_too_small_to_be_meant_as_bytes(text: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"'{text.strip()}' has no unit.*did you mean {meant}"):
+        parse_size(text)
+    with pytest.raises(InputError, match=f"did you mean {meant}"):
+        parse_memory(text)
+
+
+def test_a_memory_has_a_mebibyte_at_least() -> None:
+    assert parse_memory(MiB) == parse_memory("1MiB") == MiB
+    with pytest.raises(InputError, match="6 bytes is no size of a memory; did you mean 6GiB"):
+        parse_memory(6)
+    with pytest.raises(InputError, match=r"512\.00 KiB is no size of a memory, which is at least"):
+        parse_memory("512K")
+    with pytest.raises(InputError, match="above zero"):
+        parse_memory(0)
 
 
 @pytest.mark.parametrize("size", ["1048576TiB", 2**60, "9" * 5000, "9" * 400 + ".5G"])
@@ -63,18 +93,28 @@ def test_any_text_is_a_size_or_an_input_error(text: str) -> None:
     ("size", "text"),
     [
         (0, "0 bytes"),
+        (1, "1 byte"),
         (512, "512 bytes"),
-        (KiB, "1024 bytes"),
+        (KiB, "1.00 KiB"),
         (KiB + 512, "1.50 KiB"),
-        (MiB, "1024.00 KiB"),
+        (MiB - 1, "1.00 MiB"),
+        (MiB, "1.00 MiB"),
         (20 * MiB, "20.00 MiB"),
-        (GiB, "1024.00 MiB"),
+        (GiB - 6 * MiB, "1018.00 MiB"),
+        (GiB - 1, "1.00 GiB"),
+        (GiB, "1.00 GiB"),
         (85017493504, "79.18 GiB"),
         (3 * TiB, "3072.00 GiB"),
     ],
 )
-def test_a_size_is_shown_as_in_the_messages_of_pytorch(size: int, text: str) -> None:
+def test_a_size_is_shown_in_the_largest_unit_that_it_has_one_of(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+def test_counts_agree_with_their_words() -> None:
+    assert format_count(1, "step") == "1 step"
+    assert format_count(0, "step") == "0 steps"
+    assert format_count(1234, "process", "processes") == "1,234 processes"
 
 
 @given(st.integers(1, 2**59))

@@ -65,6 +65,9 @@ def test_an_export_is_written(recording: Path) -> None:
         (["--serve", "--export", "csv"], "--serve writes no file"),
         (["--export", "csv", "OTHER"], "one recording at a time"),
         (["missing.pickle"], "no such file"),
+        (["-o", "x.png"], "x.png: a page is a .html or .htm file; name it x.html"),
+        (["--export", "csv", "-o", "x.html"], "an export to csv is a .csv file; name it x.csv"),
+        (["--export", "perfetto", "-o", "x.csv"], "is a .json file; name it x.json"),
     ],
 )
 def test_bad_requests_end_with_one_clear_line(

@@ -84,6 +84,11 @@ class Reader {
     Setting setting;
     setting.key = until(":,[]");
     if (setting.key.empty()) fail("expected a key in '" + text_ + "'");
+    if (const std::size_t equals = setting.key.find('='); equals != std::string::npos) {
+      std::string meant = setting.key;
+      meant[equals] = ':';
+      fail("a colon stands between a key and its value; did you mean '" + meant + "'?");
+    }
     if (position_ == text_.size() || text_[position_] != ':') {
       fail("'" + setting.key + "' needs a value, as in '" + setting.key + ":VALUE'");
     }

@@ -112,7 +112,7 @@ LiveEngine* LiveEngine::owner_of(Address address) {
 Address LiveEngine::allocate(Bytes size, StreamId stream) {
   const Address address = allocator_->allocate(size, stream);
   if (took_memory_.load(std::memory_order_relaxed)) sample_card();
-  spill_watch_.look(elastic_, size);
+  if (elastic_ != nullptr) spill_watch_.look(*elastic_, size);
   return address;
 }
 

@@ -14,6 +14,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
@@ -30,7 +31,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
+_HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+class _Verb(TyperCommand):
+    """A command that every complaint about its arguments names, so that its help is found."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
 
 app = typer.Typer(
     name="plimsoll",
@@ -39,6 +53,7 @@ app = typer.Typer(
     "script that fails; that of run is the script's.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings=_HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -73,8 +88,8 @@ def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
 
 for verb, package in _VERBS:
     # What follows the script of `run` is the script's own.
-    settings = {"allow_interspersed_args": verb is not run}
-    app.command(context_settings=settings)(_starting(verb, package))
+    settings = {**_HELP, "allow_interspersed_args": verb is not run}
+    app.command(cls=_Verb, context_settings=settings)(_starting(verb, package))
 
 
 def _show_version(asked: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.json_text import json_line
 from plimsoll.text import printable
 
 
@@ -80,6 +80,6 @@ def explain(
         search_events=search_events,
         script=None if script is None else str(script), arguments=arguments or [], vary=vary,
     )  # fmt: skip
-    print(json.dumps(found.to_dict()) if as_json else found)
+    print(json_line(found.to_dict()) if as_json else found)
     if not as_json and sys.stderr.isatty():
         print(printable(f"next: plimsoll view {source}"), file=sys.stderr)

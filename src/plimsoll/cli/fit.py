@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from plimsoll.cli.options import (
     Policy,
     Shared,
 )
+from plimsoll.json_text import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def fit(
                 start=start, at_most=at_most, progress=progress, **asdict(card),
             )  # fmt: skip
         any_fails = any_fails or found.largest is None
-        print(json.dumps(found.to_dict()) if as_json else found)
+        print(json_line(found.to_dict()) if as_json else found)
     if any_fails:
         raise typer.Exit(1)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from plimsoll.json_text import json_line
 from plimsoll.units import format_size
 
 
@@ -21,6 +21,6 @@ def gpus(
 
     for profile in gpu_profiles():
         if as_json:
-            print(json.dumps(asdict(profile)))
+            print(json_line(asdict(profile)))
         else:
             print(f"{profile.name:16} {format_size(profile.total_bytes):>12}  {profile.full_name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +21,7 @@ from plimsoll.cli.options import (
     Policy,
     Shared,
 )
+from plimsoll.json_text import json_line
 from plimsoll.text import printable
 from plimsoll.units import format_size
 
@@ -64,7 +64,7 @@ def predict(
     ]
     if as_json:
         for result in results:
-            print(json.dumps(result.to_dict()))
+            print(json_line(result.to_dict()))
     else:
         _show(results)
     if not all(result.fits for result in results):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.json_text import json_line
 from plimsoll.text import printable
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +71,10 @@ def replay(
     torch.cuda.memory._record_memory_history(). Under the recorded configuration every address is
     checked against the recording.
     """
+    from rich.console import Console
+
     from plimsoll.replay import replay as run
+    from plimsoll.replay.text import WIDTH, show
     from plimsoll.trace import read_recording
 
     fits = True
@@ -102,9 +104,9 @@ def replay(
             print(printable(f"note: {key} has no effect here: {reason}"), file=sys.stderr)
         if as_json:
             for result in results:
-                print(json.dumps(result.to_dict()))
+                print(json_line(result.to_dict()))
         else:
-            _show(results)
+            show(results, Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH))
         fits = fits and any_fits
         differs = differs or any(result.matches_recording is False for result in results)
     if not as_json and sys.stderr.isatty():
@@ -125,127 +127,6 @@ def _progress(events: int) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("replaying", total=events)
         yield lambda done, _: bar.update(task, completed=done)
-
-
-def _show(results: list[ReplayResult]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    def text(line: str) -> Text:
-        return Text(printable(line))
-
-    # What is not a terminal has no width of its own to fit in.
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160)
-    for device in sorted({result.device for result in results}):
-        mine = [result for result in results if result.device == device]
-        ranked = sorted(mine, key=_rank)
-        card = f" ({mine[0].gpu})" if mine[0].gpu else ""
-        title = f"{mine[0].file}, device {device}{card}: {_count(mine[0])} replayed"
-        console.print(text(title), end="\n\n")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("configuration", overflow="fold")
-        tiers = ("dedicated", "shared") if mine[0].shared else ()
-        columns = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
-        for name in columns:
-            table.add_column(name, justify="right", no_wrap=True)
-        for result in ranked:
-            table.add_row(*map(text, _row(result)))
-        console.print(table)
-        console.print()
-        for line in _explain(ranked[0]):
-            console.print(text(line))
-        for result in ranked[1:]:
-            for line in _verdict(result):
-                console.print(text(f"{_name(result)}: {line}"))
-        console.print()
-
-
-def _rank(result: ReplayResult) -> tuple[bool, int]:
-    """Least reserved first; last those that ended early, the one that got furthest first."""
-    return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
-
-
-def _count(result: ReplayResult) -> str:
-    return f"{result.events:,} event{'' if result.events == 1 else 's'}"
-
-
-def _row(result: ReplayResult) -> list[str]:
-    shared = result.shared
-    tiers = (shared.peak_dedicated_bytes, shared.peak_bytes) if shared else ()
-    return [
-        _name(result),
-        format_size(result.peak_allocated_bytes),
-        format_size(result.peak_reserved_bytes),
-        *map(format_size, tiers),
-        "-" if result.utilization is None else f"{result.utilization:.1%}",
-        str(result.num_alloc_retries),
-        "no" if result.first_oom_event is None else f"at event {result.first_oom_event}",
-        f"{result.driver_seconds * 1e3:.1f} ms",
-    ]
-
-
-def _name(result: ReplayResult) -> str:
-    return result.conf or ("default" if result.allocator == "native" else result.allocator)
-
-
-def _explain(result: ReplayResult) -> Iterator[str]:
-    """Why more was reserved than allocated, and what else there is to say of one replay."""
-    peak = result.peak
-    reserved = format_size(peak.reserved_bytes)
-    yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"
-    for part, what in (
-        (peak.requested_bytes, "asked for by the program"),
-        (peak.rounding_bytes, "added by rounding requests up"),
-        (peak.split_bytes, "free, in segments that are partly in use: it cannot be returned"),
-        (peak.cached_bytes, "free, and kept for later requests: empty_cache would return it"),
-    ):
-        share = part / max(peak.reserved_bytes, 1)
-        yield f"  {format_size(part):>12}  {share:6.1%}  {what}"
-    if peak.pending_free_bytes:
-        size = format_size(peak.pending_free_bytes)
-        yield f"  of the first two, {size} was freed, but another stream might still use it"
-    if result.limit_bytes is not None:
-        of_card = f"what {result.gpu} has" if result.limit_source == "card" else None
-        yield f"Limit: {format_size(result.limit_bytes)} ({of_card or result.limit_source})."
-    if result.peak_reserved_range_bytes is not None:
-        least, most = map(format_size, result.peak_reserved_range_bytes)
-        yield (
-            f"Frees that wait for other streams depend on timing: done at once or as late as can "
-            f"be, they make it {least} to {most}."
-        )
-    if result.reconstructed_start:
-        yield "The history starts late; what was alive before was taken from the final segments."
-    if result.matches_recording is True:
-        yield "Every address and segment is as recorded."
-    yield from _verdict(result)
-
-
-def _verdict(result: ReplayResult) -> Iterator[str]:
-    """What speaks against a replay."""
-    if result.shared is not None:
-        yield from result.shared.lines()
-    if (oom := result.first_oom) is not None:
-        where = f" ({oom.at})" if oom.at else ""
-        yield (
-            f"Out of memory at event {oom.event:,}{where}: {format_size(oom.tried_bytes)} more was "
-            f"needed, when {format_size(oom.reserved_bytes)} was reserved and "
-            f"{format_size(oom.allocated_bytes)} of it in use{_after_oom(result)}."
-        )
-    if result.matches_recording is False and result.first_difference is not None:
-        difference = result.first_difference
-        yield (
-            f"Differs from the recording at event {difference.event}: recorded "
-            f"{_entry(difference.recorded)}, replayed {_entry(difference.replayed)}."
-        )
-
-
-def _after_oom(result: ReplayResult) -> str:
-    return "" if result.fits else "; what the program does then is not known"
-
-
-def _entry(entry: tuple[str, int, int] | None) -> str:
-    return "nothing" if entry is None else f"{entry[0]} {entry[1]:#x} {format_size(entry[2])}"
 
 
 def _hint(path: Path, *, compared: bool) -> None:

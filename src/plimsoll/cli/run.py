@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from plimsoll.errors import InputError
-from plimsoll.files import check_is_new
+from plimsoll.files import check_ending, check_is_new
 
 
 def run(
@@ -64,16 +64,20 @@ def run(
 ) -> None:
     """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
 
-    The script is not changed, and all that follows it is its own. When it ends, a line on stderr
-    says what each of its processes used of each GPU; of simulated ones, the first process alone.
+    The script is not changed, and all that follows it, or a -- behind it, is its own. When it ends,
+    a line on stderr says what each of its processes used of each GPU; of simulated ones, the first
+    process alone.
     """
     own = arguments or []
     if own[:1] == ["--"]:
         own = own[1:]
+    elif simulate is None:
+        _check_place(script, own)
     if not module and not Path(script).exists():
         raise InputError(f"{script}: no such file")
     _check_json(json)
     if record is not None:
+        check_ending(record, ".plim", what="a recording")
         check_is_new(record)
         os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
     if simulate is None:
@@ -90,6 +94,15 @@ def run(
     )
     request = options.request(script, own, is_module=module)
     become(replace(request, account=_account(json)))
+
+
+def _check_place(script: str, own: list[str]) -> None:
+    """Refuse to run a script on a GPU, with an option that says to simulate one."""
+    if any(one == "--simulate" or one.startswith("--simulate=") for one in own):
+        raise InputError(
+            "--simulate stands too late: what follows the script is its own, so write plimsoll run "
+            f"--simulate H100 {script}; an option of the script's that has this name goes after --"
+        )
 
 
 def _check_json(json: Path | None) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.json_text import json_line
 
 if TYPE_CHECKING:
     from plimsoll.top import Machine
@@ -54,7 +54,7 @@ def top(
         raise InputError("here is no terminal to show anything on again and again: use --once")
     watch = Watch()
     if as_json:
-        print(json.dumps(watch.look().to_dict()))
+        print(json_line(watch.look().to_dict()))
     elif once or not has_terminal:
         _print(watch.look(), sort or "driver")
     else:

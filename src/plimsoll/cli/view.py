@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import webbrowser
 from contextlib import ExitStack, suppress
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.errors import InputError
+from plimsoll.json_text import json_line
 from plimsoll.text import printable
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from plimsoll.view import ViewResult
@@ -65,7 +65,7 @@ def view(
 
         result = write(file, other, output=output, force=force)
         if as_json:
-            print(json.dumps(result.to_dict()))
+            print(json_line(result.to_dict()))
         else:
             _show(result)
         if opens:
@@ -74,14 +74,12 @@ def view(
 
 
 def _show(result: ViewResult) -> None:
-    print(
-        f"{printable(result.page)}: {result.events:,} events, {result.blocks:,} blocks, "
-        f"{format_size(result.page_bytes)}"
-    )
+    shown = f"{format_count(result.events, 'event')}, {format_count(result.blocks, 'block')}"
+    print(f"{printable(result.page)}: {shown}, {format_size(result.page_bytes)}")
     if result.summed_up_below_bytes is not None:
         print(
-            f"{result.blocks_summed_up:,} blocks smaller than "
-            f"{format_size(result.summed_up_below_bytes)} are summed up; --serve shows each."
+            f"Summed up: {format_count(result.blocks_summed_up, 'block')} smaller than "
+            f"{format_size(result.summed_up_below_bytes)}; --serve shows each."
         )
 
 
@@ -91,7 +89,7 @@ def _export(path: Path, kind: str, output: Path | None, *, force: bool, as_json:
     written = export(path, kind, output, force=force)
     size = written.stat().st_size
     if as_json:
-        print(json.dumps({"export": kind, "file": str(written), "file_bytes": size}))
+        print(json_line({"export": kind, "file": str(written), "file_bytes": size}))
     else:
         print(f"{printable(str(written))}: {format_size(size)}")
     reader = {
@@ -106,7 +104,7 @@ def _serve(path: Path, other: Path | None, *, opens: bool, as_json: bool) -> Non
     from plimsoll.view import serve
 
     server = serve(path, other)
-    print(json.dumps({"url": server.url}) if as_json else server.url, flush=True)
+    print(json_line({"url": server.url}) if as_json else server.url, flush=True)
     if not as_json and sys.stderr.isatty():
         print("Ctrl+C ends it.", file=sys.stderr)
     with ExitStack() as stack:

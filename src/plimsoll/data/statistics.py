@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 
 @dataclass(frozen=True)
 class LoaderStatistics:
     """What a `PrefetchLoader` did so far, over all its epochs.
+
+    The host's time adds up: `total_seconds` is what it spent on the loader, on staging, on the GPU,
+    in the program and on `other_seconds`. The GPU waits for copies at the same time.
 
     Attributes:
         batches: Handed out.
@@ -42,6 +46,14 @@ class LoaderStatistics:
     pinned_bytes: int
 
     @property
+    def other_seconds(self) -> float:
+        """The host did something else, above all to start copies."""
+        return max(self.total_seconds - sum(self._waits()) - self.program_seconds, 0.0)
+
+    def _waits(self) -> tuple[float, float, float]:
+        return self.loader_seconds, self.gpu_seconds, self.staging_seconds
+
+    @property
     def slowest(self) -> str:
         """What the loop waits for most: "loader", "staging", "copy", or "program"."""
         waits = {
@@ -53,17 +65,32 @@ class LoaderStatistics:
         return name if waits[name] > 0.1 * self.total_seconds else "program"
 
     def __str__(self) -> str:
-        def part(seconds: float) -> str:
-            share = seconds / self.total_seconds if self.total_seconds else 0
-            return f"{seconds:.2f} s ({share:.0%})"
-
-        return (
-            f"{self.batches} batches, {format_size(self.copied_bytes)} copied, in "
-            f"{self.total_seconds:.2f} s. The host waited {part(self.loader_seconds)} for the "
-            f"loader and {part(self.gpu_seconds)} for the GPU, wrote {part(self.staging_seconds)} "
-            f"into page-locked memory, and was {part(self.program_seconds)} in the program. The "
-            f"GPU waited {part(self.copy_seconds)} for copies. {_ADVICE[self.slowest]}"
+        seconds = (*self._waits(), self.other_seconds, self.program_seconds)
+        loader, gpu, staging, other, program = (
+            f"{one:.2f} s ({share}%)"
+            for one, share in zip(seconds, _percents(seconds), strict=True)
         )
+        batches = format_count(self.batches, "batch", "batches")
+        return (
+            f"{batches}, {format_size(self.copied_bytes)} copied, in "
+            f"{self.total_seconds:.2f} s. The host waited {loader} for the loader and {gpu} for "
+            f"the GPU, wrote {staging} into page-locked memory, spent {other} on starting copies "
+            f"and the like, and was {program} in the program. The GPU waited "
+            f"{self.copy_seconds:.2f} s for copies. {_ADVICE[self.slowest]}"
+        )
+
+
+def _percents(parts: Sequence[float]) -> list[int]:
+    """What each is of their sum: whole percents that add up to 100, unless all are 0."""
+    whole = sum(parts)
+    if whole <= 0:
+        return [0] * len(parts)
+    exact = [100 * part / whole for part in parts]
+    percents = [int(share) for share in exact]
+    by_rest = sorted(range(len(parts)), key=lambda place: percents[place] - exact[place])
+    for place in by_rest[: 100 - sum(percents)]:
+        percents[place] += 1
+    return percents
 
 
 _ADVICE = {

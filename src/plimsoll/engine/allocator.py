@@ -14,7 +14,7 @@ from plimsoll.engine.snapshot import snapshot_dict
 from plimsoll.engine.summary import summary_text, tiers_text
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.files import NewFile
-from plimsoll.units import format_size, parse_size
+from plimsoll.units import format_size, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,7 +230,7 @@ class Allocator:
         Raises:
             InputError: If the allocator does not spill by itself, or the machine has not as much.
         """
-        size = None if limit is None else parse_size(limit)
+        size = None if limit is None else parse_memory(limit)
         if self.name != "elastic":
             raise InputError("only the elastic allocator has a limit of its own")
         total = self.gpu.machine.shared_total_bytes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from plimsoll import _core
 from plimsoll.errors import InputError, OutOfMemoryError
-from plimsoll.units import GiB, format_size, parse_size
+from plimsoll.units import GiB, format_size, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,11 +42,11 @@ class SimulatedMachine:
         if driver not in ("linux", "wddm"):
             raise InputError(f"unknown driver {driver!r}; there are linux and wddm")
         self.driver = driver
-        self._host = _core.SimulatedHost(parse_size(host_memory) // 2)
+        self._host = _core.SimulatedHost(parse_memory(host_memory) // 2)
         model = _core.DriverModel.wddm if driver == "wddm" else _core.DriverModel.linux
         self.gpus = [
             SimulatedGpu._on(
-                _core.SimulatedDriver(self._host, parse_size(size), model, index), self
+                _core.SimulatedDriver(self._host, parse_memory(size), model, index), self
             )
             for index, size in enumerate(gpus)
         ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class SharedUse:
         """For people."""
         if self.peak_allocated_bytes == 0:
             return ["Nothing spilled into shared memory."]
-        requests = "1 request" if self.num_spills == 1 else f"{self.num_spills:,} requests"
+        requests = format_count(self.num_spills, "request")
         what = f"{requests} spilled into shared memory" if self.num_spills else "Nothing spilled"
         lines = [
             f"{what}; blocks there had {format_size(self.spilled_bytes)} in all, and at most "

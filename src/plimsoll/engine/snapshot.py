@@ -3,7 +3,8 @@
 The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.15. What of a segment, a
 block or an entry is in shared memory stands beside it as "shared_size", where it is anything,
 segments whose content is off the card say "is_paused", and the settings name the "allocator" and
-the "torch_version".
+the "torch_version". Of the elastic allocator, segments do not show which pieces they consist of, so
+the settings also say, under "fragments_bytes" and the device, what is free in pieces in use.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ def snapshot_dict(
     """The segments, the history and the settings of one allocator, as in PyTorch `version`."""
     # Both first, and then what takes long: other threads may be allocating.
     segments, history = engine.segments(), engine.history()
-    snapshot = {
+    snapshot: dict[str, Any] = {
         "segments": [_segment(segment, device, stacks) for segment in segments],
         "device_traces": [*([] for _ in range(device)), _trace(history, stacks)],
         "allocator_settings": settings_dict(conf, config, allocator, version),
         "external_annotations": [],
     }
+    if allocator == "elastic":
+        note_fragments(snapshot["allocator_settings"], device, engine.fragments_bytes())
     if tuple(int(part) for part in version.split(".")) >= (2, 14):
         # Pinned memory, which the engine does not serve. PyTorch always writes both keys.
         snapshot |= {"host_segments": [], "host_traces": []}
@@ -81,6 +84,12 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[st
     }
     add_tiers(entry, segment)
     return entry
+
+
+def note_fragments(settings: dict[str, Any], device: int, fragments: int | None) -> None:
+    """Say in a snapshot's settings what an engine of the elastic allocator says of fragments."""
+    if fragments is not None:
+        settings.setdefault("fragments_bytes", {})[str(device)] = fragments
 
 
 def add_tiers(entry: dict[str, Any], segment: _core.SegmentInfo) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from plimsoll.tiers.engines import Engine
@@ -105,7 +105,7 @@ def tiers_text(engine: Engine) -> str:
         f"{format_size(host_free)} of the host's {format_size(host_total)} free",
     ]
     if count := stats["num_spills"]:
-        requests = "1 request" if count == 1 else f"{count:,} requests"
+        requests = format_count(count, "request")
         peak = format_size(stats["shared_allocated_bytes.peak"])
         lines.append(
             f"spilled: {requests} found too little dedicated memory; "

@@ -30,7 +30,7 @@ from plimsoll.explain.state import ReplayedPast, recorded_failures
 from plimsoll.gpus import named_card, recorded_card
 from plimsoll.replay import replay
 from plimsoll.trace import Recording
-from plimsoll.units import format_size, parse_size
+from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def explain(
     trace = _choose(recording, device)
     recording = Recording(recording.name, [trace], recording.settings, recording.marks)
     card = named_card(gpu) if gpu else recorded_card(recording.settings, trace.device)
-    limit_bytes = None if limit is None else parse_size(limit)
+    limit_bytes = None if limit is None else parse_memory(limit)
     lifetimes = find_lifetimes(trace)
     is_known = has_history(recording)
     past, base, notes = _past(
@@ -207,8 +207,9 @@ def _past(
     """What happened, or would under another limit; its replay; what has to be said of it."""
     (trace,) = recording.devices
     if recording.allocator != "native":
+        said = None if has_history(recording) else recording.fragments_bytes(trace.device)
         recorded = RecordedPast(
-            trace, lifetimes, recording.allocator, "", version or recording.version
+            trace, lifetimes, recording.allocator, "", version or recording.version, said
         )
         notes = list(recorded.notes)
         is_less = limit is not None and limit < recorded.peak_dedicated_bytes

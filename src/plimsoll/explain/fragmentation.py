@@ -46,7 +46,7 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
         holes=len(holes),
         largest_hole_bytes=hole,
         largest_request_bytes=_largest_request(past, event, stream, hole),
-        movable_bytes=sum(map(movable_bytes, units)) if past.moves else None,
+        movable_bytes=past.movable_bytes(event),
         pinned=[_pinned(segment, owner) for segment in pinned[:_MOST_SHOWN]],
         pinned_segments=len(pinned),
     )

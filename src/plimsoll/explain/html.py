@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from plimsoll.text import printable
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ def to_html(e: Explanation) -> str:
     """Tables of what matters most; `str()` has all of it."""
     r = e.reserved
     parts = [
-        f"<p><b>{_escape(e.file)}</b>, device {e.device}: {e.events:,} events</p>",
+        f"<p><b>{_escape(e.file)}</b>, device {e.device}: {format_count(e.events, 'event')}</p>",
         _table(
             f"Reserved at its peak: {format_size(r.reserved_bytes)}",
             [

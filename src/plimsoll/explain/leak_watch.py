@@ -17,7 +17,7 @@ from plimsoll.explain.leaks import LEAST_STEPS, find_leaks
 from plimsoll.record import Recorder
 from plimsoll.text import printable
 from plimsoll.trace import read_recording
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -66,6 +66,7 @@ class LeakWatch:
         self._most_steps = steps
         self._allocator = allocator
         self._warned: set[str] = set()
+        self._steps = 0
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> LeakWatch:
@@ -90,6 +91,15 @@ class LeakWatch:
             raise
         self._recorder = recorder
         return self
+
+    def __str__(self) -> str:
+        found = format_count(len(self.leaks), "leak") if self.leaks else "no leak"
+        state = "still watching" if self._recorder is not None else "not watching"
+        first = f"{found} found in {self._steps} of {self._most_steps} steps, {state}"
+        return "\n  ".join([first, *map(_growth, self.leaks)])
+
+    def __repr__(self) -> str:
+        return f"<LeakWatch {str(self).splitlines()[0]}>"
 
     def step(self) -> None:
         """Say that a step ends here."""
@@ -152,11 +162,17 @@ class LeakWatch:
             if leak.what not in self._warned:
                 self._warned.add(leak.what)
                 warnings.warn(
-                    f"{printable(leak.what)} keeps {format_size(round(leak.slope_bytes))} more GPU "
-                    f"memory each step, {format_size(leak.grown_bytes)} so far",
+                    printable(_growth(leak)),
                     LeakWarning,
                     stacklevel=_calls_to_program(),
                 )
+
+
+def _growth(leak: Leak) -> str:
+    return (
+        f"{leak.what} keeps {format_size(round(leak.slope_bytes))} more GPU memory each step, "
+        f"{format_size(leak.grown_bytes)} so far"
+    )
 
 
 def _calls_to_program() -> int:

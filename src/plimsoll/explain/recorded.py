@@ -44,12 +44,20 @@ class RecordedPast(Past):
         allocator: Which one was recorded.
         conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
         version: Of PyTorch.
+        fragments_bytes: What the allocator itself said of fragments, where there is no history, so
+            that nothing else shows which pieces there are; None if it said nothing.
     """
 
     num_alloc_retries = None
 
     def __init__(
-        self, trace: DeviceTrace, lifetimes: Lifetimes, allocator: str, conf: str, version: str
+        self,
+        trace: DeviceTrace,
+        lifetimes: Lifetimes,
+        allocator: str,
+        conf: str,
+        version: str,
+        fragments_bytes: int | None = None,
     ) -> None:
         super().__init__(trace, allocator, conf, version)
         numbers, events = _events_about_segments(trace)
@@ -57,8 +65,11 @@ class RecordedPast(Past):
         self._pools = self._pools_of_ranges(numbers, events, conf, version)
         self._lifetimes = lifetimes
         self._sizes = self._rounded(lifetimes.size)
+        self._fragments = fragments_bytes
         self._set_peaks()
-        is_piecewise = bool((self._ranges.start >= 0).all()) or not self.moves
+        is_piecewise = (
+            not self.moves or fragments_bytes is not None or bool((self._ranges.start >= 0).all())
+        )
         self.is_exact = not self._is_torch and is_piecewise and not self.notes
 
     def _pools_of_ranges(
@@ -120,6 +131,8 @@ class RecordedPast(Past):
             # PyTorch's expandable segments can shrink wherever they are free.
             can_shrink = self._is_torch and unit.expandable
             cached += free if can_shrink or free == unit.total_size else 0
+        if self._fragments is not None:
+            cached = max(reserved - active - self._fragments, 0)
         return PeakBreakdown(
             event=event,
             reserved_bytes=reserved,
@@ -146,6 +159,10 @@ class RecordedPast(Past):
         for one in self._ranges_after(event):
             found += one.granules() if self.moves and not one.was_seen else [one]
         return self._with_blocks(found, event)
+
+    def movable_bytes(self, event: int) -> int | None:
+        """See `Past.movable_bytes`."""
+        return self._breakdown(event).cached_bytes if self.moves else None
 
     def _ranges_after(self, event: int) -> list[_Range]:
         ranges = self._ranges

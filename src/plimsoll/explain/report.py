@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.explain.leaks import LEAST_STEPS
 from plimsoll.text import join_lines
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,8 +75,8 @@ def _title(e: Explanation) -> Iterator[str]:
     steps = ""
     if e.steps.count:
         how = "as marked" if e.steps.source == "marks" else "found from the rhythm of allocations"
-        steps = f", {e.steps.count} steps ({how})"
-    events = f"{e.events:,} events{steps}" if e.has_history else "no history"
+        steps = f", {format_count(e.steps.count, 'step')} ({how})"
+    events = f"{format_count(e.events, 'event')}{steps}" if e.has_history else "no history"
     yield f"{e.file}, device {e.device}: {events}"
     conf = f", recorded with {e.conf}" if e.conf else ""
     yield f"allocator: {_allocator(e)}{conf}"
@@ -153,7 +153,7 @@ def _fragmentation(e: Explanation) -> Iterator[str]:
     if not f.free_bytes:
         yield f"{_INDENT}nothing reserved was free"
         return
-    pieces = f"{f.holes:,} piece{'' if f.holes == 1 else 's'}"
+    pieces = format_count(f.holes, "piece")
     yield f"{_INDENT}{format_size(f.free_bytes)} was free, in {pieces}"
     if f.movable_bytes is not None:
         movable = format_size(f.movable_bytes)
@@ -164,15 +164,16 @@ def _fragmentation(e: Explanation) -> Iterator[str]:
     elif f.largest_request_bytes is not None:
         yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
     for segment in f.pinned:
-        blocks = f"{segment.blocks:,} live block{'' if segment.blocks == 1 else 's'}"
+        blocks = format_count(segment.blocks, "live block")
         yield (
             f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)} at "
             f"{segment.address:#x} is free, pinned by {blocks}:"
         )
         yield from _lines(segment.lines[:2], None, depth=2)
     if f.pinned_segments > len(f.pinned):
-        kind = "segments" if f.movable_bytes is None else "pieces"
-        yield f"{_INDENT}and {f.pinned_segments - len(f.pinned)} more {kind}, partly in use"
+        kind = "segment" if f.movable_bytes is None else "piece"
+        more = format_count(f.pinned_segments - len(f.pinned), f"more {kind}")
+        yield f"{_INDENT}and {more}, partly in use"
 
 
 def _leaks(e: Explanation) -> Iterator[str]:
@@ -183,7 +184,7 @@ def _leaks(e: Explanation) -> Iterator[str]:
         if e.steps.count >= LEAST_STEPS:
             yield f"{_INDENT}none: nothing grows from step to step"
         else:
-            found = f"{e.steps.count or 'no'} step{'' if e.steps.count == 1 else 's'} found"
+            found = f"{format_count(e.steps.count, 'step') if e.steps.count else 'no steps'} found"
             yield f"{_INDENT}unknown: {found}; to tell growth from chance takes {LEAST_STEPS}"
         return
     for leak in e.leaks[:_MOST_LEAKS]:
@@ -191,8 +192,9 @@ def _leaks(e: Explanation) -> Iterator[str]:
             f"{_INDENT}{leak.what}: {format_size(round(leak.slope_bytes))} more each step "
             f"(confidence {_confidence(leak.confidence)})"
         )
+        grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
         yield (
-            f"{_INDENT * 2}{format_size(leak.grown_bytes)} in {leak.blocks:,} more blocks over the "
+            f"{_INDENT * 2}{grown} over the "
             f"steps looked at; the last was allocated at event {leak.last_event:,}"
         )
     if len(e.leaks) > _MOST_LEAKS:
@@ -274,7 +276,8 @@ def _advice(e: Explanation) -> Iterator[str]:
             )
         return
     ended = "; --search-events ended the search early" if e.search_ended_early else ""
-    yield f"Advice, each tried by replaying this recording ({_counted(e.tried, 'replay')}{ended})"
+    count = format_count(e.tried, "replay")
+    yield f"Advice, each tried by replaying this recording ({count}{ended})"
     mine = [advice for advice in e.advice if advice.kind != "script"]
     if not mine:
         failed = " serves the request that failed" if e.out_of_memory else " would save 1 % or more"
@@ -293,7 +296,7 @@ def _of_the_script(e: Explanation) -> Iterator[str]:
     script = e.script
     if script is None:
         return
-    runs = _counted(script.runs, "run")
+    runs = format_count(script.runs, "run")
     yield f"Changes to {script.script}, each tried on a simulated {script.gpu} ({runs})"
     reserved = format_size(script.peak_reserved_bytes)
     whether = "" if script.fits else ", more than the card has"
@@ -363,11 +366,7 @@ def _in_step(step: int | None) -> str:
 
 
 def _blocks(count: int) -> str:
-    return _counted(count, "block")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return format_count(count, "block")
 
 
 def _times(count: int) -> str:

@@ -78,6 +78,10 @@ class Past(ABC):
     def units(self, event: int) -> list[_core.SegmentInfo]:
         """Likewise, in what can only move, or go back to the driver, as a whole."""
 
+    @abstractmethod
+    def movable_bytes(self, event: int) -> int | None:
+        """What is free after an event in pieces that can move; None where memory does not move."""
+
     def failures(self) -> list[int]:
         """The events where requests failed."""
         return recorded_failures(self.trace)
@@ -148,6 +152,13 @@ class ReplayedPast(Past):
                 return [*found, run.events]
             passed += len(batch)
         return found
+
+    def movable_bytes(self, event: int) -> int | None:
+        """See `Past.movable_bytes`."""
+        if not self.moves:
+            return None
+        blocks = [block for segment in self.after(event) for block in segment.blocks]
+        return sum(block.size for block in blocks if block.state == "inactive")
 
     def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
         """Whether a request after `event` would get its memory without asking the driver."""

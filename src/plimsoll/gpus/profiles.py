@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from plimsoll.errors import InputError
-from plimsoll.units import format_size, parse_size
+from plimsoll.units import format_size, parse_memory
 
 Kind = Literal["datacenter", "desktop", "laptop", "workstation"]
 
@@ -82,7 +82,7 @@ def gpu_profile(name: str) -> GpuProfile:
         raise InputError(f"unknown GPU {chip.strip()!r}; {_hint(_key(chip))}")
     if not colon:
         return profile
-    total_bytes = parse_size(size)
+    total_bytes = parse_memory(size)
     if total_bytes <= profile.context_bytes:
         raise InputError(
             f"{name!r} has no room for the CUDA context of {format_size(profile.context_bytes)}"

@@ -26,6 +26,7 @@ def simulated_accounts(
         figures = {
             "peak_allocated_bytes": peak.allocated_bytes,
             "peak_reserved_bytes": peak.reserved_bytes,
+            "peak_shared_reserved_bytes": 0 if peak.shared is None else peak.shared.peak_bytes,
             "card_peak_bytes": profile.context_bytes + peak.dedicated_bytes,
         }
         if shadow is not None and (native := shadow.of(device)) is not None:

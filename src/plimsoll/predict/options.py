@@ -13,7 +13,7 @@ from plimsoll.gpus import gpu_profile
 from plimsoll.predict.request import Request
 from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.versions import rules_version
-from plimsoll.units import format_size, parse_size
+from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class Options:
 
     def _host_memory(self, tiers: Tiers, policy: SpillPolicyName) -> int | None:
         if tiers.shared_bytes is None:
-            return None if self.host_memory is None else parse_size(self.host_memory)
+            return None if self.host_memory is None else parse_memory(self.host_memory)
         if policy == "strict":
             raise InputError("shared memory is for requests that spill; choose the policy spill")
         if self.host_memory is not None:

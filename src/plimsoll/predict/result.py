@@ -38,7 +38,9 @@ class CardVerdict:
         gpu: The card.
         total_bytes: Its memory.
         fits: Whether it fits; kernels are taken to be those of the predicted card.
-        headroom_bytes: What would stay free at the peak; negative for what is missing.
+        headroom_bytes: What would stay free at the peak of the run on the predicted card; negative
+            for what is missing. A card that fits all the same does so only because cached memory
+            goes back to the driver when it is needed.
     """
 
     gpu: str

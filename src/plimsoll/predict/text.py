@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.text import join_lines, printable
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,15 @@ def _cards(p: Prediction) -> Iterator[str]:
     if not fitting:
         return
     alone = " without shared memory" if p.shared else ""
-    yield f"Fits{alone} (kernels as on {p.gpu}): {_some([card.gpu for card in fitting])}"
+    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0]
+    tight = [card.gpu for card in fitting if card.headroom_bytes < 0]
+    if roomy:
+        yield f"Fits{alone} (kernels as on {p.gpu}): {_some(roomy)}"
+    if tight:
+        yield (
+            f"Fits{alone} only because cached memory goes back to the driver when it is needed: "
+            f"{_some(tight)}"
+        )
     failing = [card.gpu for card in p.other_gpus if not card.fits]
     if failing:
         yield f"Does not fit: {_some(failing)}"
@@ -140,7 +148,7 @@ def _assumed(p: Prediction) -> Iterator[str]:
 
 
 def _effort(p: Prediction) -> Iterator[str]:
-    yield f"{p.events:,} events in {p.seconds:.1f} s, PyTorch {p.torch}"
+    yield f"{format_count(p.events, 'event')} in {p.seconds:.1f} s, PyTorch {p.torch}"
 
 
 def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:

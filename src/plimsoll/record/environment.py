@@ -25,8 +25,8 @@ def record_from_environment() -> None:
     name = os.environ.get(_FILE)
     if not name:
         return
-    recorder = Recorder(_own_path(Path(name)))
     try:
+        recorder = Recorder(_own_path(Path(name)))
         recorder.__enter__()
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)

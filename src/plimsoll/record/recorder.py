@@ -21,10 +21,11 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.files import check_is_new
+from plimsoll.files import check_ending, check_is_new
 from plimsoll.record.sources import AllocatorSource, find_source
 from plimsoll.trace.events import Action, EventBatch
 from plimsoll.trace.stream import StreamWriter
+from plimsoll.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,12 +68,15 @@ def record(
     `run-2.plim`, `run-3.plim` and so on. A call within a call is part of its recording.
 
     Args:
-        path: Of the file, by custom `.plim`; it must not exist.
+        path: Of the file, a `.plim`; it must not exist.
         stacks: Keep the Python call stack of each request.
         allocator: Record this allocator of `plimsoll.Allocator`, and not the process's GPUs.
 
     Returns:
         A context manager, which is a decorator too.
+
+    Raises:
+        InputError: If the file's name ends as that of something else.
     """
     return Recorder(path, stacks=stacks, allocator=allocator)
 
@@ -100,6 +104,7 @@ class Recorder:
         allocator: Allocator | None = None,
         after_step: Callable[[], None] | None = None,
     ) -> None:
+        check_ending(path, ".plim", what="a recording")
         self.path = Path(path)
         self.event_count = 0
         self.dropped = 0
@@ -128,6 +133,14 @@ class Recorder:
                 return function(*arguments, **named)
 
         return record_call
+
+    def __str__(self) -> str:
+        lost = f", {format_count(self.dropped, 'event')} lost" if self.dropped else ""
+        state = "recording" if self._buffer is not None else "not recording"
+        return f"{self.path}: {state}, {format_count(self.event_count, 'event')} written{lost}"
+
+    def __repr__(self) -> str:
+        return f"<Recorder {self}>"
 
     def __enter__(self) -> Recorder:
         """Begin.
@@ -225,7 +238,8 @@ class Recorder:
             self._at_exit.cancel()
         if self.dropped:
             warnings.warn(
-                f"{self.path}: {self.dropped} events were lost; what writes them could not follow",
+                f"{self.path}: {format_count(self.dropped, 'event')} "
+                f"{'was' if self.dropped == 1 else 'were'} lost; what writes them could not follow",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -10,9 +10,9 @@ from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.engine import SharedUse
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
-from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult
+from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult, Replays
 from plimsoll.trace import DeviceTrace, Recording, read_recording
-from plimsoll.units import parse_size
+from plimsoll.units import parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def replay(
     shared: int | str | None = None,
     version: str | None = None,
     progress: Progress | None = None,
-) -> list[ReplayResult]:
+) -> Replays:
     """Replay every device's history in a recording.
 
     Under the recorded configuration the replay is checked against the recording, to the address.
@@ -66,7 +66,7 @@ def replay(
         progress: Called with the number of events done and to do, now and then.
 
     Returns:
-        One result for each device that has events.
+        A list of one result for each device that has events; printed, a table.
 
     Raises:
         InputError: If the recording, the configuration or a size cannot be used.
@@ -80,14 +80,14 @@ def replay(
         raise InputError(f"the {allocator} allocator takes no configuration")
     recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
     given_conf = None if conf is None else _checked(conf, version, "the given")
-    results = []
+    results = Replays()
     for trace in recording.devices:
         request = _Request(
             name=recording.name,
             allocator=allocator,
             conf=recorded_conf if given_conf is None else given_conf,
             version=version,
-            limit=None if limit is None else parse_size(limit),
+            limit=None if limit is None else parse_memory(limit),
             gpu_memory=tiers[0],
             shared_memory=tiers[1],
             card=recorded_card(recording.settings, trace.device),
@@ -128,8 +128,8 @@ def _tiers(
         )
     card = gpu_memory if dedicated is None else dedicated
     return (
-        None if card is None else parse_size(card),
-        None if shared is None else parse_size(shared),
+        None if card is None else parse_memory(card),
+        None if shared is None else parse_memory(shared),
     )
 
 

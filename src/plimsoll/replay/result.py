@@ -167,3 +167,16 @@ class ReplayResult:
         result["first_difference"] = self.first_difference and self.first_difference.to_dict()
         result["conf_without_effect"] = dict(self.conf_without_effect)
         return result
+
+
+class Replays(list[ReplayResult]):
+    """Replays, as a list; as text, the table that `plimsoll replay` prints.
+
+    Lists of replays under several configurations make one table when they are joined:
+    `print(Replays(first + second))`.
+    """
+
+    def __str__(self) -> str:
+        from plimsoll.replay.text import replays_text
+
+        return replays_text(self)

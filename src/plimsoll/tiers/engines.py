@@ -70,6 +70,9 @@ class Engine(Protocol):
     def segments(self) -> list[_core.SegmentInfo]:
         """All memory, block by block."""
 
+    def fragments_bytes(self) -> int | None:
+        """What is free in pieces that are in use elsewhere; None where that takes long to say."""
+
     def rebalance(self, most: int | None = None) -> int:
         """Bring spilled memory back to the card; returns the bytes moved."""
 

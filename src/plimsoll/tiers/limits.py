@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from plimsoll.errors import InputError
 from plimsoll.tiers.engines import engine_of
 from plimsoll.tiers.steps import RebalanceTime, set_rebalance, watch_steps
-from plimsoll.units import format_size, parse_size
+from plimsoll.units import format_size, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -62,8 +62,8 @@ class Tiers:
             raise InputError(f"unknown policy {policy!r}; there are strict and spill")
         return cls(
             policy,  # type: ignore[arg-type]
-            None if dedicated is None else parse_size(dedicated),
-            None if shared is None else parse_size(shared),
+            None if dedicated is None else parse_memory(dedicated),
+            None if shared is None else parse_memory(shared),
             rebalance,  # type: ignore[arg-type]
         )
 
@@ -158,10 +158,20 @@ _watched: set[int] = set()
 
 def _set_policy(engine: Engine, policy: SpillPolicyName) -> None:
     engine.spills = policy == "spill"
-    if policy == "spill" and engine.handle not in _watched:
-        _watched.add(engine.handle)
-        engine.on_first_spill(lambda size: _warn(engine, size))
+    if policy == "spill":
+        warn_of_spills(engine)
         watch_steps(engine)
+
+
+def warn_of_spills(engine: Engine) -> None:
+    """Warn when a request is the first to go on in shared memory, whoever puts it there.
+
+    Raises:
+        ValueError: If nothing can spill there.
+    """
+    if engine.handle not in _watched:
+        engine.on_first_spill(lambda size: _warn(engine, size))
+        _watched.add(engine.handle)
 
 
 def _warn(engine: Engine, size: int) -> None:

@@ -9,6 +9,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from plimsoll.tiers.engines import check_elastic
 from plimsoll.tiers.regions import region
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -34,6 +35,24 @@ class OptimizerPlacement:
         """End it; what was moved stays where it is."""
         for hook in self._hooks:
             hook.remove()
+        self._hooks = []
+
+    def __str__(self) -> str:
+        kept = [
+            value
+            for state in self._optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and value in self._moved
+        ]
+        size = format_size(sum(tensor.nbytes for tensor in kept))
+        ended = "" if self._hooks else "; ended"
+        return (
+            f"{type(self._optimizer).__name__}: {size} of state in shared memory, in "
+            f"{format_count(len(kept), 'tensor')}, region {self._name!r}{ended}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<OptimizerPlacement {self}>"
 
     def _move_new(self) -> None:
         if len(self._optimizer.state) != self._parameters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.engine.snapshot import add_tiers
+from plimsoll.engine.snapshot import add_tiers, note_fragments
 from plimsoll.engine.summary import summary_text, tiers_text
 from plimsoll.tiers.engines import allocator_name, device_number, engine_of, engines_in_use
 from plimsoll.tiers.regions import region_names, region_uses
@@ -63,18 +63,24 @@ def memory_snapshot() -> dict[str, Any]:
     """As `torch.cuda.memory._snapshot()`, with what each block and segment has in shared memory.
 
     Where that is anything, it is under "shared_size"; segments whose content is off the card say
-    "is_paused", and the settings name the "allocator" and the "torch_version".
+    "is_paused", and the settings name the "allocator" and the "torch_version"; of the elastic
+    allocator also what is free in pieces in use, by device, as "fragments_bytes".
 
     Raises:
         InputError: If plimsoll's allocator is not installed.
     """
     import torch
 
-    segments = {s.address: s for engine in engines_in_use().values() for s in engine.segments()}
+    engines = engines_in_use()
+    segments = {s.address: s for engine in engines.values() for s in engine.segments()}
     snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
     for entry in snapshot["segments"]:
         if found := segments.get(entry["address"]):
             add_tiers(entry, found)
-    snapshot["allocator_settings"]["allocator"] = allocator_name()
-    snapshot["allocator_settings"]["torch_version"] = str(torch.__version__)
+    settings = snapshot["allocator_settings"]
+    settings["allocator"] = allocator_name()
+    settings["torch_version"] = str(torch.__version__)
+    if settings["allocator"] == "elastic":
+        for device, engine in engines.items():
+            note_fragments(settings, device, engine.fragments_bytes())
     return snapshot

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from rich.text import Text
 
 from plimsoll.text import printable
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -180,10 +180,12 @@ def details(row: Row, width: int) -> Text:
             f"peak allocated {_size(counters.peak_allocated_bytes)}, reserved "
             f"{_size(counters.peak_reserved_bytes)}; page-locked {_pinned(use)}"
         )
-        lines.append(
-            f"{_plural(counters.num_alloc_retries, 'retry', 'retries')}, "
-            f"{_plural(counters.num_ooms, 'OOM')}, {_plural(counters.num_spills, 'spill')}"
+        counts = (
+            format_count(counters.num_alloc_retries, "retry", "retries"),
+            format_count(counters.num_ooms, "OOM"),
+            format_count(counters.num_spills, "spill"),
         )
+        lines.append(", ".join(counts))
     return Text("\n".join(part for line in lines for part in wrap(printable(line), width)))
 
 
@@ -241,15 +243,11 @@ def _heading(machine: Machine, width: int) -> Text:
     total = sum(gpu.dedicated_total_bytes or 0 for gpu in summed)
     shared = sum(gpu.shared_used_bytes for gpu in summed)
     text = (
-        f"{_plural(len(summed), 'GPU' if real else 'simulated GPU')}, "
-        f"{_plural(len(machine.pids), 'process', 'processes')}: dedicated {_size(used)} of "
+        f"{format_count(len(summed), 'GPU' if real else 'simulated GPU')}, "
+        f"{format_count(len(machine.pids), 'process', 'processes')}: dedicated {_size(used)} of "
         f"{_size(total)}, shared {_size(shared)}"
     )
     return _cut(text, width, "bold")
-
-
-def _plural(count: int, one: str, more: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def _gpu_lines(gpu: GpuUse, width: int) -> list[Text]:

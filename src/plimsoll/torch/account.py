@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.json_text import json_line
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class Account:
         process: Its number.
         device: The GPU, as PyTorch counts.
         peak_allocated_bytes: In live blocks at most.
-        peak_reserved_bytes: Taken from the driver at most.
+        peak_reserved_bytes: Taken from the driver at most, in both tiers.
+        peak_shared_bytes: Of that, in shared memory at most: what spilled, or was placed there.
         card_peak_bytes: What the whole card had in use at most, by all processes.
         torch_peak_reserved_bytes: What PyTorch's own allocator would have reserved at most, or by
             the time when it had run out of memory.
@@ -39,6 +40,7 @@ class Account:
     device: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int
+    peak_shared_bytes: int = 0
     card_peak_bytes: int | None = None
     torch_peak_reserved_bytes: int | None = None
     torch_num_ooms: int | None = None
@@ -52,6 +54,8 @@ class Account:
             f"peak allocated {format_size(self.peak_allocated_bytes)}, "
             f"reserved {format_size(self.peak_reserved_bytes)}"
         )
+        if self.peak_shared_bytes:
+            text += f", in shared memory {format_size(self.peak_shared_bytes)}"
         if self.card_peak_bytes is not None:
             text += f", in use on the card {format_size(self.card_peak_bytes)}"
         if self.torch_peak_reserved_bytes is not None:
@@ -82,6 +86,7 @@ def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Accoun
         device=device,
         peak_allocated_bytes=figures["peak_allocated_bytes"],
         peak_reserved_bytes=figures["peak_reserved_bytes"],
+        peak_shared_bytes=figures.get("peak_shared_reserved_bytes", 0),
         card_peak_bytes=figures.get("card_peak_bytes"),
         torch_peak_reserved_bytes=figures.get("torch_peak_reserved_bytes")
         if is_torch_known
@@ -118,6 +123,6 @@ def _write(read: Callable[[], Iterable[Account]], to: str) -> None:
     try:
         with Path(to).open("a") as file:  # processes that end together append a line each
             for account in accounts:
-                file.write(json.dumps(asdict(account)) + "\n")
+                file.write(json_line(asdict(account)) + "\n")
     except OSError as error:
         print(f"plimsoll: no account in {to}: {error.strerror}", file=sys.stderr)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.engine import Allocator, SimulatedMachine
-from plimsoll.engine.snapshot import snapshot_dict
+from plimsoll.engine.snapshot import note_fragments, snapshot_dict
 from plimsoll.errors import InputError
 from plimsoll.process.publisher import publish
 from plimsoll.process.sources import SimulatedSource
 from plimsoll.tiers.engines import set_engines
-from plimsoll.tiers.limits import Tiers
+from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch import library, versions
 from plimsoll.torch.build import SIMULATED_GPU, load
 from plimsoll.torch.cuda_functions import add_cuda_functions
@@ -149,9 +149,11 @@ class Simulation:
         return {index: self.open(index) for index in range(len(self.allocators))}
 
     def watch_tiers(self) -> None:
-        """Treat what spills by the allocator's doing as on a real GPU."""
-        if self._allocator == "elastic" and self.machine.driver == "linux":
-            for engine in self.opened().values():
+        """Treat what the allocator spills as on a real GPU, and warn of what the driver does."""
+        for engine in self.opened().values():
+            if self.machine.driver == "wddm":
+                warn_of_spills(engine)
+            elif self._allocator == "elastic":
                 Tiers(self._policy).apply(engine)
 
     def torch_is_imported(self) -> None:
@@ -241,6 +243,9 @@ class Simulation:
         for allocator in self.allocators:
             allocator._engine.note_snapshot()
         whole = parts[0]
+        for part in parts[1:]:
+            for device, fragments in part["allocator_settings"].get("fragments_bytes", {}).items():
+                note_fragments(whole["allocator_settings"], device, fragments)
         whole["segments"] = [segment for part in parts for segment in part["segments"]]
         whole["device_traces"] = [part["device_traces"][i] for i, part in enumerate(parts)]
         return whole

@@ -161,6 +161,15 @@ class Recording:
         """
         return str(self.settings.get("allocator") or "native")
 
+    def fragments_bytes(self, device: int) -> int | None:
+        """What was free, in the end, in pieces of the elastic allocator's that were in use.
+
+        None where the recording does not say, as those do that plimsoll's snapshots are not.
+        """
+        found = self.settings.get("fragments_bytes")
+        size = found.get(str(device)) if isinstance(found, dict) else None
+        return size if isinstance(size, int) and size >= 0 else None
+
     @property
     def version(self) -> str:
         """The version of PyTorch whose rules were at work, as far as the recording tells.

@@ -13,7 +13,7 @@ from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
 from plimsoll.trace import Action, EventBatch
-from plimsoll.units import format_size
+from plimsoll.units import format_count, format_size
 from plimsoll.view.columns import MOST
 from plimsoll.view.keys import (
     Key,
@@ -194,9 +194,9 @@ def _about_steps(steps: Steps) -> str:
     if not len(steps):
         return "No steps were found."
     if steps.source == "marks":
-        return f"{len(steps):,} steps, as the program marked them."
+        return f"{format_count(len(steps), 'step')}, as the program marked them."
     return (
-        f"{len(steps):,} steps, found by the rhythm of allocations "
+        f"{format_count(len(steps), 'step')}, found by the rhythm of allocations "
         f"(confidence {steps.confidence:.0%})."
     )
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.files import NewFile
+from plimsoll.files import NewFile, check_ending
 from plimsoll.trace import Recording, read_recording
 from plimsoll.view.page import Run, make_page, prepare
 
@@ -55,8 +55,11 @@ def view(
         force: Replace a file of that name.
 
     Raises:
-        InputError: If a recording cannot be read, or the page exists already.
+        InputError: If a recording cannot be read, or the page exists already or is to have a name
+            of something else.
     """
+    if output is not None:
+        check_ending(output, ".html", ".htm", what="a page")
     runs = open_runs(source, other)
     path = Path(output) if output is not None else _beside(source, runs)
     with NewFile(path, force=force) as file:

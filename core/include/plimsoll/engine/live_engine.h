@@ -67,7 +67,11 @@ class LiveEngine final : private Observer {
   [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
   // Throws std::invalid_argument if PyTorch's rules serve.
   [[nodiscard]] ElasticAllocator& elastic() { return require_elastic(elastic_); }
-  [[nodiscard]] SpillWatch& spill_watch() { return spill_watch_; }
+  // Likewise: nothing else spills here.
+  [[nodiscard]] SpillWatch& spill_watch() {
+    static_cast<void>(elastic());
+    return spill_watch_;
+  }
   [[nodiscard]] Statistics statistics() const { return allocator_->statistics(); }
   [[nodiscard]] std::vector<SegmentInfo> segments() const { return allocator_->segments(); }
   [[nodiscard]] Driver& driver() { return *driver_; }

@@ -83,7 +83,13 @@ class Engine {
   }
 
   // With no lock held: after a request that `malloc` served.
-  void tell_of_spill(Bytes size) { spill_watch_.look(elastic_, size); }
+  void tell_of_spill(Bytes size) {
+    if (elastic_ != nullptr) {
+      spill_watch_.look(*elastic_, size);
+    } else {
+      spill_watch_.look(tiers, size);
+    }
+  }
 
   // Whether a request may get shared memory: by the driver, or by policy.
   [[nodiscard]] bool may_spill() const {
@@ -95,7 +101,11 @@ class Engine {
   [[nodiscard]] SimulatedDriver& driver() const { return driver_; }
   [[nodiscard]] TorchVersion version() const { return version_; }
   [[nodiscard]] ElasticAllocator& elastic() const { return require_elastic(elastic_); }
-  [[nodiscard]] SpillWatch& spill_watch() { return spill_watch_; }
+  // Throws std::invalid_argument where neither the allocator nor the driver spills.
+  [[nodiscard]] SpillWatch& spill_watch() {
+    if (!driver_.spills()) static_cast<void>(elastic());
+    return spill_watch_;
+  }
   [[nodiscard]] Statistics statistics() { return tiers.statistics(); }
   [[nodiscard]] std::vector<SegmentInfo> segments() const { return tiers.segments(); }
   [[nodiscard]] std::optional<Bytes> limit() const { return allocator->limit(); }

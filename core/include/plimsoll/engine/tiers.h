@@ -22,9 +22,10 @@ class SpillWatch {
     told_ = std::move(told);
     awaits_ = true;
   }
-  // After a request of so many bytes, with no lock held.
-  void look(const ElasticAllocator* allocator, Bytes size) {
-    if (awaits_.load(std::memory_order_relaxed) && allocator->has_spilled() &&
+  // After a request of so many bytes, with no lock held. `spills`: who says whether it has spilled.
+  template <typename Spills>
+  void look(const Spills& spills, Bytes size) {
+    if (awaits_.load(std::memory_order_relaxed) && spills.has_spilled() &&
         awaits_.exchange(false)) {
       told_(size);
     }

@@ -28,6 +28,8 @@ class TierMeter {
 
   // The allocator's, with the counters of the tiers.
   [[nodiscard]] Statistics statistics();
+  // Whether the driver has put anything into shared memory since the counters began anew.
+  [[nodiscard]] bool has_spilled() const { return spills_ > 0; }
   // The most reserved in dedicated memory, after any request.
   [[nodiscard]] Bytes peak_dedicated() const { return peak_dedicated_; }
   void reset_peak();

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.files import NewFile, check_ending
 from plimsoll.trace import write_parquet
 from plimsoll.view.exports.perfetto import write_perfetto
 from plimsoll.view.exports.speedscope import write_speedscope
@@ -50,10 +50,13 @@ def export(
         The file.
 
     Raises:
-        InputError: If there is no such kind, the recording cannot be read, or the file exists.
+        InputError: If there is no such kind, the recording cannot be read, or the file exists or is
+            to have a name of something else.
     """
     if kind not in EXPORTS:
         raise InputError(f"no such export: {kind!r}; there are {', '.join(EXPORTS)}")
+    if output is not None:
+        check_ending(output, f".{EXPORTS[kind].split('.')[-1]}", what=f"an export to {kind}")
     recording = open_recording(source)
     if output is None:
         folder = Path() if recording is source else Path(recording.name).parent

@@ -9,7 +9,8 @@ const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 export function formatBytes(bytes) {
   const size = Math.abs(bytes);
   if (size < 1024) return `${formatCount(bytes)} ${size === 1 ? "byte" : "bytes"}`;
-  const unit = Math.min(Math.floor(Math.log2(size) / 10), UNITS.length);
+  // What rounds to 1024.00 of a unit is 1.00 of the next.
+  const unit = Math.min(Math.floor(Math.log2(size / 1023.995) / 10) + 1, UNITS.length);
   return `${(bytes / 1024 ** unit).toFixed(2)} ${UNITS[unit - 1]}`;
 }
 
