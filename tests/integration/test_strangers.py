@@ -277,6 +277,45 @@ def test_folders_may_have_any_name(form: str, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+class TestCommands:
+    """Each that reads recordings."""
+
+    VERBS = (("replay",), ("explain", "--no-advice"), ("view", "--force"))
+
+    @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+    def test_more_memory_can_be_allowed(self, verb: tuple[str, ...], tmp_path: Path) -> None:
+        path = tmp_path / "run.pickle.gz"
+        content = pickle.loads(fuzz.seed("ends.live", "pickle"))
+        path.write_bytes(gzip.compress(pickle.dumps(content | {"padding": bytes(20 * MiB)})))
+        refused = self.run(*verb, str(path), "--read-memory", "16MiB")
+        assert refused.returncode == 2
+        assert refused.stderr == (
+            f"plimsoll: {path}: reading takes more than 16.00 MiB of memory; --read-memory allows "
+            "more, such as 32MiB\n"
+        )
+        assert self.run(*verb, str(path), "--read-memory", "64MiB").returncode == 0
+
+    @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+    def test_damage_is_told_and_the_rest_is_used(
+        self, verb: tuple[str, ...], tmp_path: Path
+    ) -> None:
+        path = tmp_path / "run.plim"
+        content = bytearray(fuzz.seed("ends.live", "plim"))
+        content[content.rindex(b'"ended"') + 1] = ord("E")
+        path.write_bytes(content)
+        ended = self.run(*verb, str(path))
+        assert ended.returncode in (0, 1)
+        assert f"note: {path}: damaged after event " in ended.stderr
+        assert ended.stdout
+
+    @staticmethod
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "plimsoll", *arguments],
+            capture_output=True, check=False, text=True,
+        )  # fmt: skip
+
+
 def test_mutated_files_break_nothing() -> None:
     """A few hundred cases; `make fuzz` runs an hour of them, under the sanitizers."""
     cases = ["--first", "0", "--cases", "240"]

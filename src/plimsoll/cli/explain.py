@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.recordings import read
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.text import printable
@@ -61,6 +63,7 @@ def explain(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
     ] = None,
+    read_memory: ReadMemory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Say why GPU memory was used as it was: what was live, free memory, leaks, failures, advice.
@@ -75,7 +78,9 @@ def explain(
             "`plimsoll view A B` shows two"
         )
     found = run(
-        int(source) if source.isdigit() and not Path(source).exists() else source,
+        int(source)
+        if source.isdigit() and not Path(source).exists()
+        else read(Path(source), read_memory, needs_history=False),
         device=device, gpu=gpu, limit=limit, version=version, advice=advice,
         search_events=search_events,
         script=None if script is None else str(script), arguments=arguments or [], vary=vary,

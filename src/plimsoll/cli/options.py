@@ -31,6 +31,14 @@ Dedicated = Annotated[
     str | None, typer.Option(help="The most of each card's own memory, such as 6GiB.")
 ]
 Shared = Annotated[str | None, typer.Option(help="The most of the host's memory to spill into.")]
+ReadMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="The most host memory that reading a file may take, such as 8GiB; by default 1 GiB, "
+        "or eight times the file.",
+        metavar="SIZE",
+    ),
+]
 HostMemory = Annotated[
     str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
 ]

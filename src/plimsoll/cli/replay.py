@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.recordings import read
 from plimsoll.json_text import json_line
 from plimsoll.text import printable
 
@@ -61,6 +63,7 @@ def replay(
             help="Of PyTorch, 2.9 to 2.15; by default the recorded one.", metavar="VERSION"
         ),
     ] = None,
+    read_memory: ReadMemory = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a replay, one a line.")
     ] = False,
@@ -75,12 +78,11 @@ def replay(
 
     from plimsoll.replay import replay as run
     from plimsoll.replay.text import WIDTH, show
-    from plimsoll.trace import read_recording
 
     fits = True
     differs = False
     for path in files:
-        recording = read_recording(path)
+        recording = read(path, read_memory)
         results: list[ReplayResult] = []
         any_fits = False
         confs: list[str | None] = [*conf] if conf else [None]

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.recordings import read
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.text import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
+    from plimsoll.trace import Recording
     from plimsoll.view import ViewResult
 
 
@@ -42,6 +45,7 @@ def view(
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser (on a terminal only).")
     ] = False,
+    read_memory: ReadMemory = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
 ) -> None:
     """Show a recording, or two side by side, as one page that needs no network.
@@ -56,14 +60,16 @@ def view(
     opens = open_page and sys.stderr.isatty()
     if open_page and not opens:
         print("note: nothing is opened, since this is no terminal", file=sys.stderr)
+    first = read(file, read_memory)
+    second = None if other is None else read(other, read_memory)
     if serve:
-        _serve(file, other, opens=opens, as_json=as_json)
+        _serve(first, second, opens=opens, as_json=as_json)
     elif export:
-        _export(file, export, output, force=force, as_json=as_json)
+        _export(first, export, output, force=force, as_json=as_json)
     else:
         from plimsoll.view import view as write
 
-        result = write(file, other, output=output, force=force)
+        result = write(first, second, output=output, force=force)
         if as_json:
             print(json_line(result.to_dict()))
         else:
@@ -83,10 +89,12 @@ def _show(result: ViewResult) -> None:
         )
 
 
-def _export(path: Path, kind: str, output: Path | None, *, force: bool, as_json: bool) -> None:
+def _export(
+    recording: Recording, kind: str, output: Path | None, *, force: bool, as_json: bool
+) -> None:
     from plimsoll.view import export
 
-    written = export(path, kind, output, force=force)
+    written = export(recording, kind, output, force=force)
     size = written.stat().st_size
     if as_json:
         print(json_line({"export": kind, "file": str(written), "file_bytes": size}))
@@ -97,13 +105,13 @@ def _export(path: Path, kind: str, output: Path | None, *, force: bool, as_json:
         "speedscope": f"open {written} in speedscope.app",
         "parquet": f"plimsoll replay {written}",
     }
-    _hint(reader.get(kind, f"plimsoll view {path}"), as_json=as_json)
+    _hint(reader.get(kind, f"plimsoll view {recording.name}"), as_json=as_json)
 
 
-def _serve(path: Path, other: Path | None, *, opens: bool, as_json: bool) -> None:
+def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_json: bool) -> None:
     from plimsoll.view import serve
 
-    server = serve(path, other)
+    server = serve(recording, other)
     print(json_line({"url": server.url}) if as_json else server.url, flush=True)
     if not as_json and sys.stderr.isatty():
         print("Ctrl+C ends it.", file=sys.stderr)

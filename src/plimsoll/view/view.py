@@ -60,8 +60,10 @@ def view(
     """
     if output is not None:
         check_ending(output, ".html", ".htm", what="a page")
-    runs = open_runs(source, other)
-    path = Path(output) if output is not None else _beside(source, runs)
+    recordings = _open(source, other)
+    runs = [prepare(recording) for recording in recordings]
+    name = "-and-".join(plain_name(run.name) for run in runs) + ".html"
+    path = Path(output) if output is not None else folder_of(recordings[0]) / name
     with NewFile(path, force=force) as file:
         page = make_page(runs)
         content = page.html.encode()
@@ -80,7 +82,13 @@ def open_runs(
     source: str | PathLike[str] | Recording, other: str | PathLike[str] | Recording | None = None
 ) -> list[Run]:
     """Read what is to be shown and prepare it."""
-    return [prepare(open_recording(one)) for one in (source, other) if one is not None]
+    return [prepare(recording) for recording in _open(source, other)]
+
+
+def _open(
+    source: str | PathLike[str] | Recording, other: str | PathLike[str] | Recording | None
+) -> list[Recording]:
+    return [open_recording(one) for one in (source, other) if one is not None]
 
 
 def open_recording(source: str | PathLike[str] | Recording) -> Recording:
@@ -95,6 +103,7 @@ def plain_name(name: str) -> str:
     return name
 
 
-def _beside(source: str | PathLike[str] | Recording, runs: list[Run]) -> Path:
-    folder = Path() if isinstance(source, Recording) else Path(source).parent
-    return folder / ("-and-".join(plain_name(run.name) for run in runs) + ".html")
+def folder_of(recording: Recording) -> Path:
+    """Where the file lies that a recording was read from; this folder for one that is of none."""
+    path = Path(recording.name)
+    return path.parent if path.is_file() else Path()

@@ -11,7 +11,7 @@ from plimsoll.trace import write_parquet
 from plimsoll.view.exports.perfetto import write_perfetto
 from plimsoll.view.exports.speedscope import write_speedscope
 from plimsoll.view.exports.table import write_csv
-from plimsoll.view.view import open_recording, open_runs, plain_name
+from plimsoll.view.view import folder_of, open_recording, open_runs, plain_name
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -59,8 +59,7 @@ def export(
         check_ending(output, f".{EXPORTS[kind].split('.')[-1]}", what=f"an export to {kind}")
     recording = open_recording(source)
     if output is None:
-        folder = Path() if recording is source else Path(recording.name).parent
-        output = folder / (plain_name(Path(recording.name).name) + EXPORTS[kind])
+        output = folder_of(recording) / (plain_name(Path(recording.name).name) + EXPORTS[kind])
     if kind == "parquet":
         write_parquet(recording, output, force=force)
     else:
