@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
 from plimsoll.record import Recorder, record, recorder
+from plimsoll.record.environment import _own_path
 from plimsoll.record.sources import AllocatorSource
 from plimsoll.tiers import engines
 from plimsoll.trace import Action, Recording, read_recording
@@ -26,7 +28,6 @@ from plimsoll.trace.stream import StreamWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -475,6 +476,16 @@ def test_the_allocator_in_place_is_named(
     assert engines.allocator_name() == name
     monkeypatch.setattr(engines, "_engines", None)
     assert engines.allocator_name() is None
+
+
+@pytest.mark.parametrize("name", ["run.plim", "run"])
+def test_processes_of_a_job_have_names_of_recordings(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    path = _own_path(Path(name))
+    assert path == Path("run.rank3.plim")
+    assert record(path).path == path
 
 
 def test_a_recorder_says_what_it_does(allocator: Allocator, tmp_path: Path) -> None:
