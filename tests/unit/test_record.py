@@ -9,22 +9,20 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
 from plimsoll.record import Recorder, record, recorder
+from plimsoll.record.environment import _own_path
 from plimsoll.record.sources import AllocatorSource
 from plimsoll.tiers import engines
 from plimsoll.trace import Action, Recording, read_recording
 from plimsoll.trace.stream import StreamWriter
 from tests.faults import limited_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -474,6 +472,16 @@ def test_the_allocator_in_place_is_named(
     assert engines.allocator_name() == name
     monkeypatch.setattr(engines, "_engines", None)
     assert engines.allocator_name() is None
+
+
+@pytest.mark.parametrize("name", ["run.plim", "run"])
+def test_processes_of_a_job_have_names_of_recordings(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    path = _own_path(Path(name))
+    assert path == Path("run.rank3.plim")
+    assert record(path).path == path
 
 
 def test_a_recorder_says_what_it_does(allocator: Allocator, tmp_path: Path) -> None:

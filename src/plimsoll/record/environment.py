@@ -42,9 +42,10 @@ def _end(recorder: Recorder) -> None:
 
 
 def _own_path(path: Path) -> Path:
+    suffix = path.suffix or ".plim"
     rank = os.environ.get("RANK", "")
     if rank.isdecimal():
-        return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+        return path.with_name(f"{path.stem}.rank{rank}{suffix}")
     if os.environ.get(_IS_CHILD) or multiprocessing.parent_process() is not None:
-        return path.with_name(f"{path.stem}.{os.getpid()}{path.suffix}")
+        return path.with_name(f"{path.stem}.{os.getpid()}{suffix}")
     return path
