@@ -126,8 +126,10 @@ def test_what_a_browser_is_started_with_is_no_address_of_the_page(
             try:
                 assert process.stdout is not None
                 url = process.stdout.readline().strip()
+                deadline = time.monotonic() + 60
                 while not (tmp_path / "opened").exists():
                     assert process.poll() is None
+                    assert time.monotonic() < deadline
                     time.sleep(0.05)
                 arguments = (tmp_path / "arguments").read_text()
                 assert url.split("/")[3] not in arguments
