@@ -72,17 +72,20 @@ stress: build-core-tests build-thread-tests
 	$(THREAD_TESTS)/stress --operations 20000000
 
 # Mutated recordings of every format through all that reads them, under the sanitizers.
-SECONDS ?= 3600
+FUZZ_SECONDS ?= 3600
 FUZZ := build/fuzz
 SITE := $(VENV)/lib/python*/site-packages
 fuzz: $(FUZZ)/.built
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 $(FUZZ)/bin/python -m tests.fuzz --seconds $(SECONDS) --workers 2 --keep $(FUZZ)/found
+	  ASAN_OPTIONS=detect_leaks=0 $(FUZZ)/bin/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --workers 2 \
+	  --keep $(FUZZ)/found
 
 $(FUZZ)/.built: $(VENV)/.tested $(SOURCES)
 	$(PYTHON) -m venv --without-pip $(FUZZ)
 	$(PIP) install -q --no-build-isolation --no-deps --upgrade --target $(FUZZ)/plimsoll \
 	  -C cmake.define.PLIMSOLL_SANITIZE=ON -C build-dir=$(FUZZ)/core .
+	find $(FUZZ)/plimsoll/plimsoll -mindepth 1 ! -name '_core.*' -delete
+	ln -s $(filter-out %.pyi,$(wildcard $(CURDIR)/src/plimsoll/*)) $(FUZZ)/plimsoll/plimsoll
 	printf '%s\n' $(abspath $(FUZZ)/plimsoll) $(abspath $(wildcard $(SITE))) \
 	  >$$(echo $(FUZZ)/lib/python*/site-packages)/paths.pth
 	@touch $@
