@@ -1,6 +1,7 @@
 """Files from strangers: recordings of every format are mutated, then read and used as people do.
 
     python -m tests.fuzz --cases 200
+    python -m tests.fuzz --cases 500 --commands
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
 Only the product's own errors may come of it, within a time and a memory. Half of the cases are
@@ -15,6 +16,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import pickle
 import random
 import resource
@@ -324,11 +326,48 @@ def exercise(path: Path, chance: random.Random) -> None:
                 replay(recording, allocator=chance.choice(("elastic", "uncached")))
 
 
-def run_cases(numbers: Sequence[int], folder: Path, until: float) -> None:
-    """Run cases one by one; the file of each is in `folder` while it runs.
+class BrokenError(Exception):
+    """A command did what no command may do."""
+
+
+def give_to_command(path: Path, chance: random.Random) -> None:
+    """Give a file to one of the commands.
 
     Raises:
-        Exception: What a case raised that it may not.
+        BrokenError: If it ended otherwise than commands do, or took too much memory.
+    """
+    page = path.with_suffix(".out.html")
+    verbs = (["replay", path], ["explain", "--no-advice", path], ["view", path, "-o", page])
+    verb = [str(part) for part in chance.choice(verbs)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "plimsoll", *verb],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    told = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    lines = [line for line in told.splitlines() if not line.startswith("note: ")]
+    if process.returncode not in (0, 1, 2) or len(lines) > 1:
+        raise BrokenError(f"{' '.join(verb)} ended with {process.returncode}: {told}")
+    if used.ru_maxrss * 1024 > MOST_BYTES:
+        raise BrokenError(f"{' '.join(verb)} took {used.ru_maxrss >> 10} MiB")
+
+
+def run_cases(
+    numbers: Sequence[int],
+    folder: Path,
+    until: float,
+    what: Callable[[Path, random.Random], None] = exercise,
+) -> None:
+    """Run cases one by one; the file of each is in `folder` while it runs, and stays if it is bad.
+
+    Args:
+        numbers: Of the cases.
+        folder: For their files.
+        until: When to end, on the monotonic clock.
+        what: Is done with each file; what it raises is told.
     """
     for number in numbers:
         if time.monotonic() > until:
@@ -339,7 +378,7 @@ def run_cases(numbers: Sequence[int], folder: Path, until: float) -> None:
         signal.alarm(MOST_SECONDS)  # which ends the process
         began = time.monotonic()
         try:
-            exercise(path, random.Random(number))
+            what(path, random.Random(number))
         except Exception:
             print(f"case {number} ({form}):", file=sys.stderr)
             traceback.print_exc()
@@ -364,6 +403,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--commands", action="store_true", help="Give the files to commands, not to functions."
+    )
     parser.add_argument("--keep", type=Path, help="Where the files go that break something.")
     parser.add_argument("--as-worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -372,7 +414,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         if given.as_worker:
             numbers = range(given.first, given.first + given.cases, given.workers)
-            run_cases(numbers, folder, time.monotonic() + given.seconds)
+            what = give_to_command if given.commands else exercise
+            run_cases(numbers, folder, time.monotonic() + given.seconds, what)
             return 0
         return _drive(given, folder)
 
@@ -394,6 +437,7 @@ def _drive(given: argparse.Namespace, folder: Path) -> int:
                     "--first", str(at + one), "--cases", str(batch - one),
                     "--workers", str(given.workers),
                     "--seconds", str(max(until - time.monotonic(), 0)),
+                    *(["--commands"] if given.commands else []),
                 ],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
