@@ -1,4 +1,4 @@
-// What several parts of the module convert: columns without a copy, statistics to a dict.
+// What several parts of the module need: columns without a copy, statistics as a dict, signals.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,6 +35,12 @@ inline nanobind::dict statistics_dict(const Statistics& statistics, TorchVersion
     result[name.c_str()] = value;
   }
   return result;
+}
+
+// Lets Python's signal handlers run, with the interpreter's lock held; one that raises ends what is
+// under way.
+inline void run_signal_handlers() {
+  if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }
 
 }  // namespace plimsoll::python

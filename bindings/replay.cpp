@@ -91,7 +91,11 @@ class Replay {
   void feed(const Columns& columns) {
     const EventSpan events = columns.span();
     const nb::gil_scoped_release released;
-    timed([&] { replayer_->feed(events); });
+    const auto poll = [] {
+      const nb::gil_scoped_acquire held;
+      run_signal_handlers();
+    };
+    timed([&] { replayer_->feed(events, poll); });
   }
   void finish() {
     timed([&] { replayer_->finish(); });

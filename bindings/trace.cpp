@@ -30,11 +30,6 @@ nb::object decoded(std::string_view text) {
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-// Lets Python's signal handlers run; one that raises ends what is under way.
-void run_signal_handlers() {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 // Settings as plain Python. Values can be shared in a pickle, so a small one can stand for a huge
 // one: what is larger than any settings are is refused.
 class PlainData {
@@ -102,9 +97,7 @@ class PlainData {
 // the values read from them are gone once it is made.
 class SnapshotFile {
  public:
-  using Content = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-  SnapshotFile(const Content& content, std::size_t most_memory) {
+  SnapshotFile(const Column<std::uint8_t>& content, std::size_t most_memory) {
     const PickleDocument document =
         PickleDocument::parse({reinterpret_cast<const char*>(content.data()), content.size()},
                               {.memory = most_memory, .poll = run_signal_handlers});
@@ -211,7 +204,7 @@ void bind_trace(nb::module_& module) {
       .def_ro("shared", &SegmentInfo::shared);
 
   nb::class_<SnapshotFile>(module, "SnapshotFile")
-      .def(nb::init<const SnapshotFile::Content&, std::size_t>(), "content"_a, "most_memory"_a,
+      .def(nb::init<const Column<std::uint8_t>&, std::size_t>(), "content"_a, "most_memory"_a,
            nb::sig("def __init__(self, content: bytes | bytearray, most_memory: int) -> None"),
            "Read the pickle. Values take `most_memory` bytes at most, or ReadingLimitError is "
            "raised.")

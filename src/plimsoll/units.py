@@ -31,6 +31,7 @@ _UNITS = {
     "tb": 1000**4,
 }
 _TOO_MUCH = 2**60
+_MOST_MIB = 2**18  # who writes more without a unit has no MiB in mind
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -60,7 +61,7 @@ def parse_size(size: int | str) -> int:
 
 
 def parse_memory(size: int | str) -> int:
-    """Likewise the size of a card's or a host's memory, or a limit of one: at least 1 MiB.
+    """Turn the size of a card's or a host's memory, or a limit of one, into bytes: at least 1 MiB.
 
     Raises:
         InputError: If it is not such a size.
@@ -74,18 +75,20 @@ def parse_memory(size: int | str) -> int:
 
 def _meant(number: str) -> str:
     """What somebody meant who wrote a number of bytes below 1 MiB."""
-    return f"did you mean {number}{'GiB' if Decimal(number) < KiB else 'MiB'}?"
+    count = Decimal(number)
+    unit = "GiB" if count < KiB else "MiB" if count < _MOST_MIB else "KiB"
+    return f"did you mean {number}{unit}?"
 
 
 def format_size(size: int) -> str:
     """Show bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
     if size < KiB:
-        return f"{size} byte{'' if size == 1 else 's'}"
-    for unit, name in ((KiB, "KiB"), (MiB, "MiB")):
+        return format_count(size, "byte")
+    for unit, name in ((KiB, "KiB"), (MiB, "MiB"), (GiB, "GiB")):
         shown = f"{size / unit:.2f}"
         if shown != "1024.00" and size < KiB * unit:
             return f"{shown} {name}"
-    return f"{size / GiB:.2f} GiB"
+    return f"{size / TiB:.2f} TiB"
 
 
 def format_count(count: int, one: str, more: str | None = None) -> str:

@@ -104,14 +104,18 @@ def test_what_follows_the_script_is_its_own(script: Path, separator: list[str]) 
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize("late", [["--simulate", "H100"], ["--epochs", "3", "--simulate=H100"]])
-def test_an_option_that_stands_too_late_is_told_its_place(script: Path, late: list[str]) -> None:
-    done = run(script, *late)
+@pytest.mark.parametrize(
+    ("before", "late"), [([], ["--simulate", "A100"]), (["--epochs", "3"], ["--simulate=H100"])]
+)
+def test_an_option_that_stands_too_late_is_told_its_place(
+    script: Path, before: list[str], late: list[str]
+) -> None:
+    done = run(script, *before, *late)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "plimsoll: --simulate stands too late: what follows the script is its own, so write "
-        f"plimsoll run --simulate H100 {script}; an option of the script's that has this name goes "
-        "after --\n"
+        f"plimsoll run {' '.join(late)} {script}; an option of the script's that has this name "
+        "goes after --\n"
     )
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from plimsoll import InputError, _core, replay
-from plimsoll.trace import Recording, TraceWriter, read_recording
+from plimsoll import InputError, _core, explain, replay
+from plimsoll.trace import Recording, TraceWriter, read_recording, write_parquet
 from plimsoll.trace.checks import reading_memory
 from plimsoll.trace.events import COLUMNS
 from plimsoll.trace.files import read_snapshot
@@ -120,7 +121,7 @@ class TestPickles:
         recording = read_snapshot(
             snapshot([EVENT, FREE], {"PYTORCH_CUDA_ALLOC_CONF": "key_of_tomorrow:1"})
         )
-        with pytest.raises(InputError, match=r"key_of_tomorrow.*--conf '' takes"):
+        with pytest.raises(InputError, match=r"key_of_tomorrow.*--conf '' replays"):
             replay(recording)
 
 
@@ -164,7 +165,24 @@ class TestFlippedBits:
         assert noticed > len(places) / 2
 
 
+def test_blocks_that_overlap_are_explained_as_far_as_can_be() -> None:
+    """As in a damaged history of an allocator that is not PyTorch's."""
+    segment = EVENT | {"action": "segment_alloc", "size": 1 << 20}
+    blocks = [EVENT | {"addr": (1 << 40) + at, "size": 4096} for at in (0, 1024, 512, 2048)]
+    content = snapshot([segment, *blocks], {"allocator": "uncached"})
+    assert explain(read_snapshot(content), advice=False).events == 5
+
+
 class TestStreams:
+    @pytest.mark.parametrize("key", ["PYTORCH_CUDA_ALLOC_CONF", "torch_version"])
+    def test_settings_that_are_no_text_are_refused(self, key: str, tmp_path: Path) -> None:
+        schema, header, parts = fuzz.unpack_plim(fuzz.seed("ends.live", "plim"))
+        header["settings"][key] = "2.\ud800"
+        path = tmp_path / "run.plim"
+        path.write_bytes(fuzz.pack_plim(schema, header, parts))
+        with pytest.raises(InputError, match="not a streaming trace"):
+            read_recording(path)
+
     def test_damage_is_told(self, tmp_path: Path) -> None:
         path = tmp_path / "run.plim"
         path.write_bytes(fuzz.seed("ends.live", "plim"))
@@ -190,6 +208,18 @@ class TestStreams:
                 writer.write_batch(batch, dict(metadata))
         with pytest.raises(InputError, match="empty or damaged"):
             read_recording(path)
+
+    def test_marks_take_no_more_memory_than_they_may(self, tmp_path: Path) -> None:
+        schema, header, ((batch, _), *_) = fuzz.unpack_plim(fuzz.seed("ends.live", "plim"))
+        rows = batch.num_rows
+        devices = pa.array(np.arange(rows, dtype=np.int32) % 100)
+        many = batch.set_column(0, schema.field(0), devices)
+        path = tmp_path / "run.plim"
+        facts = {"marks": [[0, 5, "step"]] * 5000}
+        path.write_bytes(fuzz.pack_plim(schema, header, [(many, facts)]))
+        with pytest.raises(InputError, match="more than 16.00 MiB of memory"):
+            read_recording(path, memory="16MiB")
+        assert len(read_recording(path).marks) == 5000 * 100
 
     def test_a_column_expands_no_further_than_its_rows(self, tmp_path: Path) -> None:
         with pa.ipc.open_stream(fuzz.seed("ends.live", "plim")) as stream:
@@ -218,6 +248,15 @@ class TestStreams:
         path.write_bytes(fuzz.pack_plim(schema, header, batches))
         assert make_page([prepare(read_recording(path))]).events > 0
 
+    def test_damage_is_still_told_of_what_was_kept_as_parquet(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.plim"
+        content = bytearray(fuzz.seed("ends.live", "plim"))
+        content[content.rindex(b'"ended"') + 1] = ord("E")
+        path.write_bytes(content)
+        write_parquet(read_recording(path), tmp_path / "run.parquet")
+        (problem,) = read_recording(tmp_path / "run.parquet").problems
+        assert "its checksum is wrong" in problem
+
 
 class TestParquet:
     def test_devices_have_as_many_events_as_it_says(self, tmp_path: Path) -> None:
@@ -235,6 +274,18 @@ class TestParquet:
         for one in (first, second):
             with pytest.raises(InputError, match="the number of its events is wrong"):
                 one.load()
+
+    @pytest.mark.parametrize("name", ["00", "+0", "\u0660", "-1", "120"])
+    def test_a_device_has_one_number(self, name: str, tmp_path: Path) -> None:
+        path = tmp_path / "run.parquet"
+        path.write_bytes(fuzz.seed("ends.live", "parquet"))
+        table = pq.read_table(path)
+        metadata = json.loads(pq.read_metadata(path).metadata[b"plimsoll"])
+        metadata["format"] = 2  # which has no checksum
+        metadata["devices"] = {name: metadata["devices"]["0"]}
+        pq.write_table(table.replace_schema_metadata({"plimsoll": json.dumps(metadata)}), path)
+        with pytest.raises(InputError, match="a device has an impossible number"):
+            read_recording(path)
 
     @staticmethod
     def zeros(rows: int) -> pa.Table:
@@ -290,8 +341,8 @@ class TestCommands:
         refused = self.run(*verb, str(path), "--read-memory", "16MiB")
         assert refused.returncode == 2
         assert refused.stderr == (
-            f"plimsoll: {path}: reading takes more than 16.00 MiB of memory; --read-memory allows "
-            "more, such as 32MiB\n"
+            f"plimsoll: {path}: reading takes more than 16.00 MiB of memory; --read-memory 32MiB "
+            "(from Python: read_recording(..., memory=...)) allows more\n"
         )
         assert self.run(*verb, str(path), "--read-memory", "64MiB").returncode == 0
 
@@ -305,8 +356,20 @@ class TestCommands:
         path.write_bytes(content)
         ended = self.run(*verb, str(path))
         assert ended.returncode in (0, 1)
-        assert f"note: {path}: damaged after event " in ended.stderr
-        assert ended.stdout
+        page = path.with_suffix(".html")
+        told = ended.stdout + ended.stderr + (page.read_text() if page.exists() else "")
+        assert re.search("[Dd]amaged after event ", told)
+
+    def test_an_unknown_configuration_can_be_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.pickle"
+        content = pickle.loads(fuzz.seed("ends.live", "pickle"))
+        content["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = "key_of_tomorrow:1"
+        path.write_bytes(pickle.dumps(content))
+        refused = self.run("replay", str(path))
+        assert refused.returncode == 2
+        assert "key_of_tomorrow" in refused.stderr
+        assert "--conf '' replays under PyTorch's defaults" in refused.stderr
+        assert self.run("replay", str(path), "--conf", "").returncode == 0
 
     @staticmethod
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

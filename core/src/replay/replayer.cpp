@@ -79,8 +79,10 @@ void Replayer::request_again(const std::vector<SegmentInfo>& segments) {
   }
 }
 
-void Replayer::feed(const EventSpan& events) {
+void Replayer::feed(const EventSpan& events, const std::function<void()>& poll) {
+  constexpr std::size_t kEventsBetweenPolls = 1024;
   for (std::size_t i = 0; i < events.count() && !stopped_; ++i) {
+    if (i % kEventsBetweenPolls == 0 && poll) poll();
     step(events[i]);
     if (!stopped_) ++index_;
   }

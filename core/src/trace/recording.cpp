@@ -103,7 +103,9 @@ class StackTable {
     const auto items = visitor_.items(frames);
     if (items.empty()) return 0;
     Stack stack;
-    for (const PickleValue item : items) stack.push_back(frame_number(item));
+    for (const PickleValue item : items.first(std::min(items.size(), kMostFrames))) {
+      stack.push_back(frame_number(item));
+    }
     const auto [entry, is_new] =
         stack_numbers_.try_emplace(stack, static_cast<std::uint32_t>(recording_.stacks.size()));
     if (is_new) recording_.stacks.push_back(std::move(stack));
@@ -112,8 +114,10 @@ class StackTable {
   }
 
  private:
-  // A name that many lines share is part of what is shown of each.
-  static constexpr std::size_t kLongestName = 1024;
+  // A name that many lines share is part of what is shown of each, and a frame costs a byte of the
+  // file where frames are shared.
+  static constexpr std::size_t kLongestName = 512;
+  static constexpr std::size_t kMostFrames = 1024;
 
   std::uint32_t frame_number(PickleValue value) {
     if (value.kind() != Kind::dict) return frame_number(Frame{});
@@ -159,7 +163,8 @@ class StackTable {
   const PickleDocument& document_;
   Recording& recording_;
   std::unordered_map<const char*, std::uint32_t> by_text_;
-  std::unordered_map<std::string_view, std::uint32_t> name_numbers_;
+  // A map, for names that hash alike are easily made.
+  std::map<std::string_view, std::uint32_t> name_numbers_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_dict_;
   std::map<Stack, std::uint32_t> stack_numbers_;
@@ -394,8 +399,8 @@ void name_pools(DeviceRecording& device) {
   }
 }
 
-// More devices than any machine has would only make an allocation of nonsense.
-constexpr std::size_t kMostDevices = 1024;
+// As many as PyTorch knows (C10_COMPILE_TIME_MAX_GPUS).
+constexpr std::size_t kMostDevices = 120;
 
 }  // namespace
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from plimsoll.cli.options import ReadMemory
-from plimsoll.cli.recordings import read
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.text import printable
@@ -71,6 +70,7 @@ def explain(
     Everything that it advises was tried: by replaying the recording, or by running the script.
     """
     from plimsoll.explain import explain as run
+    from plimsoll.trace import read_recording
 
     if script is None and (vary or arguments):
         raise InputError(
@@ -80,7 +80,7 @@ def explain(
     found = run(
         int(source)
         if source.isdigit() and not Path(source).exists()
-        else read(Path(source), read_memory, needs_history=False),
+        else read_recording(source, needs_history=False, memory=read_memory),
         device=device, gpu=gpu, limit=limit, version=version, advice=advice,
         search_events=search_events,
         script=None if script is None else str(script), arguments=arguments or [], vary=vary,

@@ -34,8 +34,8 @@ Shared = Annotated[str | None, typer.Option(help="The most of the host's memory 
 ReadMemory = Annotated[
     str | None,
     typer.Option(
-        help="The most host memory that reading a file may take, such as 8GiB; by default 1 GiB, "
-        "or eight times the file.",
+        help="What a file may take in memory when it is read, such as 8GiB; by default 1 GiB, or "
+        "eight times the file.",
         metavar="SIZE",
     ),
 ]

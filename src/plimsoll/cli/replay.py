@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.cli.options import ReadMemory
-from plimsoll.cli.recordings import read
 from plimsoll.json_text import json_line
 from plimsoll.text import printable
 
@@ -78,11 +77,14 @@ def replay(
 
     from plimsoll.replay import replay as run
     from plimsoll.replay.text import WIDTH, show
+    from plimsoll.trace import read_recording
 
     fits = True
     differs = False
     for path in files:
-        recording = read(path, read_memory)
+        recording = read_recording(path, memory=read_memory)
+        for problem in recording.problems:
+            print(printable(f"note: {path}: {problem}"), file=sys.stderr)
         results: list[ReplayResult] = []
         any_fits = False
         confs: list[str | None] = [*conf] if conf else [None]

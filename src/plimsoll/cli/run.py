@@ -72,7 +72,7 @@ def run(
     if own[:1] == ["--"]:
         own = own[1:]
     elif simulate is None:
-        _check_place(script, own)
+        _check_place(script, own, is_module=module)
     if not module and not Path(script).exists():
         raise InputError(f"{script}: no such file")
     _check_json(json)
@@ -96,13 +96,16 @@ def run(
     become(replace(request, account=_account(json)))
 
 
-def _check_place(script: str, own: list[str]) -> None:
+def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
     """Refuse to run a script on a GPU, with an option that says to simulate one."""
-    if any(one == "--simulate" or one.startswith("--simulate=") for one in own):
-        raise InputError(
-            "--simulate stands too late: what follows the script is its own, so write plimsoll run "
-            f"--simulate H100 {script}; an option of the script's that has this name goes after --"
-        )
+    for one, following in zip(own, [*own[1:], "H100"], strict=True):
+        if one == "--simulate" or one.startswith("--simulate="):
+            option = one if "=" in one else f"--simulate {following}"
+            what = f"-m {script}" if is_module else script
+            raise InputError(
+                "--simulate stands too late: what follows the script is its own, so write plimsoll "
+                f"run {option} {what}; an option of the script's that has this name goes after --"
+            )
 
 
 def _check_json(json: Path | None) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.cli.options import ReadMemory
-from plimsoll.cli.recordings import read
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.text import printable
@@ -60,8 +59,10 @@ def view(
     opens = open_page and sys.stderr.isatty()
     if open_page and not opens:
         print("note: nothing is opened, since this is no terminal", file=sys.stderr)
-    first = read(file, read_memory)
-    second = None if other is None else read(other, read_memory)
+    from plimsoll.trace import read_recording
+
+    first = read_recording(file, memory=read_memory)
+    second = None if other is None else read_recording(other, memory=read_memory)
     if serve:
         _serve(first, second, opens=opens, as_json=as_json)
     elif export:

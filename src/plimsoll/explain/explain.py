@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,7 +88,8 @@ def explain(
         raise InputError(f"the search cannot replay {search_events} events; 0 leaves it out")
     recording = read_source(source)
     trace = _choose(recording, device)
-    recording = Recording(recording.name, [trace], recording.settings, recording.marks)
+    problems = recording.problems
+    recording = replace(recording, devices=[trace])
     card = named_card(gpu) if gpu else recorded_card(recording.settings, trace.device)
     limit_bytes = None if limit is None else parse_memory(limit)
     lifetimes = find_lifetimes(trace)
@@ -178,7 +180,7 @@ def explain(
         tried=len(search.trials),
         search_ended_early=search.ended_early,
         script=script_run,
-        notes=notes,
+        notes=[*problems, *notes],
     )
 
 

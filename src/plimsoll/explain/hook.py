@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.files import NewFile
-from plimsoll.text import printable
+from plimsoll.text import join_lines, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,8 +130,12 @@ class OomHook:
             return None
         self.written.append(path)
         print(
-            f"plimsoll: why there was no memory: {path}\n"
-            f"next: plimsoll view {path.with_suffix('.pickle')}",
+            join_lines(
+                [
+                    f"plimsoll: why there was no memory: {path}",
+                    f"next: plimsoll view {path.with_suffix('.pickle')}",
+                ]
+            ),
             file=sys.stderr,
         )
         return path

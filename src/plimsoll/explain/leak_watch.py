@@ -96,7 +96,7 @@ class LeakWatch:
         found = format_count(len(self.leaks), "leak") if self.leaks else "no leak"
         state = "still watching" if self._recorder is not None else "not watching"
         first = f"{found} found in {self._steps} of {self._most_steps} steps, {state}"
-        return "\n  ".join([first, *map(_growth, self.leaks)])
+        return "\n  ".join([first, *(printable(_growth(leak)) for leak in self.leaks)])
 
     def __repr__(self) -> str:
         return f"<LeakWatch {str(self).splitlines()[0]}>"

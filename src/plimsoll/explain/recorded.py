@@ -195,7 +195,10 @@ class RecordedPast(Past):
             parts: list[_core.BlockInfo] = []
             at = one.address
             for row in range(first, last):
-                low, high = max(int(begin[row]), one.address), min(int(end[row]), one.end)
+                # Blocks of a damaged history may overlap: then the first one has the memory.
+                low, high = max(int(begin[row]), at), min(int(end[row]), one.end)
+                if high <= low:
+                    continue
                 if low > at:
                     parts.append(_core.BlockInfo(at, low - at, 0, "inactive"))
                 # Of a block that lies in several ranges, the rounding is in the last.

@@ -71,7 +71,5 @@ def recorded_card(settings: Mapping[str, Any], device: int) -> RecordedCard | No
         try:
             return replace(named_card(name), total_bytes=total_bytes)
         except InputError:
-            # A name that somebody else wrote is shown: letters, and nothing that moves a cursor.
-            shown = "".join(letter for letter in name if letter.isprintable())[:_LONGEST_NAME]
-            return RecordedCard(shown, total_bytes, None)
+            return RecordedCard(name[:_LONGEST_NAME], total_bytes, None)
     return None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from plimsoll.errors import InputError
 from plimsoll.record.recorder import Recorder
+from plimsoll.text import printable
 
 _FILE = "PLIMSOLL_RECORD"
 _IS_CHILD = "PLIMSOLL_RECORD_IS_CHILD"
@@ -38,7 +39,7 @@ def record_from_environment() -> None:
 def _end(recorder: Recorder) -> None:
     recorder.stop()
     if recorder.event_count > 0:
-        print(f"next: plimsoll explain {recorder.path}", file=sys.stderr)
+        print(printable(f"next: plimsoll explain {recorder.path}"), file=sys.stderr)
 
 
 def _own_path(path: Path) -> Path:

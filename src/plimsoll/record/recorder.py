@@ -23,6 +23,7 @@ from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
 from plimsoll.record.sources import AllocatorSource, find_source
+from plimsoll.text import printable
 from plimsoll.trace.events import Action, EventBatch
 from plimsoll.trace.stream import StreamWriter
 from plimsoll.units import format_count
@@ -294,7 +295,7 @@ class Recorder:
     def _fail(self, error: Exception) -> None:
         self._failure = error
         reason = getattr(error, "strerror", None) or error
-        print(f"plimsoll: the recording to {self.path} ended: {reason}", file=sys.stderr)
+        print(printable(f"plimsoll: the recording to {self.path} ended: {reason}"), file=sys.stderr)
 
     def _write(
         self, *, start: Segments | None = None, end: Segments | None = None, ended: bool = False

@@ -78,7 +78,7 @@ def replay(
     version = _plain_version(version or recording.version)
     if allocator != "native" and conf:
         raise InputError(f"the {allocator} allocator takes no configuration")
-    recorded_conf = _checked(recording.conf, version, f"{recording.name}: the recorded")
+    recorded_conf = _recorded_conf(recording, version, is_replaced=conf is not None)
     given_conf = None if conf is None else _checked(conf, version, "the given")
     results = Replays()
     for trace in recording.devices:
@@ -138,6 +138,16 @@ def _plain_version(version: str) -> str:
         return _core.plain_version(version)
     except _core.ConfigError as error:
         raise InputError(str(error)) from None
+
+
+def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
+    """The configuration of a recording; where it is unknown and another is given, the default."""
+    try:
+        return _checked(recording.conf, version, f"{recording.name}: the recorded")
+    except InputError as error:
+        if is_replaced:
+            return ""
+        raise InputError(f"{error}; --conf '' replays under PyTorch's defaults") from None
 
 
 def _checked(conf: str, version: str, which: str) -> str:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from plimsoll import _core
 from plimsoll.errors import InputError
@@ -19,14 +20,23 @@ MOST_DEVICES = 120
 """As many as PyTorch knows (C10_COMPILE_TIME_MAX_GPUS)."""
 
 _MOST_SIZE = 1 << 48  # bytes: more than a processor can address
+_MOST_RESERVED = 1 << 42  # bytes of a device: more than any card and its host have
 _MOST_ADDRESS = 1 << 62
 _MOST_TIME = 1 << 53  # microseconds: the year 2255
 _MOST_LINE = (1 << 31) - 1
-_LONGEST_NAME = 1024
+_LONGEST_NAME = 512
+_LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # what a snapshot of PyTorch takes, uncompressed, is some 6
 _ALLOCATORS = ("native", "elastic", "uncached")
+
+
+DAMAGE = (
+    pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
+    RecursionError,
+)  # fmt: skip
+"""What bytes of somebody else's making can raise where Arrow or JSON read them."""
 
 
 class DamageError(ValueError):
@@ -48,8 +58,9 @@ def reading_memory(file_bytes: int, memory: int | str | None) -> int:
 def too_large(name: object, memory: int) -> InputError:
     """The error of a file that takes more than it may."""
     return InputError(
-        f"{name}: reading takes more than {format_size(memory)} of memory; --read-memory allows "
-        f"more, such as {format_size(2 * memory).replace('.00 ', '')}"
+        f"{name}: reading takes more than {format_size(memory)} of memory; --read-memory "
+        f"{format_size(2 * memory).replace('.00', '').replace(' ', '')} (from Python: "
+        "read_recording(..., memory=...)) allows more"
     )
 
 
@@ -104,6 +115,8 @@ def check_segments(segments: list[_core.SegmentInfo]) -> list[_core.SegmentInfo]
             raise DamageError("a segment has blocks that do not add up to its size")
     if any(a.address + a.total_size > b.address for a, b in pairwise(segments)):
         raise DamageError("segments overlap")
+    if sum(segment.total_size for segment in segments) > _MOST_RESERVED:
+        raise DamageError("segments are larger than any device")
     return segments
 
 
@@ -111,7 +124,7 @@ def check_frame(file: object, line: object, name: object) -> Frame:
     """A frame of what somebody wrote down as one.
 
     Raises:
-        TypeError or ValueError: If `line` is no number.
+        TypeError, ValueError or OverflowError: If `line` is no number.
     """
     number = int(line)  # type: ignore[call-overload]
     return (
@@ -131,6 +144,10 @@ def check_settings(settings: Any) -> dict[str, Any]:
         raise DamageError("the settings are not a dictionary")
     if (settings.get("allocator") or "native") not in _ALLOCATORS:
         raise DamageError("the recorded allocator is unknown")
+    for key in ("PYTORCH_CUDA_ALLOC_CONF", "last_allocator_settings", "torch_version"):
+        text = str(settings.get(key, ""))
+        if len(text) > _LONGEST_CONF or not text.isprintable():
+            raise DamageError(f"the recorded {key} is no text that it can be")
     return dict(settings)
 
 
@@ -138,7 +155,7 @@ def check_moment(time_us: object, name: object) -> tuple[int, str]:
     """Time, in microseconds since the epoch, and name of a mark.
 
     Raises:
-        DamageError, TypeError or ValueError: If it can be none.
+        DamageError, TypeError, ValueError or OverflowError: If it can be none.
     """
     time = int(time_us)  # type: ignore[call-overload]
     if not 0 <= time <= _MOST_TIME:

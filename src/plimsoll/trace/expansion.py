@@ -14,6 +14,7 @@ from typing import IO, Any
 from plimsoll.trace.checks import DamageError
 
 _MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
+_LONGEST_HEADER = 1 << 12  # bytes of a page's header; those of Arrow have less than 200
 _RECORD_BATCH = 3  # of the kinds of messages
 _WIDEST = 8  # bytes of a value
 _PADDING = 64
@@ -80,7 +81,7 @@ def check_pages(file: IO[bytes], first: int, size: int) -> int:
     total, at, end = 0, first, first + size
     while at < end:
         file.seek(at)
-        header = _Thrift(file.read(min(end - at, 1 << 16)))
+        header = _Thrift(file.read(min(end - at, _LONGEST_HEADER)))
         try:
             fields = header.integers()
         except IndexError:
@@ -198,6 +199,8 @@ class _Thrift:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift > 63:
+                raise DamageError("a page is described wrongly")
 
     def _zigzag(self) -> int:
         value = self._varint()

@@ -48,9 +48,9 @@ def read_recording(
     Args:
         path: Of the file.
         needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
-        memory: The most memory that reading may take, such as "8GiB" or in bytes, whatever a
-            file from a stranger expands to; by default 1 GiB, or eight times the file's size if
-            that is more.
+        memory: What the file's contents, uncompressed, and the values in them may take, such as
+            "8GiB" or in bytes; by default 1 GiB, or eight times the file's size if that is more.
+            Reading takes at most about twice as much.
 
     Raises:
         InputError: If there is no such file, or it holds no history; the message says which.
@@ -74,7 +74,7 @@ def read_recording(
                 with gzip.open(file) as packed:
                     content: bytes | bytearray = _unpack(packed, most)
             else:
-                content = file.read()
+                content = file.read(most + 1)
         return read_snapshot(content, str(path), needs_history=needs_history, memory=most)
     except _core.ReadingLimitError:
         raise too_large(path, most) from None

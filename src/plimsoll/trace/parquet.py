@@ -9,6 +9,7 @@ the CRC-32 of the bytes of both, one after the other, as decimal digits; pages h
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from contextlib import ExitStack
 from functools import cached_property
@@ -22,6 +23,7 @@ from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.trace.checks import (
+    DAMAGE,
     MOST_DEVICES,
     DamageError,
     check_count,
@@ -37,7 +39,6 @@ from plimsoll.trace.recording import DeviceTrace, Mark, Recording
 from plimsoll.trace.segments import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
@@ -47,6 +48,7 @@ _KEY = b"plimsoll"
 _STACKS_KEY = b"plimsoll.stacks"
 _SUM_KEY = b"plimsoll.crc"
 _BATCH = 1 << 17
+_LONGEST_DAMAGE = 200  # letters
 _SCHEMA = pa.schema(
     [
         ("device", pa.int32()),
@@ -60,11 +62,6 @@ _SCHEMAS = {
     3: _SCHEMA,
 }
 _WITH_CHECKSUM = 3
-_NOT_OURS = (
-    pa.ArrowException, OSError, MemoryError, ArithmeticError, AttributeError, LookupError,
-    TypeError, ValueError, RecursionError,
-)  # fmt: skip
-"""What metadata of somebody else's making can raise."""
 _SAFELY = {
     "page_checksum_verification": True,
     "thrift_string_size_limit": 1 << 30,
@@ -94,6 +91,7 @@ def write_parquet(
         marks=recording.marks,
         dropped=recording.dropped,
         is_whole=recording.is_whole,
+        damage=recording.damage,
     ) as writer:
         for trace in recording.devices:
             start = trace.start(recording.conf, _core.NEWEST_VERSION)
@@ -119,11 +117,12 @@ class TraceWriter:
         marks: Iterable[Mark] = (),
         dropped: int = 0,
         is_whole: bool = True,
+        damage: str | None = None,
     ) -> None:
         self._target = NewFile(path, force=force)
         self._settings = settings or {}
         self._marks = list(marks)
-        self._losses = {"dropped": dropped, "is_whole": is_whole}
+        self._losses = {"dropped": dropped, "is_whole": is_whole, "damage": damage}
         self._devices: dict[int, dict[str, Any]] = {}
         self._used: dict[int, set[int]] = {}
         self._stacks = _StackTable()
@@ -217,16 +216,21 @@ def read_parquet(path: Path, memory: int) -> Recording:
                 checksum = _checksum(texts[_KEY], texts[_STACKS_KEY])
                 if texts[_SUM_KEY] != str(checksum).encode():
                     raise DamageError("its checksum is wrong")
-            check_count(file.metadata.num_rows, memory)
-            expanded = _expanded_bytes(content, file.metadata)
+            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+            rows = sum(group.num_rows for group in groups)
+            if rows != file.metadata.num_rows:
+                raise DamageError("the number of its events is wrong")
+            check_count(rows, memory)
+            expanded = _expanded_bytes(content, groups)
         columns = [name for name in COLUMNS if name in schema.names]
         several = len(metadata["devices"]) > 1
+        stacks = _Stacks(path)
         devices: list[DeviceTrace] = [
-            ParquetTrace(path, int(device), entry, columns, several=several)
+            ParquetTrace(path, _device_number(device), entry, columns, stacks, several=several)
             for device, entry in metadata["devices"].items()
-            if entry["events"] > 0 and 0 <= int(device) < MOST_DEVICES
+            if entry["events"] > 0
         ]
-        if sum(trace.event_count for trace in devices) != file.metadata.num_rows:
+        if sum(trace.event_count for trace in devices) != rows:
             raise DamageError("the number of its events is wrong")
         settings = check_settings(metadata["settings"])
         marks = [
@@ -236,9 +240,12 @@ def read_parquet(path: Path, memory: int) -> Recording:
         ]
         dropped = int(metadata.get("dropped", 0))
         is_whole = bool(metadata.get("is_whole", True))
+        damage = metadata.get("damage")
+        if dropped < 0:
+            raise DamageError("less than no events found no room")
     except DamageError as error:
         raise InputError(f"{path}: the columnar trace is damaged: {error}") from None
-    except _NOT_OURS:
+    except DAMAGE:
         raise InputError(f"{path}: not a columnar trace of plimsoll") from None
     if not is_known:
         raise InputError(f"{path}: a columnar trace of another version of plimsoll")
@@ -253,6 +260,7 @@ def read_parquet(path: Path, memory: int) -> Recording:
         marks=marks,
         dropped=dropped,
         is_whole=is_whole,
+        damage=None if damage is None else str(damage)[:_LONGEST_DAMAGE],
     )
 
 
@@ -264,21 +272,28 @@ def _device(device: object) -> int | None:
     return None if device is None else int(device)  # type: ignore[call-overload]
 
 
-def _expanded_bytes(content: IO[bytes], metadata: Any) -> int:
+def _device_number(name: str) -> int:
+    number = int(name)
+    if str(number) != name or not 0 <= number < MOST_DEVICES:
+        raise DamageError("a device has an impossible number")
+    return number
+
+
+def _expanded_bytes(content: IO[bytes], groups: list[Any]) -> int:
     """How many bytes the pages of a file have when they are decompressed.
 
     Raises:
-        DamageError: If a page is larger than it may be.
+        DamageError: If a page is larger than it may be, or pages are there more than once.
     """
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    if sum(chunk.total_compressed_size for chunk in chunks) > os.fstat(content.fileno()).st_size:
+        raise DamageError("its columns are larger than the file")
     total = 0
-    for group in range(metadata.num_row_groups):
-        columns = metadata.row_group(group)
-        for place in range(columns.num_columns):
-            column = columns.column(place)
-            first = column.data_page_offset
-            if column.has_dictionary_page:
-                first = min(first, column.dictionary_page_offset)
-            total += check_pages(content, first, column.total_compressed_size)
+    for chunk in chunks:
+        first = chunk.data_page_offset
+        if chunk.has_dictionary_page:
+            first = min(first, chunk.dictionary_page_offset)
+        total += check_pages(content, first, chunk.total_compressed_size)
     return total
 
 
@@ -291,11 +306,13 @@ class ParquetTrace(DeviceTrace):
         device: int,
         entry: dict[str, Any],
         columns: list[str],
+        stacks: _Stacks,
         *,
         several: bool,
     ) -> None:
         self._path = path
         self._columns = columns
+        self._stacks = stacks
         self._several = several
         self.device = device
         self.event_count = int(entry["events"])
@@ -344,17 +361,30 @@ class ParquetTrace(DeviceTrace):
 
     def frames(self, stack: int) -> list[Frame]:
         """See `DeviceTrace.frames`."""
-        return self._stacks.get(stack, [])
+        return self._stacks.frames(self.device, stack)
+
+
+class _Stacks:
+    """The call stacks of a file, which are read when the first one is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def frames(self, device: int, stack: int) -> list[Frame]:
+        """The frames of a stack, innermost first; none if there is no such stack.
+
+        Raises:
+            InputError: If the stacks cannot be read.
+        """
+        return self._by_device.get(device, {}).get(stack, [])
 
     @cached_property
-    def _stacks(self) -> dict[int, list[Frame]]:
+    def _by_device(self) -> dict[int, dict[int, list[Frame]]]:
         try:
             with self._path.open("rb") as content:
                 metadata = pq.read_metadata(content).metadata or {}
-            return _StackTable.frames_by_number(
-                json.loads(metadata.get(_STACKS_KEY, b"{}")), self.device
-            )
-        except _NOT_OURS:
+            return _StackTable.from_json(json.loads(metadata.get(_STACKS_KEY, b"{}")))
+        except DAMAGE:
             raise InputError(f"{self._path}: its call stacks cannot be read") from None
 
 
@@ -375,10 +405,13 @@ class _StackTable:
         return {"frames": list(self._frames), "devices": self._devices}
 
     @staticmethod
-    def frames_by_number(value: dict[str, Any], device: int) -> dict[int, list[Frame]]:
+    def from_json(value: dict[str, Any]) -> dict[int, dict[int, list[Frame]]]:
+        """The stacks of each device, by their numbers, as `to_json` gave them."""
         frames = [check_frame(*one) for one in value.get("frames", [])]
-        stacks = value.get("devices", {}).get(str(device), {})
-        return {int(number): [frames[i] for i in stack] for number, stack in stacks.items()}
+        return {
+            int(device): {int(number): [frames[i] for i in stack] for number, stack in of.items()}
+            for device, of in value.get("devices", {}).items()
+        }
 
 
 def _stacks_of(segments: list[_core.SegmentInfo]) -> Iterator[int]:

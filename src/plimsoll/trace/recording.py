@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.trace.events import EventBatch, Frame
+from plimsoll.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +143,8 @@ class Recording:
         """What is missing of the history, a sentence each; none for one that is whole."""
         found = []
         if self.dropped:
-            found.append(f"{self.dropped:,} events found no room while it was recorded")
+            lost = format_count(self.dropped, "event")
+            found.append(f"{lost} found no room while it was recorded")
         count = sum(trace.event_count for trace in self.devices)
         if self.damage is not None:
             found.append(f"damaged after event {count:,} ({self.damage}); what follows is left out")
@@ -195,7 +197,6 @@ class Recording:
             _core.AllocatorConfig.parse(str(conf or ""), self.version)
         except _core.ConfigError as error:
             raise InputError(
-                f"{self.name}: recorded under a configuration that is not known: {error}; "
-                "--conf '' takes PyTorch's defaults"
+                f"{self.name}: recorded under a configuration that is not known: {error}"
             ) from None
         return str(conf or "")

@@ -37,6 +37,7 @@ import pyarrow as pa
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.trace.checks import (
+    DAMAGE,
     MOST_DEVICES,
     DamageError,
     check_count,
@@ -60,6 +61,7 @@ _FORMAT = 2
 _KEY = b"plimsoll"
 _SUM_KEY = b"plimsoll.crc"
 _MOST_ROWS = 1 << 17
+_EVENTS_PER_MARK = 8  # as many take the memory of a mark, which is kept for each device
 _MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
 _SCHEMA = pa.schema(
     [
@@ -68,11 +70,6 @@ _SCHEMA = pa.schema(
     ]
 )
 _NEW = np.uint32(0xFFFFFFFF)
-_DAMAGE = (
-    pa.ArrowException, OSError, MemoryError, ArithmeticError, AttributeError, LookupError,
-    TypeError, ValueError, RecursionError,
-)  # fmt: skip
-"""What bytes of somebody else's making can raise."""
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -292,6 +289,7 @@ class _Contents:
 
     def __init__(self, path: Path, memory: int) -> None:
         self.path = path
+        self._memory = memory
         self.settings: dict[str, Any] = {}
         self.counts: dict[int, int] = {}
         self.stacks: dict[int, list[Frame]] = {}
@@ -308,10 +306,9 @@ class _Contents:
             while not self.is_whole and self.batch_count < messages.number:
                 try:
                     self._take(*stream.next())
-                    check_count(self.event_count + len(self._marks) * len(self.counts), memory)
                 except StopIteration:
                     break
-                except _DAMAGE as error:
+                except DAMAGE as error:
                     self.damage = _told(error)
                     break
                 self.batch_count += 1
@@ -338,7 +335,7 @@ class _Contents:
             for _ in range(self.batch_count):
                 try:
                     devices, events, _ = stream.next()
-                except (StopIteration, *_DAMAGE):
+                except (StopIteration, *DAMAGE):
                     raise InputError(f"{self.path}: changed while it was read") from None
                 yield devices, events
 
@@ -356,7 +353,7 @@ class _Contents:
                 checksum = zlib.crc32(metadata[_KEY])
                 is_sound = not is_known or metadata[_SUM_KEY] == str(checksum).encode()
                 settings = check_settings(header["settings"])
-            except _DAMAGE:
+            except DAMAGE:
                 raise InputError(f"{self.path}: not a streaming trace of plimsoll") from None
             if not is_known:
                 raise InputError(f"{self.path}: a streaming trace of another version of plimsoll")
@@ -381,6 +378,9 @@ class _Contents:
             for number, stack in facts.get("stacks", {}).items()
         }
         within = {d: np.cumsum(devices == d) for d in np.unique(devices).tolist()}
+        told = [*facts.get("marks", [])]
+        copies = (len(self._marks) + len(told)) * len({*self.counts, *within})
+        check_count(self.event_count + len(devices) + _EVENTS_PER_MARK * copies, self._memory)
 
         def before(row: int) -> dict[int, int]:
             """How many events of each device came before a row of the batch."""
@@ -389,10 +389,7 @@ class _Contents:
             here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}
             return self.counts | {d: self.counts.get(d, 0) + here[d] for d in here}
 
-        marks = [
-            (before(int(row)), *check_moment(time_us, name))
-            for row, time_us, name in facts.get("marks", [])
-        ]
+        marks = [(before(int(row)), *check_moment(time_us, name)) for row, time_us, name in told]
         ends = [
             {
                 int(device): check_segments([segment_from_json(segment) for segment in of])
@@ -401,6 +398,8 @@ class _Contents:
             for given in (facts.get("start", {}), facts.get("end", {}))
         ]
         dropped, is_whole = int(facts.get("dropped", 0)), bool(facts.get("ended", False))
+        if dropped < 0:
+            raise DamageError("less than no events found no room")
         self.counts = before(len(devices))
         self._frames += frames
         self.stacks |= stacks
@@ -424,12 +423,17 @@ class StreamTrace(DeviceTrace):
     def batches(self) -> Iterator[EventBatch]:
         """See `DeviceTrace.batches`."""
         waiting: list[EventBatch] = []
+        count = 0
         for devices, events in self._contents.batches():
-            waiting.append(events[devices == self.device] if self._several else events)
-            if sum(map(len, waiting)) >= _MOST_ROWS:
+            mine = events[devices == self.device] if self._several else events
+            if len(mine) == 0:
+                continue
+            waiting.append(mine)
+            count += len(mine)
+            if count >= _MOST_ROWS:
                 yield EventBatch.join(waiting)
-                waiting = []
-        if any(map(len, waiting)):
+                waiting, count = [], 0
+        if waiting:
             yield EventBatch.join(waiting)
 
     def frames(self, stack: int) -> list[Frame]:
@@ -462,7 +466,7 @@ def _count_messages(path: Path) -> _Messages:
                 count += 1
     except StopIteration:
         pass
-    except _DAMAGE as error:
+    except (MemoryError, *DAMAGE) as error:  # what is claimed to be there may be too large
         # One that was cut off says no more than that; the end is told elsewhere.
         return _Messages(max(count, 0), str(error) if isinstance(error, DamageError) else None)
     return _Messages(max(count, 0), None)
@@ -480,7 +484,7 @@ class _Batches:
 
         Raises:
             StopIteration: If there is none.
-            DamageError: If it was changed since it was written. Whatever is in `_DAMAGE`: likewise.
+            DamageError: If it was changed since it was written. Whatever is in `DAMAGE`: likewise.
         """
         batch, metadata = self._stream.read_next_batch_with_custom_metadata()
         batch.validate()

@@ -12,6 +12,7 @@ from plimsoll.analysis.categories import CATEGORIES, find_categories
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
+from plimsoll.text import printable
 from plimsoll.trace import Action, EventBatch
 from plimsoll.units import format_count, format_size
 from plimsoll.view.columns import MOST
@@ -138,7 +139,9 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
     categories = find_categories(lifetimes, steps, trace.frames, failures)
     card = recorded_card(recording.settings, trace.device)
     if card is not None:
-        notes.append(f"Recorded on {card.name}, which has {format_size(card.total_bytes)}.")
+        size = format_size(card.total_bytes)
+        notes.append(f"Recorded on {printable(card.name)}, which has {size}.")
+    notes += [f"{problem[:1].upper()}{problem[1:]}." for problem in recording.problems]
     notes += [_CATEGORY_NOTES[categories.source], _about_steps(steps)]
     streams = np.union1d(lifetimes.stream, segments.stream)
     numbers_of_streams = np.searchsorted(streams, segments.stream)

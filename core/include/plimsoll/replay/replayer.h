@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -64,7 +65,8 @@ class Replayer {
   void restore(const std::vector<SegmentInfo>& segments);
 
   // Throws ReplayError if an event cannot follow those before it.
-  void feed(const EventSpan& events);
+  // Calls `poll` every few thousand events; what it throws ends the replay there.
+  void feed(const EventSpan& events, const std::function<void()>& poll = {});
   void finish();
 
   [[nodiscard]] std::uint64_t events() const { return index_; }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.view.page import Run
 
 _AT_ONCE = 1 << 16
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
 """A cell that begins like this is computed by programs for tables, unless a quote leads it."""
 
 
