@@ -83,7 +83,7 @@ def _meant(number: str) -> str:
 def format_size(size: int) -> str:
     """Show bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
     if size < KiB:
-        return format_count(size, "byte")
+        return f"{size} byte{'' if size == 1 else 's'}"
     for unit, name in ((KiB, "KiB"), (MiB, "MiB"), (GiB, "GiB")):
         shown = f"{size / unit:.2f}"
         if shown != "1024.00" and size < KiB * unit:

@@ -217,7 +217,7 @@ class TestStreams:
         path = tmp_path / "run.plim"
         facts = {"marks": [[0, 5, "step"]] * 5000}
         path.write_bytes(fuzz.pack_plim(schema, header, [(many, facts)]))
-        with pytest.raises(InputError, match="more than 16.00 MiB of memory"):
+        with pytest.raises(InputError, match=r"more than 16\.00 MiB of memory"):
             read_recording(path, memory="16MiB")
         assert len(read_recording(path).marks) == 5000 * 100
 

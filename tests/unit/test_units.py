@@ -54,7 +54,8 @@ def test_a_size_is_above_zero(size: str | int) -> None:
         ("7.5", "7.5GiB"),
         ("0.4", "0.4GiB"),
         ("8192", "8192MiB"),
-        ("1048575", "1048575MiB"),
+        ("262143", "262143MiB"),
+        ("1048575", "1048575KiB"),
     ],
 )
 def test_text_without_a_unit_is_too_small_to_be_meant_as_bytes(text: str, meant: str) -> None:
@@ -104,7 +105,8 @@ def test_any_text_is_a_size_or_an_input_error(text: str) -> None:
         (GiB - 1, "1.00 GiB"),
         (GiB, "1.00 GiB"),
         (85017493504, "79.18 GiB"),
-        (3 * TiB, "3072.00 GiB"),
+        (TiB - 1, "1.00 TiB"),
+        (3 * TiB, "3.00 TiB"),
     ],
 )
 def test_a_size_is_shown_in_the_largest_unit_that_it_has_one_of(size: int, text: str) -> None:

@@ -98,9 +98,9 @@ def run(
 
 def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
     """Refuse to run a script on a GPU, with an option that says to simulate one."""
-    for one, following in zip(own, [*own[1:], "H100"], strict=True):
+    for place, one in enumerate(own):
         if one == "--simulate" or one.startswith("--simulate="):
-            option = one if "=" in one else f"--simulate {following}"
+            option = one if "=" in one else " ".join(own[place : place + 2])
             what = f"-m {script}" if is_module else script
             raise InputError(
                 "--simulate stands too late: what follows the script is its own, so write plimsoll "
