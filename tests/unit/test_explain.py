@@ -226,7 +226,8 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(conf: str) -> None:
         "900.00 MiB, 388.00 MiB more."
     )
     assert f"Out of memory at event {failed.event}" in text
-    assert found._repr_html_()
+    assert found.fits_limit is False
+    assert text.splitlines()[0] in found._repr_html_()
 
 
 @pytest.mark.parametrize("limit", ["100MiB", "512MiB", "899MiB"])
@@ -264,7 +265,10 @@ def test_a_limit_that_all_fits_in_is_said_to_be_one() -> None:
     recording = recorded(nine_blocks)
     found = explain(recording, limit="950MiB", advice=False)
     assert found.out_of_memory == []
+    assert found.fits_limit
     assert str(found).startswith("It fits in 950.00 MiB: no more than 900.00 MiB is reserved.")
+    assert "It fits in 950.00 MiB" in found._repr_html_()
+    assert explain(recording, advice=False).fits_limit is None
 
 
 def test_a_higher_limit_serves_what_failed() -> None:
@@ -276,9 +280,12 @@ def test_a_higher_limit_serves_what_failed() -> None:
     recording = recorded(program)
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
+    assert found.fits_limit
+    assert found.peak.allocated_bytes == 400 * MiB  # without the request that is served now
     assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
     (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory
     assert failed.recorded
+    assert explain(recording, limit="512MiB", advice=False).fits_limit is False
     low = explain(recording, limit="300MiB", advice=False)
     assert [one.event for one in low.out_of_memory] == [request(recording, 0)]
     assert low.served_requests == 0
@@ -459,6 +466,7 @@ def test_that_the_script_is_another_program_is_said_first(monkeypatch: pytest.Mo
         "train.py does not seem to be the program that was recorded: with these arguments it "
         "allocates 300.00 MiB at its peak, on a simulated H100, and the recorded one 900.00 MiB."
     )
+    assert first in found._repr_html_()
 
 
 @pytest.mark.parametrize("advice", [True, False])
@@ -580,6 +588,6 @@ def test_one_of_something_is_said_in_the_singular() -> None:
     text = str(one)
     assert ": 1 event, 1 step (as marked)\n" in text
     assert "1 step found;" in text
-    assert "(1 run)" in text
+    assert "(1 replay)" in text
     two = str(replace(one, events=2000, steps=StepsFound(2, "marks", 1.0)))
     assert ": 2,000 events, 2 steps (as marked)\n" in two

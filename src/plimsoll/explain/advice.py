@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.explain.gradients import with_earlier_zero_grad
 from plimsoll.explain.result import Advice, AdviceKind
-from plimsoll.replay import replay
+from plimsoll.replay import AMPLE_MEMORY, replay
 from plimsoll.units import MiB, format_size
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ _MOST_SETTINGS = 3
 _LIMIT_STEP = 2 * MiB
 _SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
 _ENOUGH_SHARED = 1 << 40
-_AMPLE_MEMORY = 1 << 40
-_NO_LIMIT: dict[str, Any] = {"gpu_memory": _AMPLE_MEMORY}
+_NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
 
 SEARCH_EVENTS = 400_000_000
 """What a search replays at most: some forty replays of ten million events, a minute or two."""
@@ -390,7 +389,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Fo
 def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found: _Found) -> None:
     """Where a limit was the cause: the least that serves all, of what the card surely had."""
     free = failure.device_free_bytes
-    most = _AMPLE_MEMORY if free is None else failure.reserved_bytes + free
+    most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
     if trial is None or not trial.works:
         return

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from plimsoll.analysis import LineShare
+from plimsoll.explain.pieces import free_bytes, is_partly_used
 from plimsoll.explain.result import Fragmentation, PinnedSegment
 from plimsoll.explain.state import ReplayedPast
 from plimsoll.units import MiB
@@ -66,21 +67,6 @@ def largest_hole(
         ),
         default=0,
     )
-
-
-def is_partly_used(segment: _core.SegmentInfo) -> bool:
-    """Whether a segment has free and live parts."""
-    return len({block.state == "inactive" for block in segment.blocks}) == 2
-
-
-def free_bytes(segment: _core.SegmentInfo) -> int:
-    """What of a segment is free."""
-    return sum(block.size for block in segment.blocks if block.state == "inactive")
-
-
-def movable_bytes(unit: _core.SegmentInfo) -> int:
-    """What can move of something that moves as a whole."""
-    return unit.total_size if free_bytes(unit) == unit.total_size else 0
 
 
 def _is_default(segment: _core.SegmentInfo) -> bool:

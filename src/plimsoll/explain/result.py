@@ -296,6 +296,7 @@ class Explanation:
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The configuration it ran with.
         limit_bytes: The limit that was given, or None: then all is as recorded.
+        fits_limit: Whether every recorded request is served under it; None where none was given.
         card: What the card shows.
         reserved: Reserved memory taken apart.
         peak: What was live at the peak.
@@ -321,6 +322,7 @@ class Explanation:
     allocator: str
     conf: str
     limit_bytes: int | None
+    fits_limit: bool | None
     card: CardUse
     reserved: ReservedUse
     peak: Peak
