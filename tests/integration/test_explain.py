@@ -265,6 +265,20 @@ def test_advice_is_ranked_and_no_more_than_was_tried() -> None:
     assert elastic.peak_reserved_bytes < 8.3 * GiB
 
 
+def test_three_timings_of_frees_that_wait_are_three_replays_of_the_budget() -> None:
+    recording = read_recording(SMALL / "streams.default.pickle.gz")
+    (trace,) = recording.devices
+    other = Setting("max_split_size_mb:64")
+    short = Search(recording, version=None, limit=None, events=3 * trace.event_count - 1)
+    assert short.trial(other) is None
+    assert short.ended_early
+    enough = Search(recording, version=None, limit=None, events=4 * trace.event_count)
+    trial = enough.trial(other)
+    assert trial is not None
+    assert trial.result.peak_reserved_range_bytes is not None
+    assert enough.trial(other) is None
+
+
 @needs_large
 def test_what_serves_a_request_that_failed_is_found() -> None:
     found = explained(BY_NAME["bert_varlen_amp.limited"].path, advice=True)

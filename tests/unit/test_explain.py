@@ -261,6 +261,30 @@ def test_fragments_that_a_limit_has_no_room_for_are_told() -> None:
     assert "test_explain.py" in pinned.lines[0].line
 
 
+def test_no_address_and_no_retry_is_made_up_under_a_limit() -> None:
+    def program(allocator: Allocator) -> None:
+        for block in with_holes(allocator):
+            allocator.free(block)
+        allocator.free(allocator.malloc("90MiB"))
+        allocator.malloc("95MiB")
+
+    recording = recorded(program, memory="2GiB")
+    (pinned, *_) = explain(recording, advice=False).fragmentation.pinned
+    assert pinned.address is not None
+    went_back = "a request found no room, and cached memory went back to the driver"
+    nothing = explain(recording, limit="1040MiB", advice=False)
+    assert nothing.num_alloc_retries == 1
+    assert [failed.returned_bytes for failed in nothing.out_of_memory] == [0]
+    assert went_back not in str(nothing)
+    once = explain(recording, limit="1100MiB", advice=False)
+    assert once.out_of_memory == []
+    assert f"once {went_back}" in str(once)
+    for found in (nothing, once):
+        assert found.fragmentation.pinned
+        assert {segment.address for segment in found.fragmentation.pinned} == {None}
+        assert " at 0x" not in str(found)
+
+
 def test_a_limit_that_all_fits_in_is_said_to_be_one() -> None:
     recording = recorded(nine_blocks)
     found = explain(recording, limit="950MiB", advice=False)
@@ -424,6 +448,8 @@ def test_the_search_replays_no_more_events_than_it_may() -> None:
     too_few = explain(recording, search_events=trace.event_count - 1)
     assert (too_few.tried, too_few.advice, too_few.search_ended_early) == (0, [], True)
     assert f"a replay takes {trace.event_count} events" in str(too_few)
+    of_one = replace(too_few, events=1)
+    assert "a replay takes 1 event, and" in str(of_one)
 
 
 def test_no_search_at_all_is_no_search_that_ended() -> None:
@@ -509,6 +535,13 @@ def test_a_recording_that_failed_may_be_of_a_script_that_needs_more(
     found = explain(recorded(program), script="train.py", advice=False)
     assert found.script is not None
     assert found.script.seems_recorded
+
+
+def test_a_script_that_uses_no_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = SimpleNamespace(gpu="H100", fits=True, peak_allocated_bytes=0, peak_reserved_bytes=0)
+    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", lambda *_, **__: nothing)
+    with pytest.raises(InputError, match=r"^train\.py allocates nothing on a GPU with these"):
+        explain(recorded(nine_blocks), script="train.py", advice=False)
 
 
 # --- other sources -------------------------------------------------------------------------------

@@ -71,8 +71,9 @@ def explain(
             the request that then fails is had by replaying.
         version: Of PyTorch, whose rules are followed; by default the recorded one.
         advice: Whether to search for what helps.
-        search_events: How many events the search may replay, by default 400 million; 0 for no
-            search. The same recording always gets the same advice.
+        search_events: How many events the search may replay, by default 400 million, which is forty
+            replays of ten million; 0 for no search. Where frees wait for other streams a replay
+            counts three times. The same recording always gets the same advice.
         script: The program that was recorded, if it is to be run again where there is no GPU, with
             checkpoints, autocast and a smaller batch. That takes time of its own.
         arguments: Its arguments.

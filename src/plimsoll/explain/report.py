@@ -121,11 +121,18 @@ def _reserved(e: Explanation) -> Iterator[str]:
     yield _row(r.fragments_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
     shared = f", {format_size(r.shared_bytes)} of it in shared memory" if r.shared_bytes else ""
     yield _row(r.reserved_bytes, f"reserved{shared}")
-    if e.num_alloc_retries:
-        times = _times(e.num_alloc_retries)
-        yield (
-            f"{_INDENT}{times} a request found no room, and cached memory went back to the driver"
-        )
+    yield from _retries(e)
+
+
+def _retries(e: Explanation) -> Iterator[str]:
+    """How often a request found no room at first."""
+    times, then = e.num_alloc_retries or 0, "cached memory went back to the driver"
+    if e.allocator == "elastic":
+        then = "waited for the frees of other streams"
+    else:  # a request that fails counts as tried again, also where nothing was cached
+        times -= sum(not failed.returned_bytes for failed in e.out_of_memory)
+    if times > 0:
+        yield f"{_INDENT}{_times(times)} a request found no room, and {then}"
 
 
 def _peak(e: Explanation) -> Iterator[str]:
@@ -171,9 +178,10 @@ def _fragmentation(e: Explanation) -> Iterator[str]:
         yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
     for segment in f.pinned:
         blocks = format_count(segment.blocks, "live block")
+        at = "" if segment.address is None else f" at {segment.address:#x}"
         yield (
-            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)} at "
-            f"{segment.address:#x} is free, pinned by {blocks}:"
+            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)}{at} "
+            f"is free, pinned by {blocks}:"
         )
         yield from _lines(segment.lines[:2], None, depth=2)
     if f.pinned_segments > len(f.pinned):
@@ -277,7 +285,7 @@ def _advice(e: Explanation) -> Iterator[str]:
     if not e.tried:
         if e.search_ended_early:
             yield (
-                f"Advice: nothing was tried; a replay takes {e.events:,} events, and "
+                f"Advice: nothing was tried; a replay takes {format_count(e.events, 'event')}, and "
                 "--search-events allows fewer"
             )
         return

@@ -102,14 +102,14 @@ class PinnedSegment:
     """A segment that live blocks keep from going back to the driver.
 
     Attributes:
-        address: Where it begins.
+        address: Where it begins; None where it is not recorded, but a replay's.
         total_bytes: Its size.
         free_bytes: What of it is free.
         blocks: How many live blocks pin it.
         lines: Whose they are, most bytes first; named by size where there are no stacks.
     """
 
-    address: int
+    address: int | None
     total_bytes: int
     free_bytes: int
     blocks: int
