@@ -13,7 +13,7 @@ from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
 from plimsoll.analysis import find_lifetimes
 from plimsoll.explain import Explanation, explain
 from plimsoll.explain.oom import explain_failure
-from plimsoll.explain.pieces import free_bytes, wholly_free_bytes
+from plimsoll.explain.pieces import free_bytes, granules, wholly_free_bytes
 from plimsoll.explain.recorded import RecordedPast
 from plimsoll.record import record
 from plimsoll.trace import Recording, read_recording, write_parquet
@@ -46,6 +46,14 @@ def elastic(memory: str = "4GiB") -> Allocator:
 def past_of(recording: Recording) -> RecordedPast:
     (trace,) = recording.devices
     return RecordedPast(trace, find_lifetimes(trace), recording.allocator, "", "2.13")
+
+
+def test_a_range_beyond_any_card_is_not_cut_into_granules() -> None:
+    assert list(granules(MiB, 5 * MiB)) == [
+        (MiB, 2 * MiB), (3 * MiB, 2 * MiB), (5 * MiB, MiB)
+    ]  # fmt: skip
+    assert len(list(granules(0, 256 * GiB))) == 1 << 17
+    assert list(granules(0, 256 * GiB + 1)) == [(0, 256 * GiB + 1)]
 
 
 Row = tuple[int, int, str]
