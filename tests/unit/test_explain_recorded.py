@@ -252,6 +252,7 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path:
     assert failed.asked_bytes == 50 * MiB
     assert failed.allocated_bytes == 700 * MiB
     assert found.reserved.reserved_bytes <= 700 * MiB
+    assert "went back to the driver" not in str(found)  # nothing was cached
     assert found.peak.allocated_bytes == 1000 * MiB
     assert str(found).startswith(f"Not in 700.00 MiB: out of memory at event {failed.event}; at")
     assert found.advice

@@ -125,14 +125,16 @@ def _reserved(e: Explanation) -> Iterator[str]:
 
 
 def _retries(e: Explanation) -> Iterator[str]:
-    """How often a request found no room at first."""
-    times, then = e.num_alloc_retries or 0, "cached memory went back to the driver"
-    if e.allocator == "elastic":
-        then = "waited for the frees of other streams"
-    else:  # a request that fails counts as tried again, also where nothing was cached
-        times -= sum(not failed.returned_bytes for failed in e.out_of_memory)
+    """How often PyTorch's allocator returned cached memory; others count other retries."""
+    if e.allocator != "native" or not e.num_alloc_retries:
+        return
+    # A request that fails counts as tried again, also where nothing was cached.
+    times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
     if times > 0:
-        yield f"{_INDENT}{_times(times)} a request found no room, and {then}"
+        yield (
+            f"{_INDENT}{_times(times)} a request found no room, and cached memory went back to the "
+            "driver"
+        )
 
 
 def _peak(e: Explanation) -> Iterator[str]:
