@@ -306,6 +306,15 @@ def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
     (one,) = found[0]
     assert found[0] == [one]
     assert "expandable_segments:True" in str(found[0])
+    assert repr(found[0]) == str(found[0])  # as a notebook shows it
+    assert repr(Replays()) == "[]"
+
+
+def test_replays_of_two_files_make_two_tables() -> None:
+    other = EXAMPLES / "gpt2_adamw_oom.pickle.gz"
+    first, second = replay(RECORDING), replay(other)
+    assert str(Replays([*first, *second])) == f"{first}\n\n{second}"
+    assert str(Replays([*second, *first])) == f"{second}\n\n{first}"
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,24 @@ def test_the_command_gives_json() -> None:
     assert {"file", "device", "events", "card", "reserved", "peak", "fragmentation", "steps",
             "leaks", "out_of_memory", "advice", "tried", "notes"} <= set(found)  # fmt: skip
     assert found["card"]["context_bytes"] is None
+    assert found["fits_limit"] is None
     assert found["out_of_memory"][0]["reason"] == "too_little"
 
 
 def test_the_command_answers_about_a_limit_first() -> None:
     done = command(str(TRAIN), "--limit", "6GiB", "--no-advice")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("Not in 6.00 GiB: out of memory at event ")
+    assert "at its peak it allocates 8.11 GiB, 2.11 GiB more." in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(("limit", "fits", "status"), [("6GiB", False, 1), ("20GiB", True, 0)])
+def test_whether_a_limit_is_enough_is_a_key_and_the_exit_status(
+    limit: str, fits: bool, status: int
+) -> None:
+    done = command(str(TRAIN), "--limit", limit, "--no-advice", "--json")
+    assert done.returncode == status, done.stderr
+    assert json.loads(done.stdout)["fits_limit"] is fits
 
 
 def test_the_command_counts_work_and_no_time() -> None:

@@ -480,5 +480,8 @@ wanted = {str(gpu): engine_of(gpu).fragments_bytes() for gpu in range(2)}
 assert all(wanted.values()), wanted
 for snapshot in (plimsoll.memory_snapshot(), torch.cuda.memory._snapshot()):
     assert snapshot["allocator_settings"]["fragments_bytes"] == wanted
+    cards = snapshot["allocator_settings"]["gpus"]
+    assert [card["device"] for card in cards] == [0, 1]
+    assert {card["name"] for card in cards} == {"H100"}
 """, "--gpus", "2")  # fmt: skip
     assert done.stdout == ""

@@ -226,7 +226,8 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(conf: str) -> None:
         "900.00 MiB, 388.00 MiB more."
     )
     assert f"Out of memory at event {failed.event}" in text
-    assert found._repr_html_()
+    assert found.fits_limit is False
+    assert text.splitlines()[0] in found._repr_html_()
 
 
 @pytest.mark.parametrize("limit", ["100MiB", "512MiB", "899MiB"])
@@ -260,11 +261,38 @@ def test_fragments_that_a_limit_has_no_room_for_are_told() -> None:
     assert "test_explain.py" in pinned.lines[0].line
 
 
+def test_no_address_and_no_retry_is_made_up_under_a_limit() -> None:
+    def program(allocator: Allocator) -> None:
+        for block in with_holes(allocator):
+            allocator.free(block)
+        allocator.free(allocator.malloc("90MiB"))
+        allocator.malloc("95MiB")
+
+    recording = recorded(program, memory="2GiB")
+    (pinned, *_) = explain(recording, advice=False).fragmentation.pinned
+    assert pinned.address is not None
+    went_back = "a request found no room, and cached memory went back to the driver"
+    nothing = explain(recording, limit="1040MiB", advice=False)
+    assert nothing.num_alloc_retries == 1
+    assert [failed.returned_bytes for failed in nothing.out_of_memory] == [0]
+    assert went_back not in str(nothing)
+    once = explain(recording, limit="1100MiB", advice=False)
+    assert once.out_of_memory == []
+    assert f"once {went_back}" in str(once)
+    for found in (nothing, once):
+        assert found.fragmentation.pinned
+        assert {segment.address for segment in found.fragmentation.pinned} == {None}
+        assert " at 0x" not in str(found)
+
+
 def test_a_limit_that_all_fits_in_is_said_to_be_one() -> None:
     recording = recorded(nine_blocks)
     found = explain(recording, limit="950MiB", advice=False)
     assert found.out_of_memory == []
+    assert found.fits_limit
     assert str(found).startswith("It fits in 950.00 MiB: no more than 900.00 MiB is reserved.")
+    assert "It fits in 950.00 MiB" in found._repr_html_()
+    assert explain(recording, advice=False).fits_limit is None
 
 
 def test_a_higher_limit_serves_what_failed() -> None:
@@ -276,9 +304,12 @@ def test_a_higher_limit_serves_what_failed() -> None:
     recording = recorded(program)
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
+    assert found.fits_limit
+    assert found.peak.allocated_bytes == 400 * MiB  # without the request that is served now
     assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
     (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory
     assert failed.recorded
+    assert explain(recording, limit="512MiB", advice=False).fits_limit is False
     low = explain(recording, limit="300MiB", advice=False)
     assert [one.event for one in low.out_of_memory] == [request(recording, 0)]
     assert low.served_requests == 0
@@ -417,6 +448,8 @@ def test_the_search_replays_no_more_events_than_it_may() -> None:
     too_few = explain(recording, search_events=trace.event_count - 1)
     assert (too_few.tried, too_few.advice, too_few.search_ended_early) == (0, [], True)
     assert f"a replay takes {trace.event_count} events" in str(too_few)
+    of_one = replace(too_few, events=1)
+    assert "a replay takes 1 event, and" in str(of_one)
 
 
 def test_no_search_at_all_is_no_search_that_ended() -> None:
@@ -459,6 +492,7 @@ def test_that_the_script_is_another_program_is_said_first(monkeypatch: pytest.Mo
         "train.py does not seem to be the program that was recorded: with these arguments it "
         "allocates 300.00 MiB at its peak, on a simulated H100, and the recorded one 900.00 MiB."
     )
+    assert first in found._repr_html_()
 
 
 @pytest.mark.parametrize("advice", [True, False])
@@ -501,6 +535,13 @@ def test_a_recording_that_failed_may_be_of_a_script_that_needs_more(
     found = explain(recorded(program), script="train.py", advice=False)
     assert found.script is not None
     assert found.script.seems_recorded
+
+
+def test_a_script_that_uses_no_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = SimpleNamespace(gpu="H100", fits=True, peak_allocated_bytes=0, peak_reserved_bytes=0)
+    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", lambda *_, **__: nothing)
+    with pytest.raises(InputError, match=r"^train\.py allocates nothing on a GPU with these"):
+        explain(recorded(nine_blocks), script="train.py", advice=False)
 
 
 # --- other sources -------------------------------------------------------------------------------
@@ -580,6 +621,6 @@ def test_one_of_something_is_said_in_the_singular() -> None:
     text = str(one)
     assert ": 1 event, 1 step (as marked)\n" in text
     assert "1 step found;" in text
-    assert "(1 run)" in text
+    assert "(1 replay)" in text
     two = str(replace(one, events=2000, steps=StepsFound(2, "marks", 1.0)))
     assert ": 2,000 events, 2 steps (as marked)\n" in two

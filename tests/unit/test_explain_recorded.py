@@ -12,8 +12,8 @@ import pytest
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
 from plimsoll.analysis import find_lifetimes
 from plimsoll.explain import Explanation, explain
-from plimsoll.explain.fragmentation import free_bytes, movable_bytes
 from plimsoll.explain.oom import explain_failure
+from plimsoll.explain.pieces import free_bytes, granules, wholly_free_bytes
 from plimsoll.explain.recorded import RecordedPast
 from plimsoll.record import record
 from plimsoll.trace import Recording, read_recording, write_parquet
@@ -48,6 +48,14 @@ def past_of(recording: Recording) -> RecordedPast:
     return RecordedPast(trace, find_lifetimes(trace), recording.allocator, "", "2.13")
 
 
+def test_a_range_beyond_any_card_is_not_cut_into_granules() -> None:
+    assert list(granules(MiB, 5 * MiB)) == [
+        (MiB, 2 * MiB), (3 * MiB, 2 * MiB), (5 * MiB, MiB)
+    ]  # fmt: skip
+    assert len(list(granules(0, 256 * GiB))) == 1 << 17
+    assert list(granules(0, 256 * GiB + 1)) == [(0, 256 * GiB + 1)]
+
+
 Row = tuple[int, int, str]
 
 
@@ -73,7 +81,7 @@ def test_the_state_is_that_of_the_allocator(tmp_path: Path) -> None:
     last = past.trace.event_count - 1
     assert state(past.after(last)) == state(allocator._engine.segments())
     units = past.units(last)
-    fragments = sum(map(free_bytes, units)) - sum(map(movable_bytes, units))
+    fragments = sum(map(free_bytes, units)) - sum(map(wholly_free_bytes, units))
     assert fragments == allocator._engine.fragments_bytes()
     stats = allocator.memory_stats()
     assert past.peak.reserved_bytes == stats["reserved_bytes.all.peak"]
@@ -244,6 +252,7 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path:
     assert failed.asked_bytes == 50 * MiB
     assert failed.allocated_bytes == 700 * MiB
     assert found.reserved.reserved_bytes <= 700 * MiB
+    assert "went back to the driver" not in str(found)  # nothing was cached
     assert found.peak.allocated_bytes == 1000 * MiB
     assert str(found).startswith(f"Not in 700.00 MiB: out of memory at event {failed.event}; at")
     assert found.advice
@@ -251,6 +260,25 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path:
     fits = explain(tmp_path / "run.plim", limit="1GiB", advice=False)
     assert fits.out_of_memory == []
     assert fits.reserved == explain(tmp_path / "run.plim", advice=False).reserved
+
+
+def test_a_limit_makes_no_fragments_of_the_elastic_allocator_cached(tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=(allocator := elastic())):
+        blocks = [allocator.malloc((3 + number % 19) * 1_000_000) for number in range(100)]
+        for block in blocks[::2]:
+            allocator.free(block)
+        for _ in range(20):
+            allocator.malloc(40_000_000)
+    whole = explain(tmp_path / "run.plim", advice=False)
+    limit = whole.reserved.reserved_bytes * 9 // 10
+    found = explain(tmp_path / "run.plim", advice=False, limit=limit)
+    assert found.fits_limit
+    pinned = found.fragmentation.pinned_segments
+    assert pinned > 90
+    assert found.reserved.fragments_bytes > pinned * MiB
+    assert found.reserved.cached_bytes == found.fragmentation.movable_bytes
+    free = found.reserved.cached_bytes + found.reserved.fragments_bytes
+    assert free == found.fragmentation.free_bytes
 
 
 # --- replays that are not what happened ----------------------------------------------------------

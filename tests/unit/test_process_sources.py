@@ -135,6 +135,21 @@ def test_pytorchs_own_counters(monkeypatch: pytest.MonkeyPatch, one_gpu: Gpu) ->
     assert now.pinned_bytes == 5
 
 
+def test_a_snapshot_of_pytorchs_own_allocator_names_the_cards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    allocator = Allocator(SimulatedGpu("24GiB"))
+    allocator.malloc("30MiB")
+    card = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=79 * GiB)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", allocator.memory_snapshot)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    content = pickle.dumps(TorchSource().snapshot())
+    found = explain(read_snapshot(content, "process 1", needs_history=False)).card
+    assert found.total_bytes == 79 * GiB
+    assert found.context_bytes == gpu_profile("H100").context_bytes
+
+
 class TestContext:
     @pytest.fixture
     def gpus(self, one_gpu: Gpu) -> _Gpus:

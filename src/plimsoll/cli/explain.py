@@ -29,7 +29,11 @@ def explain(
     ] = None,
     limit: Annotated[
         str | None,
-        typer.Option(help="The most it could reserve; default: as recorded.", metavar="SIZE"),
+        typer.Option(
+            help="The most it could reserve, or a limit to ask about: the first line then says "
+            "whether it fits. Default: as recorded.",
+            metavar="SIZE",
+        ),
     ] = None,
     version: Annotated[
         str | None,
@@ -68,6 +72,7 @@ def explain(
     """Say why GPU memory was used as it was: what was live, free memory, leaks, failures, advice.
 
     Everything that it advises was tried: by replaying the recording, or by running the script.
+    With --limit, the exit status is 1 if it does not fit.
     """
     from plimsoll.explain import explain as run
     from plimsoll.trace import read_recording
@@ -88,3 +93,5 @@ def explain(
     print(json_line(found.to_dict()) if as_json else found)
     if not as_json and sys.stderr.isatty():
         print(printable(f"next: plimsoll view {source}"), file=sys.stderr)
+    if found.fits_limit is False:
+        raise typer.Exit(1)

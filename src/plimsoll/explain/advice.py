@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.explain.gradients import with_earlier_zero_grad
 from plimsoll.explain.result import Advice, AdviceKind
-from plimsoll.replay import replay
+from plimsoll.replay import AMPLE_MEMORY, replay
+from plimsoll.trace import Action
 from plimsoll.units import MiB, format_size
 
 if TYPE_CHECKING:
     from plimsoll.analysis import Categories, Lifetimes, Steps
     from plimsoll.explain.result import OutOfMemory
     from plimsoll.replay import AllocatorName, ReplayResult
-    from plimsoll.trace import Recording
+    from plimsoll.trace import DeviceTrace, Recording
 
 SETTINGS = (
     "expandable_segments:True",
@@ -41,11 +42,13 @@ _MOST_SETTINGS = 3
 _LIMIT_STEP = 2 * MiB
 _SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
 _ENOUGH_SHARED = 1 << 40
-_AMPLE_MEMORY = 1 << 40
-_NO_LIMIT: dict[str, Any] = {"gpu_memory": _AMPLE_MEMORY}
+_NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
 
 SEARCH_EVENTS = 400_000_000
-"""What a search replays at most: some forty replays of ten million events, a minute or two."""
+"""What a search replays at most: forty replays of ten million events, a minute or two.
+
+Where frees wait for other streams a replay counts three times, and so there are thirteen.
+"""
 
 _TIMINGS = 3  # of frees that wait for other streams: each is replayed
 
@@ -105,20 +108,22 @@ class Search:
             version: Of PyTorch.
             limit: What may be reserved at most, where a setting does not say less; None for what
                 the recording shows.
-            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial counts
-                those up to where its replay ends, for each timing that it looks at.
+            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial takes
+                those up to where its replay ends, and three times as much where frees wait for
+                other streams, as it then looks at three timings.
         """
         self.limit = limit
         self.recording = recording
         self._version = version
         self._events_left = SEARCH_EVENTS if events is None else events
+        self._timings = _TIMINGS if any(map(_frees_wait, recording.devices)) else 1
         self.trials: list[Trial] = []
         self.ended_early = False
 
     def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
         """Try a setting, by default on the recording itself; None where no events are left."""
         tried = recording or self.recording
-        if sum(trace.event_count for trace in tried.devices) > self._events_left:
+        if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
             self.ended_early = True
             return None
         tiers: dict[str, Any] = {}
@@ -138,8 +143,7 @@ class Search:
             )
         except InputError:  # a limit below what was live before the first event
             return None
-        timings = 1 if result.peak_reserved_range_bytes is None else _TIMINGS
-        self._events_left -= timings * result.events
+        self._events_left -= self._timings * result.events
         found = Trial(setting, result)
         self.trials.append(found)
         return found
@@ -161,6 +165,23 @@ class Search:
         if best is not None and most != best.setting.limit:  # it took less than it might
             return self.trial(replace(setting, limit=most)) or best
         return best
+
+
+def _frees_wait(trace: DeviceTrace) -> bool:
+    """Whether a free waits for another stream: its completion does not follow it at once."""
+    waiting: int | None = None
+    for batch in trace.batches():
+        if not len(batch):
+            continue
+        action, address = batch.action, batch.address
+        is_completed = action == Action.FREE_COMPLETED
+        if waiting is not None and not (is_completed[0] and address[0] == waiting):
+            return True
+        follows = is_completed[1:] & (address[1:] == address[:-1])
+        if ((action[:-1] == Action.FREE_REQUESTED) & ~follows).any():
+            return True
+        waiting = int(address[-1]) if action[-1] == Action.FREE_REQUESTED else None
+    return waiting is not None
 
 
 def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
@@ -390,7 +411,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Fo
 def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found: _Found) -> None:
     """Where a limit was the cause: the least that serves all, of what the card surely had."""
     free = failure.device_free_bytes
-    most = _AMPLE_MEMORY if free is None else failure.reserved_bytes + free
+    most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
     if trial is None or not trial.works:
         return

@@ -72,8 +72,9 @@ def explain(
             the request that then fails is had by replaying.
         version: Of PyTorch, whose rules are followed; by default the recorded one.
         advice: Whether to search for what helps.
-        search_events: How many events the search may replay, by default 400 million; 0 for no
-            search. The same recording always gets the same advice.
+        search_events: How many events the search may replay, by default 400 million, which is forty
+            replays of ten million; 0 for no search. Where frees wait for other streams a replay
+            counts three times. The same recording always gets the same advice.
         script: The program that was recorded, if it is to be run again where there is no GPU, with
             checkpoints, autocast and a smaller batch. That takes time of its own.
         arguments: Its arguments.
@@ -111,7 +112,7 @@ def explain(
     group, names = _groups(trace, lifetimes, has_stacks=has_stacks)
     peak = find_peak(
         trace, lifetimes, steps, categories, group if has_stacks else None, names,
-        past.round_request, past.peak_allocated_bytes,
+        past.round_request, _peak_allocated_bytes(past, recording, version),
     )  # fmt: skip
     reserved = _reserved(past, steps)
 
@@ -125,6 +126,10 @@ def explain(
     moment = failed[-1] - 1 if failed else reserved.event
     owners = _Owners(lifetimes, moment, group, names, has_addresses=past.has_recorded_addresses)
     fragmentation = find_fragmentation(past, moment, owners)
+    fits_limit = None
+    if limit_bytes is not None:
+        within = isinstance(past, ReplayedPast) or past.peak_dedicated_bytes <= limit_bytes
+        fits_limit = within and not failed
     search = Search(
         recording,
         version=version,
@@ -167,6 +172,7 @@ def explain(
         allocator=recording.allocator,
         conf=recording.conf,
         limit_bytes=limit_bytes,
+        fits_limit=fits_limit,
         card=_card(card, past.peak_dedicated_bytes, [] if past.is_what_if else out_of_memory),
         reserved=reserved,
         peak=peak,
@@ -258,6 +264,19 @@ def _under(
     (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
     start = trace.start(recording.conf, base.version)
     return ReplayedPast(trace, start, base), base, _notes(base, is_limited=True)
+
+
+def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
+    """The most in live blocks as recorded, as far as it is known beyond their rounding.
+
+    A what-if past ends early or serves other requests, and its own peak is that of another run.
+    """
+    if not past.is_what_if:
+        return past.peak_allocated_bytes
+    if recording.allocator != "native":
+        return 0
+    (own,) = replay(recording, version=version)
+    return 0 if own.matches_recording is False else own.peak_allocated_bytes
 
 
 def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from plimsoll.analysis import LineShare
+from plimsoll.explain.pieces import free_bytes, is_partly_used
 from plimsoll.explain.result import Fragmentation, PinnedSegment
 from plimsoll.explain.state import ReplayedPast
 from plimsoll.units import MiB
@@ -47,7 +48,10 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
         largest_hole_bytes=hole,
         largest_request_bytes=_largest_request(past, event, stream, hole),
         movable_bytes=past.movable_bytes(event),
-        pinned=[_pinned(segment, owner) for segment in pinned[:_MOST_SHOWN]],
+        pinned=[
+            _pinned(segment, owner, has_address=past.has_recorded_addresses)
+            for segment in pinned[:_MOST_SHOWN]
+        ],
         pinned_segments=len(pinned),
     )
 
@@ -66,21 +70,6 @@ def largest_hole(
         ),
         default=0,
     )
-
-
-def is_partly_used(segment: _core.SegmentInfo) -> bool:
-    """Whether a segment has free and live parts."""
-    return len({block.state == "inactive" for block in segment.blocks}) == 2
-
-
-def free_bytes(segment: _core.SegmentInfo) -> int:
-    """What of a segment is free."""
-    return sum(block.size for block in segment.blocks if block.state == "inactive")
-
-
-def movable_bytes(unit: _core.SegmentInfo) -> int:
-    """What can move of something that moves as a whole."""
-    return unit.total_size if free_bytes(unit) == unit.total_size else 0
 
 
 def _is_default(segment: _core.SegmentInfo) -> bool:
@@ -117,7 +106,9 @@ def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | No
     return low if low > _SMALL_REQUEST else 0
 
 
-def _pinned(segment: _core.SegmentInfo, owner: Callable[[int, int], str]) -> PinnedSegment:
+def _pinned(
+    segment: _core.SegmentInfo, owner: Callable[[int, int], str], *, has_address: bool
+) -> PinnedSegment:
     bytes_of: Counter[str] = Counter()
     blocks_of: Counter[str] = Counter()
     for block in segment.blocks:
@@ -126,7 +117,7 @@ def _pinned(segment: _core.SegmentInfo, owner: Callable[[int, int], str]) -> Pin
             bytes_of[name] += block.size
             blocks_of[name] += 1
     return PinnedSegment(
-        address=segment.address,
+        address=segment.address if has_address else None,
         total_bytes=segment.total_size,
         free_bytes=free_bytes(segment),
         blocks=sum(blocks_of.values()),

@@ -192,14 +192,12 @@ def _record_history(max_entries: int, *, stacks: bool) -> None:
 def _snapshot() -> bytes:
     import pickle
 
-    import torch
-
     from plimsoll.tiers.engines import allocator_name
-    from plimsoll.tiers.report import memory_snapshot
+    from plimsoll.tiers.report import memory_snapshot, torch_snapshot
 
-    # Of its own allocator, PyTorch's snapshot says all.
+    # Of its own allocator, PyTorch's snapshot says all but the card.
     is_ours = allocator_name() is not None
-    return pickle.dumps(memory_snapshot() if is_ours else torch.cuda.memory._snapshot())
+    return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
 
 
 def _device(devices: list[Any]) -> int | None:

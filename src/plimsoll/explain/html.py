@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from plimsoll.explain.report import answers
 from plimsoll.text import printable
 from plimsoll.units import format_count, format_size
 
@@ -18,6 +19,7 @@ def to_html(e: Explanation) -> str:
     """Tables of what matters most; `str()` has all of it."""
     r = e.reserved
     parts = [
+        *(f"<p>{_escape(answer)}</p>" for answer in answers(e)),
         f"<p><b>{_escape(e.file)}</b>, device {e.device}: {format_count(e.events, 'event')}</p>",
         _table(
             f"Reserved at its peak: {format_size(r.reserved_bytes)}",

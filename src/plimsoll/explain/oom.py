@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.explain.fragmentation import free_bytes, largest_hole, movable_bytes
+from plimsoll.explain.fragmentation import largest_hole
+from plimsoll.explain.pieces import free_bytes, wholly_free_bytes
 from plimsoll.explain.result import OomReason, OutOfMemory
 from plimsoll.trace.events import Action
 
@@ -97,7 +98,7 @@ def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
     movable = held = 0
     for unit in past.units(event):
         if _pool(unit) in (pool, (0, 0)):
-            movable += movable_bytes(unit)
+            movable += wholly_free_bytes(unit)
         else:
             held += free_bytes(unit)
     return movable, held

@@ -114,13 +114,18 @@ def try_changes(
         What saves 1 % or more; the script as it is; notes.
 
     Raises:
-        InputError: If the script or `vary` cannot be used.
+        InputError: If the script or `vary` cannot be used, or if it allocates nothing on a GPU.
         ScriptError: If the script, as it is, ends with an error.
     """
     from plimsoll.predict import predict
 
     halved = None if vary is None else _halved(arguments, vary)
     base = predict(script, arguments, gpu=gpu, conf=conf, allocator=allocator)
+    if not base.peak_reserved_bytes:
+        raise InputError(
+            f"{script} allocates nothing on a GPU with these arguments, so that there is nothing "
+            "to save; does it need one, such as --device cuda, after --?"
+        )
     notes: list[str] = []
     advice: list[Advice] = []
     runs = 1
@@ -179,7 +184,7 @@ def _halved(arguments: Sequence[str], vary: str) -> tuple[int, list[str]]:
 def _advice(what: str, how: str, base: Prediction, result: Prediction) -> list[Advice]:
     saves = base.peak_reserved_bytes - result.peak_reserved_bytes
     helps = result.fits and not base.fits
-    if not result.fits or (not helps and saves < _LEAST_SHARE * base.peak_reserved_bytes):
+    if not result.fits or (not helps and saves < max(1, _LEAST_SHARE * base.peak_reserved_bytes)):
         return []
     return [
         Advice(

@@ -16,10 +16,10 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.analysis.segments import find_segments
 from plimsoll.errors import InputError
+from plimsoll.explain.pieces import granules
 from plimsoll.explain.state import Past
 from plimsoll.replay import PeakBreakdown
 from plimsoll.trace.events import Action, EventBatch
-from plimsoll.units import MiB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from plimsoll.analysis import Lifetimes
     from plimsoll.trace import DeviceTrace
 
-_GRANULE = 2 * MiB
 _ABOUT_SEGMENTS = (
     Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP
 )  # fmt: skip
@@ -233,8 +232,8 @@ class _Range(NamedTuple):
 
     def granules(self) -> list[_Range]:
         return [
-            self._replace(address=address, size=min(_GRANULE, self.end - address))
-            for address in range(self.address, self.end, _GRANULE)
+            self._replace(address=address, size=size)
+            for address, size in granules(self.address, self.size)
         ]
 
     def with_blocks(self, blocks: list[_core.BlockInfo]) -> _core.SegmentInfo:

@@ -34,18 +34,22 @@ def report(explanation: Explanation) -> str:
     return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(explanation))))
 
 
-def _answer(e: Explanation) -> Iterator[str]:
-    """What was asked with an option."""
+def answers(e: Explanation) -> Iterator[str]:
+    """What was asked with an option, each answer one sentence or two."""
     script = e.script
     if script is not None and not script.seems_recorded:
-        yield from _wrapped(
+        yield (
             f"{script.script} does not seem to be the program that was recorded: with these "
             f"arguments it allocates {format_size(script.peak_allocated_bytes)} at its peak, on a "
-            f"simulated {script.gpu}, and the recorded one {format_size(e.peak.allocated_bytes)}.",
-            "",
+            f"simulated {script.gpu}, and the recorded one {format_size(e.peak.allocated_bytes)}."
         )
     if e.limit_bytes is not None:
-        yield from _wrapped(_fit(e, e.limit_bytes), "")
+        yield _fit(e, e.limit_bytes)
+
+
+def _answer(e: Explanation) -> Iterator[str]:
+    for answer in answers(e):
+        yield from _wrapped(answer, "")
 
 
 def _fit(e: Explanation, limit: int) -> str:
@@ -57,9 +61,9 @@ def _fit(e: Explanation, limit: int) -> str:
         by = f"{format_size(over)} more." if over > 0 else "which would fit if no memory were lost."
         when = f"out of memory at event {failed.event:,}"
         return f"Not in {most}: {when}; at its peak it allocates {needed}, {by}"
-    reserved = e.reserved.reserved_bytes
-    if reserved > limit:
-        return f"Not in {most}: {format_size(reserved)} is reserved."
+    reserved, is_more = format_size(e.card.reserved_bytes), e.card.reserved_bytes > limit
+    if not e.fits_limit and is_more:
+        return f"Not in {most}: {reserved} is reserved."
     if e.out_of_memory:
         event = e.out_of_memory[-1].event
         return f"Not in {most}: out of memory at event {event:,}, as recorded."
@@ -68,7 +72,9 @@ def _fit(e: Explanation, limit: int) -> str:
             f"In {most} the requests that failed are served; what the program would have asked for "
             "after them is not known."
         )
-    return f"It fits in {most}: no more than {format_size(reserved)} is reserved."
+    if is_more:
+        return f"It runs in {most}, although {reserved} is reserved at its peak."
+    return f"It fits in {most}: no more than {reserved} is reserved."
 
 
 def _title(e: Explanation) -> Iterator[str]:
@@ -115,10 +121,19 @@ def _reserved(e: Explanation) -> Iterator[str]:
     yield _row(r.fragments_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
     shared = f", {format_size(r.shared_bytes)} of it in shared memory" if r.shared_bytes else ""
     yield _row(r.reserved_bytes, f"reserved{shared}")
-    if e.num_alloc_retries:
-        times = _times(e.num_alloc_retries)
+    yield from _retries(e)
+
+
+def _retries(e: Explanation) -> Iterator[str]:
+    """How often PyTorch's allocator returned cached memory; others count other retries."""
+    if e.allocator != "native" or not e.num_alloc_retries:
+        return
+    # A request that fails counts as tried again, also where nothing was cached.
+    times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
+    if times > 0:
         yield (
-            f"{_INDENT}{times} a request found no room, and cached memory went back to the driver"
+            f"{_INDENT}{_times(times)} a request found no room, and cached memory went back to the "
+            "driver"
         )
 
 
@@ -165,9 +180,10 @@ def _fragmentation(e: Explanation) -> Iterator[str]:
         yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
     for segment in f.pinned:
         blocks = format_count(segment.blocks, "live block")
+        at = "" if segment.address is None else f" at {segment.address:#x}"
         yield (
-            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)} at "
-            f"{segment.address:#x} is free, pinned by {blocks}:"
+            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)}{at} "
+            f"is free, pinned by {blocks}:"
         )
         yield from _lines(segment.lines[:2], None, depth=2)
     if f.pinned_segments > len(f.pinned):
@@ -271,7 +287,7 @@ def _advice(e: Explanation) -> Iterator[str]:
     if not e.tried:
         if e.search_ended_early:
             yield (
-                f"Advice: nothing was tried; a replay takes {e.events:,} events, and "
+                f"Advice: nothing was tried; a replay takes {format_count(e.events, 'event')}, and "
                 "--search-events allows fewer"
             )
         return

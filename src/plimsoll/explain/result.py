@@ -102,14 +102,14 @@ class PinnedSegment:
     """A segment that live blocks keep from going back to the driver.
 
     Attributes:
-        address: Where it begins.
+        address: Where it begins; None where it is not recorded, but a replay's.
         total_bytes: Its size.
         free_bytes: What of it is free.
         blocks: How many live blocks pin it.
         lines: Whose they are, most bytes first; named by size where there are no stacks.
     """
 
-    address: int
+    address: int | None
     total_bytes: int
     free_bytes: int
     blocks: int
@@ -296,6 +296,7 @@ class Explanation:
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The configuration it ran with.
         limit_bytes: The limit that was given, or None: then all is as recorded.
+        fits_limit: Whether every recorded request is served under it; None where none was given.
         card: What the card shows.
         reserved: Reserved memory taken apart.
         peak: What was live at the peak.
@@ -321,6 +322,7 @@ class Explanation:
     allocator: str
     conf: str
     limit_bytes: int | None
+    fits_limit: bool | None
     card: CardUse
     reserved: ReservedUse
     peak: Peak

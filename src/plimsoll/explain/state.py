@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.explain.pieces import GRANULE, granules, wholly_free_bytes
+from plimsoll.replay import AMPLE_MEMORY
 from plimsoll.trace import Action, EventBatch
-from plimsoll.units import MiB
 
 if TYPE_CHECKING:
     from plimsoll.replay import PeakBreakdown, ReplayResult
     from plimsoll.trace import DeviceTrace
 
-_AMPLE_MEMORY = 1 << 40
 _UNUSED_ADDRESS = 1 << 62
-_GRANULE = 2 * MiB
 _ALIGNMENT = 512
 
 
@@ -96,7 +96,7 @@ class Past(ABC):
         """What the driver is asked for, where nothing free serves a request."""
         if self._is_torch:
             return self._config.segment_size(size)
-        return -(-size // _GRANULE) * _GRANULE if self.moves else size
+        return -(-size // GRANULE) * GRANULE if self.moves else size
 
 
 class ReplayedPast(Past):
@@ -112,7 +112,6 @@ class ReplayedPast(Past):
         self, trace: DeviceTrace, start: list[_core.SegmentInfo], replayed: ReplayResult
     ) -> None:
         super().__init__(trace, replayed.allocator, replayed.conf, replayed.version)
-        self.peak = replayed.peak
         self.peak_allocated_bytes = replayed.peak_allocated_bytes
         self.peak_dedicated_bytes = replayed.peak.reserved_bytes
         self.peak_shared_bytes = 0
@@ -121,6 +120,7 @@ class ReplayedPast(Past):
         self.is_what_if = replayed.limit_source == "given" and not self.is_exact
         self._start = start
         self._replayed = replayed
+        self.peak = self._with_movable(replayed.peak)
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
         """See `Past.after`."""
@@ -129,7 +129,7 @@ class ReplayedPast(Past):
     def units(self, event: int) -> list[_core.SegmentInfo]:
         """See `Past.units`; where memory moves, the granules."""
         segments = self.after(event)
-        return [one for s in segments for one in _granules(s)] if self.moves else segments
+        return [one for s in segments for one in _in_granules(s)] if self.moves else segments
 
     def failures(self) -> list[int]:
         """See `Past.failures`: not recorded ones that are served, but the one that ends it all."""
@@ -157,8 +157,16 @@ class ReplayedPast(Past):
         """See `Past.movable_bytes`."""
         if not self.moves:
             return None
-        blocks = [block for segment in self.after(event) for block in segment.blocks]
-        return sum(block.size for block in blocks if block.state == "inactive")
+        return sum(map(wholly_free_bytes, self.units(event)))
+
+    def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
+        """With what can move as cached, and the rest of what is free as fragments."""
+        movable = self.movable_bytes(peak.event)
+        if movable is None:
+            return peak
+        free = peak.cached_bytes + peak.split_bytes
+        cached = min(movable, free)
+        return replace(peak, cached_bytes=cached, split_bytes=free - cached)
 
     def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
         """Whether a request after `event` would get its memory without asking the driver."""
@@ -183,7 +191,7 @@ class ReplayedPast(Past):
             replayed.conf,
             replayed.version,
             replayed.limit_bytes,
-            _AMPLE_MEMORY,
+            AMPLE_MEMORY,
             None,
             compare,
             "recorded",
@@ -215,13 +223,11 @@ def recorded_failures(trace: DeviceTrace) -> list[int]:
     return found
 
 
-def _granules(segment: _core.SegmentInfo) -> list[_core.SegmentInfo]:
+def _in_granules(segment: _core.SegmentInfo) -> list[_core.SegmentInfo]:
     """A segment in what moves as a whole."""
     found = []
     blocks = deque(segment.blocks)
-    end = segment.address + segment.total_size
-    for begin in range(segment.address, end, _GRANULE):
-        size = min(_GRANULE, end - begin)
+    for begin, size in granules(segment.address, segment.total_size):
         parts = []
         while blocks and blocks[0].address < begin + size:
             block = blocks[0]

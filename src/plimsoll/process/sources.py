@@ -196,11 +196,10 @@ class TorchSource:
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format."""
-        import torch
+        """A snapshot in PyTorch's format, which names the cards."""
+        from plimsoll.tiers.report import torch_snapshot
 
-        found: dict[str, Any] = torch.cuda.memory._snapshot()
-        return found
+        return torch_snapshot()
 
 
 class SimulatedSource:

@@ -1,9 +1,10 @@
 """Replay a recorded history under any allocator, configuration, limit and GPU size."""
 
-from plimsoll.replay.replay import AllocatorName, replay
+from plimsoll.replay.replay import AMPLE_MEMORY, AllocatorName, replay
 from plimsoll.replay.result import Difference, FirstOom, PeakBreakdown, ReplayResult, Replays
 
 __all__ = [
+    "AMPLE_MEMORY",
     "AllocatorName",
     "Difference",
     "FirstOom",

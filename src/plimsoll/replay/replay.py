@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 AllocatorName = Literal["native", "elastic", "uncached"]
 Completion = Literal["recorded", "at_once", "late"]
 
-_AMPLE_MEMORY = 1 << 40
+AMPLE_MEMORY = 1 << 40
+"""Of a simulated card, where nothing says how much it has: more than enough."""
+
 # What the allocator does only when a limit, or the device, refuses.
 _RELEASES = ("segment_free", "segment_unmap", "oom")
 
@@ -266,7 +268,7 @@ def _run(
         request.conf,
         request.version,
         request.limit,
-        request.gpu_memory or _AMPLE_MEMORY,
+        request.gpu_memory or AMPLE_MEMORY,
         request.shared_memory,
         compare,
         completion,

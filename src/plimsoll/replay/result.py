@@ -170,13 +170,13 @@ class ReplayResult:
 
 
 class Replays(list[ReplayResult]):
-    """Replays, as a list; as text, the table that `plimsoll replay` prints.
+    """Replays, as a list; printed, or as what a notebook shows, the table of `plimsoll replay`.
 
     Lists of replays under several configurations make one table when they are joined:
     `print(Replays(first + second))`.
     """
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from plimsoll.replay.text import replays_text
 
-        return replays_text(self)
+        return replays_text(self) if self else "[]"

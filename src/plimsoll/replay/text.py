@@ -32,13 +32,12 @@ def replays_text(results: Sequence[ReplayResult]) -> str:
 
 
 def show(results: Sequence[ReplayResult], console: Console) -> None:
-    """A table of the replays of each device, best first, and what else there is to say of them."""
-    for device in sorted({result.device for result in results}):
-        mine = [result for result in results if result.device == device]
+    """A table of each file's and device's replays, best first, and what else to say of them."""
+    for mine in _by_device(results):
         ranked = sorted(mine, key=_rank)
         count = format_count(mine[0].events, "event")
         card = f" ({mine[0].gpu})" if mine[0].gpu else ""
-        title = f"{mine[0].file}, device {device}{card}: {count} replayed"
+        title = f"{mine[0].file}, device {mine[0].device}{card}: {count} replayed"
         console.print(_text(title), end="\n\n")
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("configuration", overflow="fold")
@@ -56,6 +55,14 @@ def show(results: Sequence[ReplayResult], console: Console) -> None:
             for line in _verdict(result):
                 console.print(_text(f"{_name(result)}: {line}"))
         console.print()
+
+
+def _by_device(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
+    """The replays of each device of each file, files as they come."""
+    for file in dict.fromkeys(result.file for result in results):
+        of_file = [result for result in results if result.file == file]
+        for device in sorted({result.device for result in of_file}):
+            yield [result for result in of_file if result.device == device]
 
 
 def _text(line: str) -> Text:

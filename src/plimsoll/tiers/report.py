@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.engine.snapshot import add_tiers, note_fragments
 from plimsoll.engine.summary import summary_text, tiers_text
+from plimsoll.gpus import card_entry
 from plimsoll.tiers.engines import allocator_name, device_number, engine_of, engines_in_use
 from plimsoll.tiers.regions import region_names, region_uses
 from plimsoll.units import format_size
@@ -63,8 +64,9 @@ def memory_snapshot() -> dict[str, Any]:
     """As `torch.cuda.memory._snapshot()`, with what each block and segment has in shared memory.
 
     Where that is anything, it is under "shared_size"; segments whose content is off the card say
-    "is_paused", and the settings name the "allocator" and the "torch_version"; of the elastic
-    allocator also what is free in pieces in use, by device, as "fragments_bytes".
+    "is_paused", and the settings name the "allocator", the "torch_version" and the cards, as
+    "gpus"; of the elastic allocator also what is free in pieces in use, by device, as
+    "fragments_bytes".
 
     Raises:
         InputError: If plimsoll's allocator is not installed.
@@ -73,7 +75,7 @@ def memory_snapshot() -> dict[str, Any]:
 
     engines = engines_in_use()
     segments = {s.address: s for engine in engines.values() for s in engine.segments()}
-    snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+    snapshot = torch_snapshot()
     for entry in snapshot["segments"]:
         if found := segments.get(entry["address"]):
             add_tiers(entry, found)
@@ -83,4 +85,20 @@ def memory_snapshot() -> dict[str, Any]:
     if settings["allocator"] == "elastic":
         for device, engine in engines.items():
             note_fragments(settings, device, engine.fragments_bytes())
+    return snapshot
+
+
+def torch_snapshot() -> dict[str, Any]:
+    """`torch.cuda.memory._snapshot()`, of any allocator; the settings name the cards, as "gpus"."""
+    import torch
+
+    snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+    cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    snapshot["allocator_settings"].setdefault(
+        "gpus",
+        [
+            card_entry(device, str(card.name), int(card.total_memory))
+            for device, card in enumerate(cards)
+        ],
+    )
     return snapshot

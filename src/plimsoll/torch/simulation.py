@@ -17,6 +17,7 @@ from plimsoll import _core
 from plimsoll.engine import Allocator, SimulatedMachine
 from plimsoll.engine.snapshot import note_fragments, snapshot_dict
 from plimsoll.errors import InputError
+from plimsoll.gpus import card_entry
 from plimsoll.process.publisher import publish
 from plimsoll.process.sources import SimulatedSource
 from plimsoll.tiers.engines import set_engines
@@ -234,7 +235,7 @@ class Simulation:
         return SiteStacks(self.library)
 
     def snapshot(self) -> dict[str, Any]:
-        """As torch.cuda.memory._snapshot, over all devices."""
+        """As torch.cuda.memory._snapshot, over all devices; the settings name the cards too."""
         stacks = self.site_stacks()
         parts = [
             snapshot_dict(a._engine, i, a.conf, a.config, stacks, a.name, a.version)
@@ -248,6 +249,9 @@ class Simulation:
                 note_fragments(whole["allocator_settings"], device, fragments)
         whole["segments"] = [segment for part in parts for segment in part["segments"]]
         whole["device_traces"] = [part["device_traces"][i] for i, part in enumerate(parts)]
+        whole["allocator_settings"]["gpus"] = [
+            card_entry(i, card.name, card.total_bytes) for i, card in enumerate(self.profiles)
+        ]
         return whole
 
 

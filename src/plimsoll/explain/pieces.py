@@ -1,0 +1,45 @@
+"""What moves, or goes back to the driver, as a whole, and what of it is free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll import _core
+
+GRANULE = 2 * MiB
+"""What the elastic allocator takes and moves at the least."""
+
+_MOST_GRANULES = 1 << 17  # 256 GiB, more than any card has
+
+
+def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
+    """A range in granules, each with its address and size.
+
+    A range that is larger than any card stays as it is: a damaged recording may have one.
+    """
+    if size > _MOST_GRANULES * GRANULE:
+        yield address, size
+        return
+    end = address + size
+    for begin in range(address, end, GRANULE):
+        yield begin, min(GRANULE, end - begin)
+
+
+def is_partly_used(segment: _core.SegmentInfo) -> bool:
+    """Whether a segment has free and live parts."""
+    return len({block.state == "inactive" for block in segment.blocks}) == 2
+
+
+def free_bytes(segment: _core.SegmentInfo) -> int:
+    """What of a segment is free."""
+    return sum(block.size for block in segment.blocks if block.state == "inactive")
+
+
+def wholly_free_bytes(segment: _core.SegmentInfo) -> int:
+    """The size of a segment that is free as a whole; 0 where something in it is live."""
+    return segment.total_size if free_bytes(segment) == segment.total_size else 0
