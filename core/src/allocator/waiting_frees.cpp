@@ -1,6 +1,7 @@
 #include "plimsoll/allocator/waiting_frees.h"
 
 #include <iterator>
+#include <set>
 
 #include "plimsoll/allocator/allocator.h"
 
@@ -44,20 +45,31 @@ void WaitingFrees::pass(Event event, Free* free) {
 
 void WaitingFrees::process_events() {
   wait_for_deferred();
-  for (auto stream = pending_.begin(); stream != pending_.end();) {
-    auto& queue = stream->second;
-    while (!queue.empty()) {
-      const auto [event, free] = queue.front();
-      const Status status = driver_.query(event);
-      if (status == Status::not_ready) break;
-      if (status != Status::success) {
-        throw DriverError("query an event", status, driver_.last_error());
-      }
-      queue.pop_front();
-      pass(event, free);
-    }
-    stream = queue.empty() ? pending_.erase(stream) : std::next(stream);
+  if (pending_.empty()) return;
+  to_query_.clear();
+  if (const std::set<StreamId>* const streams = driver_.streams_to_query()) {
+    to_query_.assign(streams->begin(), streams->end());
+  } else {
+    for (const auto& [stream, queue] : pending_) to_query_.push_back(stream);
   }
+  for (const StreamId stream : to_query_) process_events(stream);
+}
+
+void WaitingFrees::process_events(StreamId stream) {
+  const auto place = pending_.find(stream);
+  if (place == pending_.end()) return;
+  auto& queue = place->second;
+  while (!queue.empty()) {
+    const auto [event, free] = queue.front();
+    const Status status = driver_.query(event);
+    if (status == Status::not_ready) return;
+    if (status != Status::success) {
+      throw DriverError("query an event", status, driver_.last_error());
+    }
+    queue.pop_front();
+    pass(event, free);
+  }
+  pending_.erase(place);
 }
 
 void WaitingFrees::synchronize_events(const std::function<bool(const Block*)>& is_meant) {

@@ -325,16 +325,25 @@ Status SimulatedDriver::unmap(Address address, Bytes size) {
 }
 
 bool SimulatedDriver::is_complete(const Recorded& recorded) const {
-  if (recorded.held && streams_.at(recorded.stream).finishes == recorded.finishes) return false;
-  return host_.now_ns() >= recorded.completes_at_ns;
+  return !is_blocked(recorded) && host_.now_ns() >= recorded.completes_at_ns;
+}
+
+// Whether its stream was held then, and still waits for the same end.
+bool SimulatedDriver::is_blocked(const Recorded& recorded) const {
+  return recorded.held && streams_.at(recorded.stream).finishes == recorded.finishes;
 }
 
 Status SimulatedDriver::record(StreamId stream, Event& event) {
   if (const Status status = begin(Call::record); status != Status::success) return status;
   charge(costs_.event);
-  const Stream& state = streams_[stream];
+  Stream& state = streams_[stream];
   event = next_event_++;
   events_.emplace(event, Recorded{stream, state.busy_until_ns, state.held, state.finishes});
+  if (state.held) {
+    ++state.blocked_events;
+  } else if (++state.open_events == 1) {
+    streams_with_open_events_.insert(stream);
+  }
   return Status::success;
 }
 
@@ -355,7 +364,17 @@ Status SimulatedDriver::synchronize(Event event) {
 }
 
 Status SimulatedDriver::destroy(Event event) {
-  return events_.erase(event) > 0 ? Status::success : Status::invalid_value;
+  const auto place = events_.find(event);
+  if (place == events_.end()) return Status::invalid_value;
+  const Recorded& recorded = place->second;
+  Stream& state = streams_.at(recorded.stream);
+  if (is_blocked(recorded)) {
+    --state.blocked_events;
+  } else if (--state.open_events == 0) {
+    streams_with_open_events_.erase(recorded.stream);
+  }
+  events_.erase(place);
+  return Status::success;
 }
 
 Status SimulatedDriver::synchronize_stream(StreamId stream) {
@@ -573,6 +592,9 @@ void SimulatedDriver::finish(StreamId stream) {
   Stream& state = streams_[stream];
   state.held = false;
   ++state.finishes;
+  if (state.blocked_events == 0) return;
+  state.open_events += std::exchange(state.blocked_events, 0);
+  streams_with_open_events_.insert(stream);
 }
 
 }  // namespace plimsoll

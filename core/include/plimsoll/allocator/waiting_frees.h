@@ -54,6 +54,7 @@ class WaitingFrees {
 
   void wait(Block* block, const std::vector<StreamId>& streams);
   void wait_for_deferred();
+  void process_events(StreamId stream);
   void pass(Event event, Free* free);
 
   Driver& driver_;
@@ -62,6 +63,7 @@ class WaitingFrees {
   std::map<StreamId, std::deque<std::pair<Event, Free*>>> pending_;
   std::deque<Block*> deferred_;
   std::unordered_map<const Block*, std::unordered_set<StreamId>> capture_uses_;
+  std::vector<StreamId> to_query_;  // kept for its room
 };
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -86,6 +87,9 @@ class Driver {
   // is being captured there is no such point: not_permitted.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // success or not_ready
+  // The streams of which an event may be complete, in order, where the driver knows: an event of
+  // any other stream is not ready. Null where each has to be asked.
+  [[nodiscard]] virtual const std::set<StreamId>* streams_to_query() const { return nullptr; }
   virtual Status synchronize(Event event) = 0;
   virtual Status destroy(Event event) = 0;
   // What is queued on `stream` from now on waits, on the device, for the event.

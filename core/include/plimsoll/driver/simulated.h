@@ -124,6 +124,9 @@ class SimulatedDriver final : public Driver {
   Status unmap(Address address, Bytes size) override;
   Status record(StreamId stream, Event& event) override;
   Status query(Event event) override;
+  [[nodiscard]] const std::set<StreamId>* streams_to_query() const override {
+    return &streams_with_open_events_;
+  }
   Status synchronize(Event event) override;
   Status destroy(Event event) override;
   Status wait(StreamId stream, Event event) override;
@@ -207,6 +210,8 @@ class SimulatedDriver final : public Driver {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
+    std::uint64_t blocked_events = 0;  // recorded while it was held, and not finished since
+    std::uint64_t open_events = 0;     // all others
   };
   struct Recorded {
     StreamId stream = 0;
@@ -249,6 +254,7 @@ class SimulatedDriver final : public Driver {
   void forget_mapping_of(Handle handle);
   [[nodiscard]] std::size_t handles_in(Address address, Bytes size) const;
   [[nodiscard]] bool is_complete(const Recorded& recorded) const;
+  [[nodiscard]] bool is_blocked(const Recorded& recorded) const;
   [[nodiscard]] std::optional<Place> place_of(Address address);
   [[nodiscard]] bool leaves_host_allocation(Address address, Bytes size) const;
   [[nodiscard]] Place known_place_of(Address address);
@@ -284,6 +290,7 @@ class SimulatedDriver final : public Driver {
 
   std::unordered_map<StreamId, Stream> streams_;
   std::unordered_map<Event, Recorded> events_;
+  std::set<StreamId> streams_with_open_events_;
   Event next_event_ = 1;
   std::vector<QueuedCopy> copies_;
 
