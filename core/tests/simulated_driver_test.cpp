@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -406,6 +407,23 @@ TEST(simulated_driver_holds_a_stream_until_it_is_finished) {
   const Event again = machine.record(1);
   CHECK_EQUAL(machine.driver.query(during), Status::success);
   CHECK_EQUAL(machine.driver.query(again), Status::not_ready);
+}
+
+TEST(simulated_driver_names_the_streams_of_which_an_event_may_be_complete) {
+  Machine machine(4_MiB);
+  const std::set<StreamId>& to_query = *machine.driver.streams_to_query();
+  const Event of_second = machine.record(2);
+  for (StreamId stream = 3; stream < 100; ++stream) {
+    machine.driver.hold(stream);
+    machine.record(stream);
+  }
+  CHECK(to_query == std::set<StreamId>{2});
+  machine.driver.finish(5);
+  CHECK(to_query == (std::set<StreamId>{2, 5}));
+  machine.driver.hold(5);  // what was recorded before may be complete still
+  CHECK(to_query == (std::set<StreamId>{2, 5}));
+  CHECK_EQUAL(machine.driver.destroy(of_second), Status::success);
+  CHECK(to_query == std::set<StreamId>{5});
 }
 
 TEST(simulated_driver_finishes_a_held_stream_when_somebody_waits_for_it) {
