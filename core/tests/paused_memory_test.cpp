@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -426,10 +427,20 @@ TEST(resume_from_a_store_that_fails_stays_paused) {
   }
 }
 
+namespace {
+
+// On a disk; nothing is left of it when it is closed.
+int nameless_file() {
+  std::string path = std::filesystem::temp_directory_path() / "plimsoll-test-XXXXXX";
+  const int descriptor = ::mkstemp(path.data());
+  ::unlink(path.c_str());
+  return descriptor;
+}
+
+}  // namespace
+
 TEST(a_backup_file_holds_what_was_written_and_says_why_it_cannot) {
-  char path[] = "/tmp/plimsoll-backup-XXXXXX";
-  const int descriptor = ::mkstemp(path);
-  ::unlink(path);
+  const int descriptor = nameless_file();
   const std::string content(100'000, 'x');
   std::string read(content.size(), ' ');
   BackupFile file(descriptor);
@@ -454,9 +465,7 @@ TEST(a_backup_file_holds_what_was_written_and_says_why_it_cannot) {
 }
 
 TEST(a_file_that_stays_empty_needs_room_all_the_same) {
-  char path[] = "/tmp/plimsoll-backup-XXXXXX";
-  const int descriptor = ::mkstemp(path);
-  ::unlink(path);
+  const int descriptor = nameless_file();
   EmptyFile file(descriptor);
   file.reserve(1_MiB);
   struct stat found{};

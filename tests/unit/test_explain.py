@@ -177,13 +177,14 @@ def test_memory_of_private_pools_is_told_apart() -> None:
     assert failed.reason == "other_pools"
 
 
-def test_a_limit_is_told_from_a_full_card() -> None:
-    def program(allocator: Allocator) -> None:
-        allocator.set_per_process_memory_fraction(0.5)
-        allocator.malloc("400MiB")
-        fail(allocator, "200MiB")
+def too_much_for_half_a_card(allocator: Allocator) -> None:
+    allocator.set_per_process_memory_fraction(0.5)
+    allocator.malloc("400MiB")
+    fail(allocator, "200MiB")
 
-    recording = recorded(program)
+
+def test_a_limit_is_told_from_a_full_card() -> None:
+    recording = recorded(too_much_for_half_a_card)
     (failed,) = explain(recording, advice=False).out_of_memory
     assert (failed.cause, failed.reason) == ("limit", "too_little")
     assert failed.missing_bytes is None
@@ -296,12 +297,7 @@ def test_a_limit_that_all_fits_in_is_said_to_be_one() -> None:
 
 
 def test_a_higher_limit_serves_what_failed() -> None:
-    def program(allocator: Allocator) -> None:
-        allocator.set_per_process_memory_fraction(0.5)
-        allocator.malloc("400MiB")
-        fail(allocator, "200MiB")
-
-    recording = recorded(program)
+    recording = recorded(too_much_for_half_a_card)
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
     assert found.fits_limit
