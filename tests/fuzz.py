@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plimsoll import InputError, explain, replay
+from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, explain, replay
 from plimsoll.trace import Mark, Recording, StreamWriter, read_recording, write_parquet
 from plimsoll.view.exports import EXPORTS, export
 from plimsoll.view.page import make_page, prepare
@@ -49,6 +49,7 @@ FORMATS = ("pickle", "pickle.gz", "plim", "parquet")
 SEEDS = (
     "ends.live", "ends.emptied_expandable", "graphs.default", "pool_on_oom.default",
     "graph_streams.default", "streams.limited", "ring.expandable", "two_users.default",
+    "elastic", "two devices",
 )  # fmt: skip
 
 _INTEGERS = (
@@ -68,7 +69,40 @@ _VALUES: tuple[Any, ...] = (
 @cache
 def snapshot(name: str) -> bytes:
     """A recording of the project's own, which Python's reader may read."""
+    if name == "elastic":
+        return elastic_snapshot()
+    if name == "two devices":
+        return two_device_snapshot("ends.live", "graphs.default")
     return gzip.decompress((SMALL / f"{name}.pickle.gz").read_bytes())
+
+
+def elastic_snapshot() -> bytes:
+    """The elastic allocator: two streams, memory that moves, a request too large."""
+    chance = random.Random(0)
+    allocator = Allocator(SimulatedGpu("256MiB"), allocator="elastic")
+    allocator.record_memory_history()
+    live: list[int] = []
+    for _ in range(300):
+        if live and chance.random() < 0.45:
+            allocator.free(live.pop(chance.randrange(len(live))))
+        else:
+            with contextlib.suppress(OutOfMemoryError):
+                size = int(2 ** chance.uniform(9, 25))
+                live.append(allocator.malloc(size, stream=chance.choice((0, 0, 7))))
+        if live and chance.random() < 0.1:
+            allocator.record_stream(live[-1], 7)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "elastic.pickle")
+        allocator.dump_snapshot(path)
+        return path.read_bytes()
+
+
+def two_device_snapshot(first: str, second: str) -> bytes:
+    """What two recordings say, as of two devices of one program."""
+    merged, other = (pickle.loads(snapshot(name)) for name in (first, second))
+    merged["device_traces"] = [merged["device_traces"][0], other["device_traces"][0]]
+    moved = [{**segment, "device": 1} for segment in other["segments"]]
+    return pickle.dumps({**merged, "segments": [*merged["segments"], *moved]})
 
 
 @cache
@@ -79,8 +113,9 @@ def seed(name: str, form: str) -> bytes:
     if form == "pickle.gz":
         return gzip.compress(snapshot(name), 6, mtime=0)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"seed.{form}")
-        recording = read_recording(SMALL / f"{name}.pickle.gz")
+        source, path = Path(folder, "seed.pickle"), Path(folder, f"seed.{form}")
+        source.write_bytes(snapshot(name))
+        recording = read_recording(source)
         if form == "plim":
             write_plim(recording, path)
         else:
@@ -93,15 +128,18 @@ def seed(name: str, form: str) -> bytes:
 
 
 def write_plim(recording: Recording, path: Path) -> None:
-    trace = recording.devices[0]
-    writer = StreamWriter(path, trace.frames, recording.settings)
-    events = trace.load()
-    half = len(events) // 2
-    start = {trace.device: trace.start(recording.conf, recording.version)}
-    devices = np.full(len(events), trace.device, dtype=np.int32)
-    writer.write(devices[:half], events[:half], start=start, marks=[(half // 2, 5, "step")])
-    end = {trace.device: trace.segments}
-    writer.write(devices[half:], events[half:], end=end, marks=[(1, 9, "step")], ended=True)
+    """The events of each device in two batches, the second of which ends the recording."""
+    traces = [trace for trace in recording.devices if trace.event_count]
+    writer = StreamWriter(path, traces[0].frames, recording.settings)
+    for trace in traces:
+        events = trace.load()
+        half = len(events) // 2
+        start = {trace.device: trace.start(recording.conf, recording.version)}
+        devices = np.full(len(events), trace.device, dtype=np.int32)
+        writer.write(devices[:half], events[:half], start=start, marks=[(half // 2, 5, "step")])
+        end, ended = {trace.device: trace.segments}, trace is traces[-1]
+        marks = [(1, 9, "step")]
+        writer.write(devices[half:], events[half:], end=end, marks=marks, ended=ended)
     writer.close()
 
 
