@@ -13,9 +13,9 @@
 #include <new>
 #include <string_view>
 
-#include "plimsoll/allocator/elastic.h"
-#include "plimsoll/allocator/native.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/native/native.h"
+#include "plimsoll/simulated/driver.h"
 #include "scenarios/scenarios.h"
 
 namespace {

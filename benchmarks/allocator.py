@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from report import RESULTS, heading, save
 
-from plimsoll.trace import Action, read_recording
+from plimsoll.recordings import Action, read_recording
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -72,7 +72,7 @@ def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
 
 def build_library() -> ctypes.CDLL:
     """The library that plays the scenarios inside PyTorch, compiled if need be."""
-    from plimsoll.torch.build import Recipe, load
+    from plimsoll.torch.building.compiler import Recipe, load
 
     recipe = Recipe(
         name="allocator-benchmark",

@@ -34,9 +34,9 @@ from training import Steps, found_by, load_main
 
 from plimsoll import Allocator, SimulatedMachine
 from plimsoll.gpus import gpu_profile
-from plimsoll.process.counters import read_processes
-from plimsoll.process.publisher import INTERVAL_SECONDS, Publisher, source_of_process
-from plimsoll.process.sources import SimulatedSource
+from plimsoll.telemetry.counters import read_processes
+from plimsoll.telemetry.publisher import INTERVAL_SECONDS, Publisher, source_of_process
+from plimsoll.telemetry.sources import SimulatedSource
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:

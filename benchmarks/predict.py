@@ -19,7 +19,7 @@ from pathlib import Path
 
 from plimsoll import InputError
 from plimsoll.errors import ScriptError
-from plimsoll.predict import predict
+from plimsoll.prediction import predict
 from plimsoll.units import MiB
 
 

@@ -34,7 +34,7 @@ from training import Steps, found_by, load_main
 
 import plimsoll
 from plimsoll import Allocator, SimulatedGpu, _core
-from plimsoll.record import Recorder
+from plimsoll.recorder import Recorder
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2

@@ -22,11 +22,11 @@ import numpy as np
 from machine import machine
 
 from plimsoll import replay
-from plimsoll.trace import Action, EventBatch, TraceWriter, read_recording
-from plimsoll.trace.events import COLUMNS
+from plimsoll.recordings import Action, EventBatch, TraceWriter, read_recording
+from plimsoll.recordings.events import COLUMNS
 
 if TYPE_CHECKING:
-    from plimsoll.trace import Recording
+    from plimsoll.recordings import Recording
 
 ROOT = Path(__file__).parents[1]
 LARGE = ROOT.parent / "shared" / "traces" / "llama_generate.default.pickle.gz"

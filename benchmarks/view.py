@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from report import heading, save
 
-from plimsoll.trace import Action, EventBatch, TraceWriter
-from plimsoll.view.page import MOST_BYTES
+from plimsoll.page.page import MOST_BYTES
+from plimsoll.recordings import Action, EventBatch, TraceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +184,7 @@ def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"
-        "from plimsoll.view import view\n"
+        "from plimsoll.page import view\n"
         "result = view(sys.argv[1], output=sys.argv[2])\n"
         "status = pathlib.Path('/proc/self/status').read_text()\n"
         "peak = int(status.split('VmHWM:')[1].split()[0]) * 1024\n"
@@ -203,8 +203,8 @@ def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
     """Serve a page of at most so many bytes in a process of its own: its address, its process."""
     program = (
         "import sys\n"
-        "from plimsoll.view import PageServer\n"
-        "from plimsoll.view.view import open_runs\n"
+        "from plimsoll.page import PageServer\n"
+        "from plimsoll.page.view import open_runs\n"
         "server = PageServer(open_runs(sys.argv[1]), most_bytes=int(sys.argv[2]))\n"
         "print(server.url, flush=True)\n"
         "server.serve_forever()\n"

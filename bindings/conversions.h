@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/trace/statistics.h"
+#include "plimsoll/events/statistics.h"
 
 namespace plimsoll::python {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "module.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

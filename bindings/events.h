@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "plimsoll/allocator/allocator.h"
-#include "plimsoll/trace/event_buffer.h"
+#include "plimsoll/events/event_buffer.h"
 
 namespace plimsoll::python {
 

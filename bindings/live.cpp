@@ -16,7 +16,7 @@
 #include "module.h"
 #include "plimsoll/driver/cuda.h"
 #include "plimsoll/driver/locked.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/simulated/driver.h"
 #include "tiers.h"
 
 namespace nb = nanobind;

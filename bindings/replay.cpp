@@ -13,8 +13,8 @@
 
 #include "conversions.h"
 #include "module.h"
-#include "plimsoll/allocator/elastic.h"
-#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/native/native.h"
 #include "plimsoll/allocator/uncached.h"
 #include "plimsoll/replay/limit.h"
 #include "plimsoll/replay/replayer.h"

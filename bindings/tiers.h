@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "conversions.h"
-#include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/elastic/elastic.h"
 #include "plimsoll/engine/tiers.h"
 
 namespace plimsoll::python {

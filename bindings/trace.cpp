@@ -12,9 +12,9 @@
 
 #include "conversions.h"
 #include "module.h"
-#include "plimsoll/trace/history.h"
-#include "plimsoll/trace/recording.h"
-#include "plimsoll/trace/snapshot.h"
+#include "plimsoll/events/history.h"
+#include "plimsoll/events/snapshot.h"
+#include "plimsoll/formats/recording.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -35,9 +35,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, explain, replay
-from plimsoll.trace import Mark, Recording, StreamWriter, read_recording, write_parquet
-from plimsoll.view.exports import EXPORTS, export
-from plimsoll.view.page import make_page, prepare
+from plimsoll.page.exports import EXPORTS, export
+from plimsoll.page.page import make_page, prepare
+from plimsoll.recordings import Mark, Recording, StreamWriter, read_recording, write_parquet
 from tests.recordings import ROOT, SMALL
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-#include "plimsoll/allocator/address_map.h"
+#include "plimsoll/base/address_map.h"
 
 #include <cstddef>
 #include <unordered_map>

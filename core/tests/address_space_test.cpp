@@ -1,4 +1,4 @@
-#include "plimsoll/driver/address_space.h"
+#include "plimsoll/simulated/address_space.h"
 
 #include <algorithm>
 #include <cstddef>

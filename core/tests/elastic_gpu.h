@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
-#include "plimsoll/allocator/elastic.h"
-#include "plimsoll/allocator/host_pool.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/host/host_pool.h"
+#include "plimsoll/simulated/driver.h"
 #include "support.h"
 
 namespace plimsoll {

@@ -1,6 +1,6 @@
 // The elastic allocator's behaviour: memory has no fixed place, and little of it lies idle.
 
-#include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/elastic/elastic.h"
 
 #include <algorithm>
 #include <array>

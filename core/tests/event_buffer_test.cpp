@@ -1,6 +1,6 @@
 // The buffer between those who allocate and the one who writes down.
 
-#include "plimsoll/trace/event_buffer.h"
+#include "plimsoll/events/event_buffer.h"
 
 #include <cstdint>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "plimsoll/allocator/host_pool.h"
+#include "plimsoll/allocator/host/host_pool.h"
 
 #include <array>
 #include <atomic>

@@ -13,7 +13,7 @@
 
 #include "check.h"
 #include "plimsoll/driver/locked.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/simulated/driver.h"
 #include "support.h"
 
 namespace plimsoll {

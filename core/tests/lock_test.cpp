@@ -1,6 +1,6 @@
 // The lock of one word.
 
-#include "plimsoll/lock.h"
+#include "plimsoll/base/spin_lock.h"
 
 #include <atomic>
 #include <chrono>

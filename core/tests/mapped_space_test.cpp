@@ -1,6 +1,6 @@
 // Address space in parts, at random, beside a map that knows the state of every 256 KiB of it.
 
-#include "plimsoll/allocator/mapped_space.h"
+#include "plimsoll/allocator/elastic/mapped_space.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.h"
-#include "plimsoll/allocator/arena.h"
+#include "plimsoll/allocator/elastic/arena.h"
 #include "support.h"
 
 namespace plimsoll {

@@ -1,6 +1,6 @@
 // PyTorch's rules for a request that a free block or a new segment serves.
 
-#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/native/native.h"
 
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-#include "plimsoll/trace/pickle.h"
+#include "plimsoll/formats/pickle.h"
 
 #include <array>
 #include <cstddef>

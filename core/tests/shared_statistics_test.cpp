@@ -1,6 +1,6 @@
 // Counters in shards, beside the plain counters that they stand for.
 
-#include "plimsoll/trace/shared_statistics.h"
+#include "plimsoll/events/shared_statistics.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/simulated/driver.h"
 
 #include <algorithm>
 #include <cmath>

@@ -32,11 +32,11 @@
 #include <utility>
 #include <vector>
 
-#include "plimsoll/allocator/elastic.h"
-#include "plimsoll/allocator/host_pool.h"
+#include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/host/host_pool.h"
+#include "plimsoll/base/units.h"
 #include "plimsoll/driver/locked.h"
-#include "plimsoll/driver/simulated.h"
-#include "plimsoll/units.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
 namespace {

@@ -15,10 +15,10 @@
 #include <string_view>
 #include <vector>
 
-#include "plimsoll/allocator/native.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/allocator/native/native.h"
+#include "plimsoll/base/units.h"
 #include "plimsoll/replay/events.h"
-#include "plimsoll/units.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
 

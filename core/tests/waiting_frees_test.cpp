@@ -6,7 +6,7 @@
 #include "check.h"
 #include "plimsoll/allocator/allocator.h"
 #include "plimsoll/allocator/waiting_frees.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/simulated/driver.h"
 #include "support.h"
 
 namespace plimsoll {

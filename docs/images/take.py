@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from plimsoll.trace import Recording, read_recording
-from plimsoll.view.page import make_page, prepare
+from plimsoll.page.page import make_page, prepare
+from plimsoll.recordings import Recording, read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable

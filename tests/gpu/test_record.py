@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from plimsoll import InputError, replay
-from plimsoll.trace import Action, Recording, read_recording
+from plimsoll.recordings import Action, Recording, read_recording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = [
 ALLOCATORS = ["torch", "native", "elastic"]
 TRAIN = """
 import torch
-from plimsoll.record import record
+from plimsoll.recorder import record
 def make():
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
     return model, torch.optim.AdamW(model.parameters())

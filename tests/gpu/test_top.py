@@ -16,7 +16,7 @@ pytestmark = [
 START = """
 import os, pickle, subprocess, sys, time
 import torch
-from plimsoll.process import read_processes, request_snapshot
+from plimsoll.telemetry import read_processes, request_snapshot
 from plimsoll.top import Watch
 MIB = 1 << 20
 def mine():
@@ -39,7 +39,8 @@ ALLOCATORS = {
     "elastic": "import plimsoll\nplimsoll.install()",
     "native": "import plimsoll\nplimsoll.install('native')",
     "torch": (
-        "from plimsoll.process import publish\nfrom plimsoll.process.sources import TorchSource\n"
+        "from plimsoll.telemetry import publish\n"
+        "from plimsoll.telemetry.sources import TorchSource\n"
         "torch.cuda.init()\npublish(TorchSource())"
     ),
 }
@@ -136,7 +137,7 @@ torch.cuda.memory._record_memory_history()
 x = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
 mine()
 child = subprocess.run(
-    [sys.executable, "-c", "import sys\\nfrom plimsoll.process import request_snapshot\\n"
+    [sys.executable, "-c", "import sys\\nfrom plimsoll.telemetry import request_snapshot\\n"
      f"sys.stdout.buffer.write(request_snapshot({os.getpid()}))"],
     capture_output=True, check=True,
 )

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.explain import Explanation, explain
-from plimsoll.explain.advice import Search, Setting
-from plimsoll.replay import replay
-from plimsoll.trace import read_recording
-from plimsoll.trace.events import Action
+from plimsoll.explanation import Explanation, explain
+from plimsoll.explanation.advice import Search, Setting
+from plimsoll.recordings import read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.replays import replay
 from plimsoll.units import GiB, MiB, format_size
 from tests.recordings import EXAMPLES, LARGE, ROOT, SMALL, Recorded, recordings_in
 

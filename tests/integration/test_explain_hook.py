@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
-from plimsoll.explain import LeakWarning, LeakWatch
-from plimsoll.explain.hook import OomHook
-from plimsoll.trace import read_recording
+from plimsoll.explanation import LeakWarning, LeakWatch
+from plimsoll.explanation.hook import OomHook
+from plimsoll.recordings import read_recording
 from plimsoll.units import MiB
 
 pytest.importorskip("torch")
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 START = """
 import sys
 from plimsoll.gpus import gpu_profile
-from plimsoll.torch.simulation import Simulation, start
+from plimsoll.torch.simulated.simulation import Simulation, start
 start(Simulation([gpu_profile("T4")]))
 import torch
-from plimsoll.explain import LeakWatch, explain_oom
+from plimsoll.explanation import LeakWatch, explain_oom
 """
 FILL = """
 kept = []

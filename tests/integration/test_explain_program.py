@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError, predict
-from plimsoll.explain.program import _halved, try_changes
+from plimsoll.explanation.program import _halved, try_changes
 
 pytest.importorskip("torch")
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.replay import AllocatorName
+    from plimsoll.replays import AllocatorName
 
 SCRIPT = """
 import argparse

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.torch.build import SIMULATED_GPU, build
+from plimsoll.torch.building.compiler import SIMULATED_GPU, build
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ sys.meta_path.insert(0, Interrupts())
         (("gpus",), "plimsoll.gpus"),
         (("replay", RECORDING), "numpy"),
         (("replay", RECORDING), "pyarrow.lib"),
-        (("explain", RECORDING), "plimsoll.explain.report"),
-        (("view", RECORDING), "plimsoll.view.server"),
+        (("explain", RECORDING), "plimsoll.explanation.report"),
+        (("view", RECORDING), "plimsoll.page.server"),
         (("top", "--once"), "plimsoll.top.text"),
-        (("predict", "script.py"), "plimsoll.predict"),
-        (("predict", "script.py"), "plimsoll.predict.child"),
-        (("predict", "script.py"), "plimsoll.torch.simulation"),
+        (("predict", "script.py"), "plimsoll.prediction"),
+        (("predict", "script.py"), "plimsoll.prediction.child"),
+        (("predict", "script.py"), "plimsoll.torch.simulated.simulation"),
         (("predict", "script.py"), "torch"),
-        ((*SIMULATE, "script.py"), "plimsoll.predict.process"),
-        ((*SIMULATE, "script.py"), "plimsoll.predict.child"),
-        ((*SIMULATE, "script.py"), "plimsoll.torch.simulation"),
+        ((*SIMULATE, "script.py"), "plimsoll.prediction.process"),
+        ((*SIMULATE, "script.py"), "plimsoll.prediction.child"),
+        ((*SIMULATE, "script.py"), "plimsoll.torch.simulated.simulation"),
         ((*SIMULATE, "script.py"), "torch"),
     ],
 )

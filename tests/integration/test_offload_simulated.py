@@ -243,8 +243,8 @@ assert min(addresses) > 1 << 20, addresses  # memory, and not the address of non
 def test_parts_of_a_storage_that_are_changed_apart_keep_their_values(tmp_path: Path) -> None:
     assert_runs(tmp_path, """
 import contextlib, torch, plimsoll
-import plimsoll.tiers.offload
-plimsoll.tiers.offload._SMALLEST = 1  # small tensors have values here
+import plimsoll.offloading.offload
+plimsoll.offloading.offload._SMALLEST = 1  # small tensors have values here
 weight = torch.linspace(-1, 1, 8 * 16).view(8, 16).cuda().requires_grad_()
 x = torch.linspace(-2, 2, 8 * 8).view(8, 8).cuda()
 
@@ -274,9 +274,9 @@ for budget in (1, *range(base, base + 20_000, 2048), 1 << 30):
 def test_all_streams_of_a_backward_pass_wait_for_what_returns(tmp_path: Path) -> None:
     assert_runs(tmp_path, """
 import torch, plimsoll
-import plimsoll.tiers.offload
+import plimsoll.offloading.offload
 from tests.streams import Streams
-plimsoll.tiers.offload._SMALLEST = 1
+plimsoll.offloading.offload._SMALLEST = 1
 torch.cuda.init()
 main, side = torch.cuda.current_stream(), torch.cuda.Stream()
 factors = [torch.linspace(0, 1, 64).cuda().requires_grad_() for _ in range(3)]
@@ -366,11 +366,11 @@ def test_values_come_back_as_they_left(tmp_path: Path) -> None:
     assert_runs(tmp_path, """
 import contextlib
 import torch, plimsoll
-import plimsoll.tiers.offload
-import plimsoll.tiers.saved
+import plimsoll.offloading.offload
+import plimsoll.offloading.saved
 from torch.nn import functional
-plimsoll.tiers.offload._SMALLEST = 1  # simulated tensors have values as long as they are small
-plimsoll.tiers.saved._SHAPE_ONLY.clear()  # what is computed without values has none
+plimsoll.offloading.offload._SMALLEST = 1  # simulated tensors have values as long as they are small
+plimsoll.offloading.saved._SHAPE_ONLY.clear()  # what is computed without values has none
 
 def train(block, twice):
     torch.manual_seed(0)

@@ -15,11 +15,11 @@ import pytest
 
 from plimsoll import replay
 from plimsoll.gpus import gpu_profiles
-from plimsoll.predict import CATEGORIES, fit, predict
-from plimsoll.predict.options import AllocatorName
-from plimsoll.torch import versions
-from plimsoll.trace import read_recording
-from plimsoll.trace.events import Action
+from plimsoll.prediction import CATEGORIES, fit, predict
+from plimsoll.prediction.options import AllocatorName
+from plimsoll.recordings import read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.torch.building import versions
 from plimsoll.units import GiB, MiB
 from tests.recordings import LARGE, ROOT
 

@@ -14,8 +14,8 @@ import pytest
 
 from plimsoll import InputError, explain, replay
 from plimsoll.gpus import gpu_profile
-from plimsoll.trace import Action, Recording, read_recording, write_parquet
-from plimsoll.view.device_view import make_device_view
+from plimsoll.page.device_view import make_device_view
+from plimsoll.recordings import Action, Recording, read_recording, write_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.torch import versions
-from plimsoll.trace import read_recording
+from plimsoll.recordings import read_recording
+from plimsoll.torch.building import versions
 from tests.recordings import SMALL
 from tests.simulated import assert_runs, simulate
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.predict import predict
+from plimsoll.prediction import predict
 
 pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.predict import predict
+from plimsoll.prediction import predict
 from tests.simulated import assert_runs
 
 pytest.importorskip("torch")

@@ -12,8 +12,8 @@ import pytest
 
 from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
-from plimsoll.trace import read_recording
-from plimsoll.trace.events import Action
+from plimsoll.recordings import read_recording
+from plimsoll.recordings.events import Action
 from plimsoll.units import MiB
 from tests.simulated import run_program, summaries
 

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll import InputError, _core, explain, replay
-from plimsoll.trace import Recording, TraceWriter, read_recording, write_parquet
-from plimsoll.trace.checks import reading_memory
-from plimsoll.trace.events import COLUMNS
-from plimsoll.trace.files import read_snapshot
+from plimsoll.page.page import make_page, prepare
+from plimsoll.recordings import Recording, TraceWriter, read_recording, write_parquet
+from plimsoll.recordings.checks import reading_memory
+from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.files import read_snapshot
 from plimsoll.units import MiB
-from plimsoll.view.page import make_page, prepare
 from tests import fuzz
 from tests.recordings import ROOT, SMALL
 

@@ -23,11 +23,11 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError
-from plimsoll.process import read_processes, request_snapshot
-from plimsoll.process.folder import counters_path
+from plimsoll.recordings import read_recording
+from plimsoll.telemetry import read_processes, request_snapshot
+from plimsoll.telemetry.folder import counters_path
 from plimsoll.top import Watch
 from plimsoll.top.app import TopApp
-from plimsoll.trace import read_recording
 
 pytest.importorskip("torch")
 

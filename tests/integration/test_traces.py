@@ -19,9 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll import Allocator, InputError, ReplayResult, SimulatedGpu, replay
-from plimsoll.trace import EventBatch, Mark, Recording, TraceWriter, read_recording, write_parquet
-from plimsoll.trace.events import COLUMNS
-from plimsoll.trace.files import read_snapshot
+from plimsoll.recordings import (
+    EventBatch,
+    Mark,
+    Recording,
+    TraceWriter,
+    read_recording,
+    write_parquet,
+)
+from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.files import read_snapshot
 from tests.recordings import EXAMPLES, SMALL
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from plimsoll.analysis import find_lifetimes
-from plimsoll.trace import Action, Mark, read_recording
+from plimsoll.page import view
+from plimsoll.page.page import MOST_BYTES, make_page, prepare
+from plimsoll.page.server import PageServer
+from plimsoll.recordings import Action, Mark, read_recording
 from plimsoll.units import format_size
-from plimsoll.view import view
-from plimsoll.view.page import MOST_BYTES, make_page, prepare
-from plimsoll.view.server import PageServer
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import BASE, KiB, MiB, Row, recording_of
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plimsoll.predict.analysis import Label, Run, Site, find_peak
-from plimsoll.trace.events import Action
+from plimsoll.prediction.analysis import Label, Run, Site, find_peak
+from plimsoll.recordings.events import Action
 
 ALLOC, FREE = Action.ALLOC, Action.FREE_REQUESTED
 FORWARD = Site(1, "output", "forward", grad_enabled=True)

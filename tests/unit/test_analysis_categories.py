@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plimsoll.analysis import CATEGORIES, find_categories, find_lifetimes, find_steps
-from plimsoll.trace import Action, read_recording
+from plimsoll.recordings import Action, read_recording
 from plimsoll.units import MiB
 from tests.recordings import EXAMPLES, LARGE
 from tests.unit.test_analysis_steps import Program, training
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.trace import Frame
+    from plimsoll.recordings import Frame
 
 TORCH = "/env/lib/python3.12/site-packages/torch/"
 PROGRAM: Frame = ("/home/somebody/train.py", 9, "main")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from plimsoll import _core
 from plimsoll.analysis import find_lifetimes
-from plimsoll.trace import EventBatch, read_recording
-from plimsoll.trace.events import Action
-from plimsoll.trace.recording import LoadedTrace
+from plimsoll.recordings import EventBatch, read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.recording import LoadedTrace
 from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, recordings_in
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from plimsoll import _core
 from plimsoll.analysis.segments import find_segments
-from plimsoll.trace import Action
+from plimsoll.recordings import Action
 from tests.unit.view_histories import MadeUpTrace, Row, recording_of
 
 TAKE = [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from plimsoll.analysis import Lifetimes, find_lifetimes, find_steps
-from plimsoll.trace import EventBatch, Mark, read_recording
-from plimsoll.trace.events import Action
-from plimsoll.trace.recording import LoadedTrace
+from plimsoll.recordings import EventBatch, Mark, read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.recording import LoadedTrace
 from tests.recordings import EXAMPLES, LARGE
 
 STEPS = {

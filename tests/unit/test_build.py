@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError
-from plimsoll.torch import cache, versions
-from plimsoll.torch.build import Recipe, build, load
+from plimsoll.torch.building import cache, versions
+from plimsoll.torch.building.compiler import Recipe, build, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,7 +208,7 @@ def obey_signals() -> None:
 SLOW = """
 import sys
 from pathlib import Path
-from plimsoll.torch.build import Recipe, build
+from plimsoll.torch.building.compiler import Recipe, build
 build(Recipe("tiny", "the tiny library", Path(sys.argv[1]), (), (), needs_cuda=False))
 """
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plimsoll import MemoryPool
-    from plimsoll.engine.machine import CallName, DriverName
+    from plimsoll.simulator.machine import CallName, DriverName
 
 POLICIES: dict[str, Callable[[SimulatedGpu], Allocator]] = {
     "native": Allocator,

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
-from plimsoll.explain import Explanation, explain
-from plimsoll.explain.advice import _different, _keys, _text
-from plimsoll.explain.gradients import with_earlier_zero_grad
-from plimsoll.explain.result import StepsFound
-from plimsoll.replay import replay
-from plimsoll.trace import Action, Recording, read_recording
-from plimsoll.trace.files import read_snapshot
-from plimsoll.trace.recording import LoadedTrace, Mark
+from plimsoll.explanation import Explanation, explain
+from plimsoll.explanation.advice import _different, _keys, _text
+from plimsoll.explanation.gradients import with_earlier_zero_grad
+from plimsoll.explanation.result import StepsFound
+from plimsoll.recordings import Action, Recording, read_recording
+from plimsoll.recordings.files import read_snapshot
+from plimsoll.recordings.recording import LoadedTrace, Mark
+from plimsoll.replays import replay
 from plimsoll.units import MiB, parse_size
 from tests.unit.test_analysis_steps import Program
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from plimsoll.trace import Frame
+    from plimsoll.recordings import Frame
 
 
 def recorded(
@@ -475,7 +475,7 @@ def explained_with_script(
             peak_reserved_bytes=parse_size(next(peaks)),
         )
 
-    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", predict)
+    monkeypatch.setattr(import_module("plimsoll.prediction"), "predict", predict)
     return explain(recorded(nine_blocks), script="train.py", advice=advice)
 
 
@@ -527,7 +527,7 @@ def test_a_recording_that_failed_may_be_of_a_script_that_needs_more(
         nine_blocks(allocator)
         fail(allocator, "200MiB")
 
-    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", predict)
+    monkeypatch.setattr(import_module("plimsoll.prediction"), "predict", predict)
     found = explain(recorded(program), script="train.py", advice=False)
     assert found.script is not None
     assert found.script.seems_recorded
@@ -535,7 +535,7 @@ def test_a_recording_that_failed_may_be_of_a_script_that_needs_more(
 
 def test_a_script_that_uses_no_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = SimpleNamespace(gpu="H100", fits=True, peak_allocated_bytes=0, peak_reserved_bytes=0)
-    monkeypatch.setattr(import_module("plimsoll.predict"), "predict", lambda *_, **__: nothing)
+    monkeypatch.setattr(import_module("plimsoll.prediction"), "predict", lambda *_, **__: nothing)
     with pytest.raises(InputError, match=r"^train\.py allocates nothing on a GPU with these"):
         explain(recorded(nine_blocks), script="train.py", advice=False)
 
@@ -556,7 +556,7 @@ def test_a_running_process_without_a_history_shows_what_there_is_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = snapshot_without_history()
-    monkeypatch.setattr("plimsoll.process.snapshot.request_snapshot", {4711: content}.__getitem__)
+    monkeypatch.setattr("plimsoll.telemetry.snapshot.request_snapshot", {4711: content}.__getitem__)
     found = explain(4711)
     assert found.file == "process 4711"
     assert found.reserved.exact

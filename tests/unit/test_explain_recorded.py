@@ -11,13 +11,13 @@ import pytest
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
 from plimsoll.analysis import find_lifetimes
-from plimsoll.explain import Explanation, explain
-from plimsoll.explain.oom import explain_failure
-from plimsoll.explain.pieces import free_bytes, granules, wholly_free_bytes
-from plimsoll.explain.recorded import RecordedPast
-from plimsoll.record import record
-from plimsoll.trace import Recording, read_recording, write_parquet
-from plimsoll.trace.files import read_snapshot
+from plimsoll.explanation import Explanation, explain
+from plimsoll.explanation.oom import explain_failure
+from plimsoll.explanation.pieces import free_bytes, granules, wholly_free_bytes
+from plimsoll.explanation.recorded import RecordedPast
+from plimsoll.recorder import record
+from plimsoll.recordings import Recording, read_recording, write_parquet
+from plimsoll.recordings.files import read_snapshot
 from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import pytest
 
 from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
-from plimsoll.predict import Prediction, fit
-from plimsoll.predict.result import CardVerdict
+from plimsoll.prediction import Prediction, fit
+from plimsoll.prediction.result import CardVerdict
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from plimsoll.predict.request import Request
+    from plimsoll.prediction.request import Request
 
     Need = Callable[[int], int]
 
@@ -70,7 +70,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
             assert vary == "--n"
             return prediction(need(int(value)))
 
-        monkeypatch.setattr(sys.modules["plimsoll.predict.fit"], "predict_request", predict)
+        monkeypatch.setattr(sys.modules["plimsoll.prediction.fit"], "predict_request", predict)
         return fit(script, "--n", gpu="T4", **options)
 
     return search

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from plimsoll import Allocator, SimulatedGpu, replay
-from plimsoll.explain import explain
+from plimsoll.explanation import explain
 from plimsoll.gpus import card_entry, gpu_profile, recorded_card
-from plimsoll.record import record
-from plimsoll.trace import Recording, read_recording
+from plimsoll.recorder import record
+from plimsoll.recordings import Recording, read_recording
 from plimsoll.units import GiB, MiB, format_size
 
 

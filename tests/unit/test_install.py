@@ -13,10 +13,10 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
-from plimsoll.process.nvml import Nvml
+from plimsoll.telemetry.nvml import Nvml
 from plimsoll.tiers.limits import Tiers
-from plimsoll.torch import install as installing
 from plimsoll.torch.account import make_account
+from plimsoll.torch.live import install as installing
 from plimsoll.units import GiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 torch = pytest.importorskip("torch")
 needs_no_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch has CUDA")
 
-AUTOLOAD = "from plimsoll.torch.autoload import autoload; autoload()"
+AUTOLOAD = "from plimsoll.session.autoload import autoload; autoload()"
 
 
 def python(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +115,7 @@ class TestAutoload:
         done = python(f"import sys; {AUTOLOAD}; print(*sys.modules)", PLIMSOLL_ALLOCATOR="")
         assert done.returncode == 0, done.stderr
         loaded = set(done.stdout.split())
-        assert "plimsoll.torch.autoload" in loaded
+        assert "plimsoll.session.autoload" in loaded
         assert not loaded & {"numpy", "pyarrow", "torch", "plimsoll._core"}
 
     def test_a_bad_choice_gets_one_line_and_status_2(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.tiers.plan import Plan
+from plimsoll.offloading.plan import Plan
 from plimsoll.units import GiB, MiB
 
 BUDGET = 4 * GiB
@@ -245,7 +245,7 @@ def test_what_leaves_early_is_never_more_than_needed_by_a_storage(
 @given(st.integers(1, 2**40))
 def test_buffers_come_in_eight_sizes_between_powers_of_two(size: int) -> None:
     pytest.importorskip("torch")
-    from plimsoll.tiers.pinned import rounded
+    from plimsoll.offloading.pinned import rounded
 
     taken = rounded(size)
     assert size <= taken

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.process.counters import (
+from plimsoll.telemetry.counters import (
     FILE_BYTES,
     MAX_DEVICES,
     CountersFile,
@@ -27,9 +27,9 @@ from plimsoll.process.counters import (
     read_counters,
     read_processes,
 )
-from plimsoll.process.folder import counters_path, private_folder, socket_path
-from plimsoll.process.identity import pid_namespace, start_ticks
-from plimsoll.process.nvml import Reading
+from plimsoll.telemetry.folder import counters_path, private_folder, socket_path
+from plimsoll.telemetry.identity import pid_namespace, start_ticks
+from plimsoll.telemetry.nvml import Reading
 from plimsoll.top import put_together
 from plimsoll.top.text import render
 
@@ -333,7 +333,7 @@ class TestAllProcesses:
         folder = self.folder(tmp_path)
         self.publish(folder, mine := process())
         with monkeypatch.context() as there:
-            there.setattr("plimsoll.process.folder.pid_namespace", lambda: 1)
+            there.setattr("plimsoll.telemetry.folder.pid_namespace", lambda: 1)
             self.publish(folder, process(namespace=1, program="elsewhere"))
         assert read_processes(only=folder) == [mine]
         assert len(list(folder.iterdir())) == 4

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError
-from plimsoll.process import publisher
-from plimsoll.process.counters import DeviceCounters
-from plimsoll.process.metrics import Collector, MetricsServer, metrics
-from plimsoll.process.sources import Counters
+from plimsoll.telemetry import publisher
+from plimsoll.telemetry.counters import DeviceCounters
+from plimsoll.telemetry.metrics import Collector, MetricsServer, metrics
+from plimsoll.telemetry.sources import Counters
 
 prometheus = pytest.importorskip("prometheus_client")
 

@@ -14,24 +14,24 @@ from typing import Any
 
 import pytest
 
-from plimsoll.process.counters import DeviceCounters, read_counters, read_processes
-from plimsoll.process.folder import counters_path, socket_path
-from plimsoll.process.publisher import Publisher
-from plimsoll.process.sources import Counters
+from plimsoll.telemetry.counters import DeviceCounters, read_counters, read_processes
+from plimsoll.telemetry.folder import counters_path, socket_path
+from plimsoll.telemetry.publisher import Publisher
+from plimsoll.telemetry.sources import Counters
 
 SOURCE = """
 import os, sys, time, threading
-import plimsoll.process.publisher
-from plimsoll.process.counters import DeviceCounters
-from plimsoll.process.publisher import publish
-from plimsoll.process.sources import Counters
+import plimsoll.telemetry.publisher
+from plimsoll.telemetry.counters import DeviceCounters
+from plimsoll.telemetry.publisher import publish
+from plimsoll.telemetry.sources import Counters
 class Source:
     allocator = "native"
     def read(self):
         return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
     def snapshot(self):
         return {"segments": []}
-plimsoll.process.publisher._PATIENCE_SECONDS = 120
+plimsoll.telemetry.publisher._PATIENCE_SECONDS = 120
 def files():
     folder = os.path.join(os.environ["XDG_RUNTIME_DIR"], "plimsoll")
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -68,7 +68,7 @@ class FakeSource:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plimsoll.process.publisher._PATIENCE_SECONDS", 120)
+    monkeypatch.setattr("plimsoll.telemetry.publisher._PATIENCE_SECONDS", 120)
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_after_its_folder_vanished_it_publishes_where_there_is_one(
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir(mode=0o700)
-    monkeypatch.setattr("plimsoll.process.folder.folders", lambda: [first, second])
+    monkeypatch.setattr("plimsoll.telemetry.folder.folders", lambda: [first, second])
     publisher = Publisher(source, interval_seconds=0.01)
     publisher.start()
     wait_for(lambda: len(list(first.iterdir())) == 2)
@@ -273,7 +273,7 @@ if child == 0:
     os._exit(0 if threading.active_count() == 1 and files() == both(os.getppid()) else 5)
 assert os.waitpid(child, 0)[1] == 0
 assert files() == both(os.getpid()), files()
-from plimsoll.process.counters import read_processes
+from plimsoll.telemetry.counters import read_processes
 def age():
     mine, = (found for found in read_processes() if found.pid == os.getpid())
     return time.monotonic_ns() - mine.heartbeat_ns
@@ -287,7 +287,7 @@ assert wait(lambda: age() < 100_000_000)
             """
 publish(Source())
 assert wait(lambda: files() == both(os.getpid()))
-import plimsoll.process.publisher as publisher
+import plimsoll.telemetry.publisher as publisher
 thread = publisher._publisher._thread
 child = os.fork()
 if child == 0:

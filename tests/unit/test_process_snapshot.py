@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError
-from plimsoll.process import request_snapshot
-from plimsoll.process import snapshot as module
-from plimsoll.process.folder import socket_path
-from plimsoll.process.snapshot import SnapshotServer
+from plimsoll.telemetry import request_snapshot
+from plimsoll.telemetry import snapshot as module
+from plimsoll.telemetry.folder import socket_path
+from plimsoll.telemetry.snapshot import SnapshotServer
 
 SNAPSHOT = {"segments": [{"address": 7, "blocks": []}], "device_traces": [[]]}
 
@@ -227,7 +227,7 @@ def test_what_is_no_answer_is_refused(folder: Path, answer: bytes, message: str)
 STUBBORN = """
 import os, socket, sys, time
 from pathlib import Path
-from plimsoll.process.folder import socket_path
+from plimsoll.telemetry.folder import socket_path
 server = socket.socket(socket.AF_UNIX)
 server.bind(str(socket_path(Path(sys.argv[1]), os.getpid())))
 server.listen()

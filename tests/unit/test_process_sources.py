@@ -10,15 +10,15 @@ import pytest
 
 from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core, explain
 from plimsoll.gpus import gpu_profile
-from plimsoll.process import sources
-from plimsoll.process.nvml import Nvml
-from plimsoll.process.sources import EngineSource, SimulatedSource, TorchSource, _Gpus
-from plimsoll.trace.files import read_snapshot
+from plimsoll.recordings.files import read_snapshot
+from plimsoll.telemetry import sources
+from plimsoll.telemetry.nvml import Nvml
+from plimsoll.telemetry.sources import EngineSource, SimulatedSource, TorchSource, _Gpus
 from plimsoll.units import GiB, MiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
-    from plimsoll.engine.allocator import AllocatorName
+    from plimsoll.simulator.allocator import AllocatorName
 
 torch = pytest.importorskip("torch")
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
-from plimsoll.record import Recorder, record, recorder
-from plimsoll.record.environment import _own_path
-from plimsoll.record.sources import AllocatorSource
+from plimsoll.recorder import Recorder, record, recorder
+from plimsoll.recorder.environment import _own_path
+from plimsoll.recorder.sources import AllocatorSource
+from plimsoll.recordings import Action, Recording, read_recording
+from plimsoll.recordings.stream import StreamWriter
 from plimsoll.tiers import engines
-from plimsoll.trace import Action, Recording, read_recording
-from plimsoll.trace.stream import StreamWriter
 from tests.faults import limited_files
 
 
@@ -365,7 +365,7 @@ def test_all_threads_are_recorded(tmp_path: Path) -> None:
 PROGRAM = """
     import os, sys, time
     from plimsoll import Allocator, SimulatedGpu
-    from plimsoll.record import record
+    from plimsoll.recorder import record
     allocator = Allocator(SimulatedGpu("8GiB"))
     with record(sys.argv[1], allocator=allocator) as recording:
         print("recording", flush=True)

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError, ScriptError
-from plimsoll.explain import explain
+from plimsoll.explanation import explain
+from plimsoll.page import export
+from plimsoll.page.page import make_page, prepare
+from plimsoll.recordings import Mark, Recording
 from plimsoll.text import join_lines, printable
 from plimsoll.top.text import details, render
-from plimsoll.trace import Mark, Recording
-from plimsoll.view import export
-from plimsoll.view.page import make_page, prepare
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import device, machine, process
 from tests.unit.view_histories import MiB, recording_of
@@ -26,7 +26,7 @@ from tests.unit.view_histories import MiB, recording_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.trace import Frame
+    from plimsoll.recordings import Frame
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.\u2066\u200f\r\n\t\x00\x9b\u2028\udcff"
 ROWS = [(3, 0, 4 * MiB, 0, 0, 0), (0, 0, MiB, 0, 1, 0), (0, MiB, 2 * MiB, 0, 2, 0)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, _core
-from plimsoll.engine.summary import tiers_text
+from plimsoll.simulator.summary import tiers_text
 from plimsoll.tiers.limits import Tiers
 from plimsoll.units import GiB, MiB
 from tests.faults import limited_files

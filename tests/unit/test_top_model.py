@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from plimsoll.process.counters import ProcessCounters
+from plimsoll.telemetry.counters import ProcessCounters
 from plimsoll.top import GpuUse
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import GIB, MIB, busy_machine, device, machine, process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError, replay
-from plimsoll.trace import EventBatch, Frame, StreamWriter, read_recording
-from plimsoll.trace.events import COLUMNS
+from plimsoll.recordings import EventBatch, Frame, StreamWriter, read_recording
+from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.expansion import read_messages
 from tests.fuzz import pack_plim, unpack_plim
 from tests.recordings import SMALL
 
@@ -55,6 +57,23 @@ def write(path: Path, batches: int = 5, rows: int = 40) -> tuple[NDArray[np.int3
         )
     writer.close()
     return np.concatenate([d for d, _ in parts]), EventBatch.join(e for _, e in parts)
+
+
+class Bounded(io.BytesIO):
+    """A file that must not be asked for more than it holds."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        assert size is not None
+        assert size <= len(self.getvalue())
+        return super().read(size)
+
+
+def sizes_of_messages(content: bytes) -> list[tuple[int, int]]:
+    """Of each message that is whole: all its bytes, and those of its body."""
+    return [
+        (8 + len(metadata) + len(body), len(body))
+        for metadata, body in read_messages(Bounded(content), len(content))
+    ]
 
 
 def same(batch: EventBatch, wanted: EventBatch) -> bool:
@@ -186,6 +205,26 @@ class TestCutAndDamaged:
                 assert all(trace.frames(int(n)) for n in np.unique(trace.load().stack) if n)
             assert len(recording.marks) == len(recording.devices) * count // 40
         assert {40, 80, 120, 160} <= seen
+
+    @pytest.mark.parametrize("claim", [(1 << 31) - 1, -1])
+    def test_no_more_is_read_than_the_file_holds(self, claim: int, tmp_path: Path) -> None:
+        write(tmp_path / "run.plim", batches=2)
+        content = bytearray((tmp_path / "run.plim").read_bytes())
+        whole = [size for size, _ in sizes_of_messages(bytes(content))]
+        second = sum(whole[:2])
+        content[second + 4 : second + 8] = claim.to_bytes(4, "little", signed=True)
+        assert [size for size, _ in sizes_of_messages(bytes(content))] == whole[:2]
+        (tmp_path / "run.plim").write_bytes(content)
+        assert sum(t.event_count for t in read_recording(tmp_path / "run.plim").devices) == 40
+
+    def test_a_message_may_claim_any_size(self, tmp_path: Path) -> None:
+        write(tmp_path / "run.plim", batches=2)
+        content = (tmp_path / "run.plim").read_bytes()
+        whole = sizes_of_messages(content)
+        second = sum(size for size, _ in whole[:2])
+        place = content.index(whole[2][1].to_bytes(8, "little"), second)
+        claimed = content[:place] + (1 << 40).to_bytes(8, "little") + content[place + 8 :]
+        assert sizes_of_messages(claimed) == whole[:2]
 
     @FIXED
     @given(chance=st.randoms(use_true_random=False), damage=st.integers(1, 8))

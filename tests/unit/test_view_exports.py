@@ -12,8 +12,8 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.analysis import find_lifetimes
-from plimsoll.trace import read_recording
-from plimsoll.view import EXPORTS, export
+from plimsoll.page import EXPORTS, export
+from plimsoll.recordings import read_recording
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import STACKS, recording_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from plimsoll.trace import Action, Mark
-from plimsoll.view.device_view import make_device_view
-from plimsoll.view.marks import find_failures, find_releases, named_marks
+from plimsoll.page.device_view import make_device_view
+from plimsoll.page.marks import find_failures, find_releases, named_marks
+from plimsoll.recordings import Action, Mark
 from tests.unit.view_histories import MiB, Row, recording_of
 
 TAKE, GIVE = int(Action.SEGMENT_ALLOC), int(Action.SEGMENT_FREE)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.view import overview
-from plimsoll.view.device_view import DeviceView, make_device_view
+from plimsoll.page import overview
+from plimsoll.page.device_view import DeviceView, make_device_view
 from tests.unit.view_histories import (
     STACKS,
     Held,

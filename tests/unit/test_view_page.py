@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
+from plimsoll.page import view
+from plimsoll.page.columns import unpack_column
+from plimsoll.page.page import join_modules, make_page, prepare
+from plimsoll.recordings import Action, read_recording
 from plimsoll.text import printable
-from plimsoll.trace import Action, read_recording
-from plimsoll.view import view
-from plimsoll.view.columns import unpack_column
-from plimsoll.view.page import join_modules, make_page, prepare
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import KiB, Row, recording_of
 

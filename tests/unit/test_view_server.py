@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plimsoll.trace import Action
-from plimsoll.view.columns import unpack_column
-from plimsoll.view.page import prepare
-from plimsoll.view.server import PageServer
+from plimsoll.page.columns import unpack_column
+from plimsoll.page.page import prepare
+from plimsoll.page.server import PageServer
+from plimsoll.recordings import Action
 from tests.unit.view_histories import MiB, recording_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from plimsoll.process.counters import DeviceCounters, ProcessCounters
-from plimsoll.process.nvml import Nvml
+from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters
+from plimsoll.telemetry.nvml import Nvml
 from plimsoll.top import Machine, put_together
 from tests.unit.fake_nvml import FakeNvml, Gpu
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from plimsoll.trace import Action, EventBatch, Recording
-from plimsoll.trace.recording import LoadedTrace, Mark
+from plimsoll.recordings import Action, EventBatch, Recording
+from plimsoll.recordings.recording import LoadedTrace, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plimsoll.trace import Frame
+    from plimsoll.recordings import Frame
 
 Row = tuple[int, int, int, int, int, int]
 """Action, address, size, stream, stack, shared."""

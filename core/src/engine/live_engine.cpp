@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/native/native.h"
 #include "plimsoll/allocator/uncached.h"
 
 namespace plimsoll {

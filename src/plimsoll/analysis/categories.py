@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from plimsoll.analysis.lifetimes import Lifetimes
     from plimsoll.analysis.steps import Steps
-    from plimsoll.trace import Frame
+    from plimsoll.recordings import Frame
 
 CATEGORIES = (
     "parameters",

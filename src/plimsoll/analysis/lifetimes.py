@@ -16,14 +16,14 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.trace.events import Action
+from plimsoll.recordings.events import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.trace.recording import DeviceTrace
+    from plimsoll.recordings.recording import DeviceTrace
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.trace import Frame
+    from plimsoll.recordings import Frame
 
 NO_LINE = "(no Python line)"
 """What stands for a stack without one: PyTorch's own threads, such as autograd's, have none."""

@@ -10,14 +10,14 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.errors import InputError
-from plimsoll.trace import Action
+from plimsoll.recordings import Action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.trace import DeviceTrace, EventBatch
+    from plimsoll.recordings import DeviceTrace, EventBatch
 
 
 @dataclass(frozen=True)

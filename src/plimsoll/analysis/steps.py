@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plimsoll.analysis.lifetimes import Lifetimes
-    from plimsoll.trace import Mark
+    from plimsoll.recordings import Mark
 
 _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5

@@ -59,12 +59,12 @@ app = typer.Typer(
 )
 
 _VERBS: tuple[tuple[Callable[..., None], str], ...] = (
-    (predict, "plimsoll.predict"),
-    (fit, "plimsoll.predict"),
-    (run, "plimsoll.predict"),
-    (replay, "plimsoll.replay"),
-    (explain, "plimsoll.explain"),
-    (view, "plimsoll.view"),
+    (predict, "plimsoll.prediction"),
+    (fit, "plimsoll.prediction"),
+    (run, "plimsoll.prediction"),
+    (replay, "plimsoll.replays"),
+    (explain, "plimsoll.explanation"),
+    (view, "plimsoll.page"),
     (top, "plimsoll.top"),
     (gpus, "plimsoll.gpus"),
 )

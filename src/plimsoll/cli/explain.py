@@ -74,8 +74,8 @@ def explain(
     Everything that it advises was tried: by replaying the recording, or by running the script.
     With --limit, the exit status is 1 if it does not fit.
     """
-    from plimsoll.explain import explain as run
-    from plimsoll.trace import read_recording
+    from plimsoll.explanation import explain as run
+    from plimsoll.recordings import read_recording
 
     if script is None and (vary or arguments):
         raise InputError(

@@ -55,8 +55,8 @@ def fit(
 
     Exit status 1: not even 1 fits. 2: bad input, or the script fails.
     """
-    from plimsoll.predict import fit as run
-    from plimsoll.predict.options import Options
+    from plimsoll.prediction import fit as run
+    from plimsoll.prediction.options import Options
 
     cards = [
         Options(name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)

@@ -26,7 +26,7 @@ from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from plimsoll.predict import Prediction
+    from plimsoll.prediction import Prediction
 
 
 def predict(
@@ -50,8 +50,8 @@ def predict(
 
     Exit status 1: it does not fit. 2: bad input, or the script fails.
     """
-    from plimsoll.predict.options import Options
-    from plimsoll.predict.predict import predict_request
+    from plimsoll.prediction.options import Options
+    from plimsoll.prediction.predict import predict_request
 
     requests = [
         Options(

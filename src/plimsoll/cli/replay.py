@@ -16,7 +16,7 @@ from plimsoll.text import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.replay import ReplayResult
+    from plimsoll.replays import ReplayResult
 
 # Below this a progress bar would only flicker.
 _LONG = 3_000_000
@@ -75,9 +75,9 @@ def replay(
     """
     from rich.console import Console
 
-    from plimsoll.replay import replay as run
-    from plimsoll.replay.text import WIDTH, show
-    from plimsoll.trace import read_recording
+    from plimsoll.recordings import read_recording
+    from plimsoll.replays import replay as run
+    from plimsoll.replays.text import WIDTH, show
 
     fits = True
     differs = False

@@ -17,8 +17,8 @@ from plimsoll.text import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
-    from plimsoll.trace import Recording
-    from plimsoll.view import ViewResult
+    from plimsoll.page import ViewResult
+    from plimsoll.recordings import Recording
 
 
 def view(
@@ -59,7 +59,7 @@ def view(
     opens = open_page and sys.stderr.isatty()
     if open_page and not opens:
         print("note: nothing is opened, since this is no terminal", file=sys.stderr)
-    from plimsoll.trace import read_recording
+    from plimsoll.recordings import read_recording
 
     first = read_recording(file, memory=read_memory)
     second = None if other is None else read_recording(other, memory=read_memory)
@@ -68,7 +68,7 @@ def view(
     elif export:
         _export(first, export, output, force=force, as_json=as_json)
     else:
-        from plimsoll.view import view as write
+        from plimsoll.page import view as write
 
         result = write(first, second, output=output, force=force)
         if as_json:
@@ -93,7 +93,7 @@ def _show(result: ViewResult) -> None:
 def _export(
     recording: Recording, kind: str, output: Path | None, *, force: bool, as_json: bool
 ) -> None:
-    from plimsoll.view import export
+    from plimsoll.page import export
 
     written = export(recording, kind, output, force=force)
     size = written.stat().st_size
@@ -110,7 +110,7 @@ def _export(
 
 
 def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_json: bool) -> None:
-    from plimsoll.view import serve
+    from plimsoll.page import serve
 
     server = serve(recording, other)
     print(json_line({"url": server.url}) if as_json else server.url, flush=True)

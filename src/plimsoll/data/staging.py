@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from plimsoll.data.tree import map_tensors, tensors_of
-from plimsoll.tiers.pinned import PinnedBuffer, PinnedBuffers
+from plimsoll.offloading.pinned import PinnedBuffer, PinnedBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.engine.snapshot import add_tiers, note_fragments
-from plimsoll.engine.summary import summary_text, tiers_text
 from plimsoll.gpus import card_entry
+from plimsoll.simulator.snapshot import add_tiers, note_fragments
+from plimsoll.simulator.summary import summary_text, tiers_text
 from plimsoll.tiers.engines import allocator_name, device_number, engine_of, engines_in_use
 from plimsoll.tiers.regions import region_names, region_uses
 from plimsoll.units import format_size

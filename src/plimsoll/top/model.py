@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.process.counters import DeviceCounters, ProcessCounters
+from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from plimsoll.process.nvml import GpuReading, Reading
+    from plimsoll.telemetry.nvml import GpuReading, Reading
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from plimsoll.process.counters import read_processes
-from plimsoll.process.identity import program_name
-from plimsoll.process.nvml import Nvml
+from plimsoll.telemetry.counters import read_processes
+from plimsoll.telemetry.identity import program_name
+from plimsoll.telemetry.nvml import Nvml
 from plimsoll.top.model import Machine, put_together
 
 

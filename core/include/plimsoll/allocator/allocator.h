@@ -17,9 +17,9 @@
 
 #include "plimsoll/allocator/block.h"
 #include "plimsoll/driver/driver.h"
-#include "plimsoll/trace/history.h"
-#include "plimsoll/trace/snapshot.h"
-#include "plimsoll/trace/statistics.h"
+#include "plimsoll/events/history.h"
+#include "plimsoll/events/snapshot.h"
+#include "plimsoll/events/statistics.h"
 
 namespace plimsoll {
 

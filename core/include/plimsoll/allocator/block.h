@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plimsoll/units.h"
+#include "plimsoll/base/units.h"
 
 namespace plimsoll {
 

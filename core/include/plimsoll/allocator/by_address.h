@@ -3,8 +3,8 @@
 
 #include <stdexcept>
 
-#include "plimsoll/allocator/address_map.h"
 #include "plimsoll/allocator/allocator.h"
+#include "plimsoll/base/address_map.h"
 
 namespace plimsoll {
 

@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include "plimsoll/units.h"
+#include "plimsoll/base/units.h"
 
 namespace plimsoll {
 

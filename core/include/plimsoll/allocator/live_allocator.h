@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "plimsoll/allocator/address_map.h"
 #include "plimsoll/allocator/allocator.h"
 #include "plimsoll/allocator/imported_memory.h"
+#include "plimsoll/base/address_map.h"
 
 namespace plimsoll {
 

@@ -8,8 +8,8 @@
 #include <map>
 
 #include "plimsoll/allocator/allocator.h"
-#include "plimsoll/allocator/object_pool.h"
 #include "plimsoll/allocator/pool.h"
+#include "plimsoll/base/object_pool.h"
 
 namespace plimsoll {
 

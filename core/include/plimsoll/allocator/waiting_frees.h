@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/block.h"
-#include "plimsoll/allocator/object_pool.h"
+#include "plimsoll/base/object_pool.h"
 #include "plimsoll/driver/driver.h"
 
 namespace plimsoll {

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "plimsoll/units.h"
+#include "plimsoll/base/units.h"
 
 namespace plimsoll {
 

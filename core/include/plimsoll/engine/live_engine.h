@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "plimsoll/allocator/allocator.h"
-#include "plimsoll/allocator/backup_store.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/allocator/elastic.h"
-#include "plimsoll/allocator/host_pool.h"
+#include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/host/backup_store.h"
+#include "plimsoll/allocator/host/host_pool.h"
 #include "plimsoll/allocator/imported_memory.h"
 #include "plimsoll/allocator/live_allocator.h"
 #include "plimsoll/driver/driver.h"

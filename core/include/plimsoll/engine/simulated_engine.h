@@ -10,14 +10,14 @@
 
 #include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/allocator/elastic.h"
-#include "plimsoll/allocator/host_pool.h"
-#include "plimsoll/allocator/native.h"
+#include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/host/host_pool.h"
+#include "plimsoll/allocator/native/native.h"
 #include "plimsoll/allocator/uncached.h"
-#include "plimsoll/driver/simulated.h"
 #include "plimsoll/engine/tiers.h"
+#include "plimsoll/events/event_buffer.h"
 #include "plimsoll/replay/tier_meter.h"
-#include "plimsoll/trace/event_buffer.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
 

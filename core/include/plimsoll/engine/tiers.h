@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "plimsoll/allocator/elastic.h"
+#include "plimsoll/allocator/elastic/elastic.h"
 
 namespace plimsoll {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "plimsoll/trace/event.h"
+#include "plimsoll/events/event.h"
 
 namespace plimsoll {
 

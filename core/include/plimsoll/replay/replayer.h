@@ -19,11 +19,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "plimsoll/allocator/address_map.h"
-#include "plimsoll/allocator/native.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/allocator/native/native.h"
+#include "plimsoll/base/address_map.h"
 #include "plimsoll/replay/events.h"
 #include "plimsoll/replay/tier_meter.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
 

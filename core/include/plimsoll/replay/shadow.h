@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "plimsoll/allocator/address_map.h"
-#include "plimsoll/allocator/native.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/allocator/native/native.h"
+#include "plimsoll/base/address_map.h"
 #include "plimsoll/replay/replayer.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
 

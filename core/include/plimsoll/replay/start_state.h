@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "plimsoll/allocator/config.h"
+#include "plimsoll/events/snapshot.h"
 #include "plimsoll/replay/events.h"
-#include "plimsoll/trace/snapshot.h"
 
 namespace plimsoll {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/allocator.h"
-#include "plimsoll/driver/simulated.h"
+#include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
 

@@ -1,0 +1,90 @@
+// The memory of one stream in one pool, with a lock of its own.
+//
+// Small requests and large ones lie in separate spaces, so that a small block never pins a large
+// piece. What is to be in shared memory and what was spilled have spaces as well, so that nothing
+// else gets shared memory by accident, and what prefers it never takes dedicated memory. Free
+// pieces go from one to the other without waiting, for all serve the same stream.
+// Everything here is guarded by `lock`, but for what says otherwise.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+#include "plimsoll/allocator/elastic/mapped_space.h"
+#include "plimsoll/allocator/elastic/placement.h"
+#include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/base/address_map.h"
+#include "plimsoll/base/spin_lock.h"
+#include "plimsoll/events/shared_statistics.h"
+
+namespace plimsoll {
+
+struct ElasticPool;
+
+struct alignas(64) Arena {
+  Arena(StreamId of, ElasticPool& in, SharedStatistics::Shard& counts)
+      : stream(of), pool(&in), shard(counts) {}
+
+  Lock lock;
+  StreamId stream;    // constant while the arena has any memory
+  ElasticPool* pool;  // likewise
+  SharedStatistics::Shard& shard;
+  MappedSpace small{*this, true};
+  MappedSpace large{*this, false};
+  MappedSpace shared{*this, false, Tiers::shared};
+  MappedSpace spilled{*this, false, Tiers::both};
+  AddressMap<Block*> live;
+  Bytes reserved = 0;  // of the driver's memory
+
+  // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
+  // its memory may go to other streams.
+  std::uint64_t age = 0;
+  std::uint64_t idle_age = 0;
+  struct Marker {  // in the stream's work, after all uses of what was freed at `age` or before
+    Event event = 0;
+    std::uint64_t age = 0;
+  };
+  std::optional<Marker> marker;
+
+  [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
+  [[nodiscard]] std::array<MappedSpace*, 4> spaces() { return {&small, &large, &shared, &spilled}; }
+  [[nodiscard]] std::array<const MappedSpace*, 4> spaces() const {
+    return {&small, &large, &shared, &spilled};
+  }
+  // Whether any free block is large enough for a piece.
+  [[nodiscard]] bool has_free_piece() const {
+    return std::ranges::any_of(spaces(), [](const MappedSpace* space) {
+      const Block* const largest = space->free().last();
+      return largest != nullptr && largest->size >= kGranule;
+    });
+  }
+  [[nodiscard]] bool has_retired() const {
+    return std::ranges::any_of(spaces(),
+                               [](const MappedSpace* space) { return !space->retired().empty(); });
+  }
+};
+
+// The default pool, a CUDA graph's, a torch.cuda.MemPool's, or a region's.
+struct ElasticPool : PoolBase {
+  using PoolBase::PoolBase;
+
+  // Regions are numbered beside the pools that PyTorch numbers, which never get so far.
+  [[nodiscard]] static PoolId id_of(RegionId region) { return {0xFFFF'FFFF, region}; }
+
+  bool is_paused = false;
+  [[nodiscard]] bool is_default() const { return id.is_default(); }
+  [[nodiscard]] bool is_region() const { return id.first == id_of(kNoRegion).first; }
+  void require_not_paused() const {
+    if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
+  }
+  // A graph remembers addresses, so memory never leaves a pool that somebody holds.
+  [[nodiscard]] bool may_give() const {
+    return (is_default() || is_region() || uses == 0) && !is_paused;
+  }
+};
+
+}  // namespace plimsoll

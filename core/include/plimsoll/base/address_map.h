@@ -1,0 +1,96 @@
+// A map from addresses to small values: open addressing, no heap allocation once warm.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plimsoll/base/units.h"
+
+namespace plimsoll {
+
+template <typename Value>
+class AddressMap {
+ public:
+  AddressMap() : entries_(kFirstCapacity) {}
+
+  // The address must not be 0. Replaces the value of an address that is there already.
+  void insert(Address address, Value value) {
+    if ((size_ + 1) * 2 > entries_.size()) grow();
+    std::size_t place = home(address);
+    while (entries_[place].address != 0 && entries_[place].address != address) {
+      place = after(place);
+    }
+    if (entries_[place].address == 0) ++size_;
+    entries_[place] = {address, value};
+  }
+
+  [[nodiscard]] const Value* find(Address address) const {
+    for (std::size_t place = home(address); entries_[place].address != 0; place = after(place)) {
+      if (entries_[place].address == address) return &entries_[place].value;
+    }
+    return nullptr;
+  }
+
+  // Entries behind the gap move up to it unless that would put them before their home.
+  bool erase(Address address) {
+    const Value* const found = find(address);
+    if (found == nullptr) return false;
+    erase(found);
+    return true;
+  }
+
+  // The entry of a value that `find` returned, with nothing changed since.
+  void erase(const Value* found) {
+    const auto bytes = reinterpret_cast<const char*>(found) -
+                       reinterpret_cast<const char*>(&entries_.front().value);
+    std::size_t gap = static_cast<std::size_t>(bytes) / sizeof(Entry);
+    for (std::size_t place = after(gap); entries_[place].address != 0; place = after(place)) {
+      const std::size_t from_home = (place - home(entries_[place].address)) & mask();
+      if (from_home >= ((place - gap) & mask())) {
+        entries_[gap] = entries_[place];
+        gap = place;
+      }
+    }
+    entries_[gap] = {};
+    --size_;
+  }
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  template <typename Function>
+  void for_each(Function function) const {
+    for (const Entry& entry : entries_) {
+      if (entry.address != 0) function(entry.address, entry.value);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kFirstCapacity = 1024;
+
+  struct Entry {
+    Address address = 0;
+    Value value{};
+  };
+
+  [[nodiscard]] std::size_t mask() const { return entries_.size() - 1; }
+  [[nodiscard]] std::size_t after(std::size_t place) const { return (place + 1) & mask(); }
+  [[nodiscard]] std::size_t home(Address address) const {
+    return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> 20) & mask();
+  }
+
+  void grow() {
+    std::vector<Entry> old(entries_.size() * 2);
+    old.swap(entries_);
+    size_ = 0;
+    for (const Entry& entry : old) {
+      if (entry.address != 0) insert(entry.address, entry.value);
+    }
+  }
+
+  std::vector<Entry> entries_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace plimsoll

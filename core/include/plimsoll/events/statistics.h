@@ -1,0 +1,90 @@
+// The counters of torch.cuda.memory_stats(), with its names and meanings.
+//
+// Invariants: current == allocated - freed and peak >= current for each Stat since its last reset;
+// all == small_pool + large_pool for each current. Where every block is free or active,
+// active_bytes == allocated_bytes + (bytes whose free waits for another stream).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/base/units.h"
+
+namespace plimsoll {
+
+struct Stat {
+  std::int64_t current = 0;
+  std::int64_t peak = 0;
+  std::int64_t allocated = 0;
+  std::int64_t freed = 0;
+
+  void increase(std::uint64_t amount) {
+    const auto value = static_cast<std::int64_t>(amount);
+    current += value;
+    peak = std::max(peak, current);
+    allocated += value;
+  }
+  void decrease(std::uint64_t amount) {
+    const auto value = static_cast<std::int64_t>(amount);
+    current -= value;
+    freed += value;
+  }
+  void reset_peak() { peak = current; }
+  void reset_accumulated() { allocated = freed = 0; }
+};
+
+struct PoolStat {
+  Stat all;
+  Stat small_pool;
+  Stat large_pool;
+
+  void increase(bool small, std::uint64_t amount) {
+    all.increase(amount);
+    (small ? small_pool : large_pool).increase(amount);
+  }
+  void decrease(bool small, std::uint64_t amount) {
+    all.decrease(amount);
+    (small ? small_pool : large_pool).decrease(amount);
+  }
+};
+
+struct Statistics {
+  PoolStat allocation;       // requests alive
+  PoolStat segment;          // driver allocations held (not expandable segments)
+  PoolStat active;           // blocks in use, or waiting for another stream
+  PoolStat inactive_split;   // free blocks that cannot be returned to the driver
+  PoolStat allocated_bytes;  // in live blocks
+  PoolStat reserved_bytes;   // taken from the driver
+  PoolStat active_bytes;
+  PoolStat inactive_split_bytes;
+  PoolStat requested_bytes;   // as asked for, before rounding
+  Stat oversize_allocations;  // of max_split_size or more
+  Stat oversize_segments;
+  std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
+  // plimsoll's own: what of the above is in shared memory, or off the card for the moment.
+  Stat shared_allocated_bytes;
+  Stat shared_reserved_bytes;
+  Stat paused_bytes;
+  std::int64_t num_spills = 0;  // requests that got shared memory because dedicated was spent
+  std::int64_t num_alloc_retries = 0;
+  std::int64_t num_ooms = 0;
+  std::int64_t num_sync_all_streams = 0;
+  std::int64_t num_device_alloc = 0;
+  std::int64_t num_device_free = 0;
+  std::int64_t num_oom_rejections = 0;
+  std::int64_t max_split_size = -1;  // -1: no limit
+
+  void reset_peak();
+  void reset_accumulated();
+
+  // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them;
+  // num_oom_rejections is there from PyTorch 2.12 on; those of the tiers are plimsoll's.
+  [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
+      bool with_oom_rejections, bool with_tiers = false) const;
+};
+
+}  // namespace plimsoll

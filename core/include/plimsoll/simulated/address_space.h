@@ -1,0 +1,31 @@
+// Free addresses, handed out from either end and merged when given back.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "plimsoll/base/units.h"
+
+namespace plimsoll {
+
+class AddressSpace {
+ public:
+  AddressSpace() = default;
+  AddressSpace(Address begin, Bytes size) { give(begin, size); }
+
+  // The lowest free range of `size` bytes that starts at a multiple of `alignment`.
+  [[nodiscard]] std::optional<Address> take(Bytes size, Bytes alignment);
+  // The highest one, at a multiple of `alignment`.
+  [[nodiscard]] std::optional<Address> take_highest(Bytes size, Bytes alignment);
+  // Takes exactly this range; false if any part of it is not free.
+  bool take_at(Address address, Bytes size);
+  // Takes those parts of the range that are free.
+  void take_all_of(Address address, Bytes size);
+  void give(Address address, Bytes size);
+  [[nodiscard]] bool is_free(Address address, Bytes size) const;
+
+ private:
+  std::map<Address, Bytes> free_;
+};
+
+}  // namespace plimsoll

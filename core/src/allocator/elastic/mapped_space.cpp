@@ -1,0 +1,322 @@
+#include "plimsoll/allocator/elastic/mapped_space.h"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "plimsoll/allocator/elastic/arena.h"
+
+namespace plimsoll {
+namespace {
+
+bool is_free(const Block* block) { return block->mapped && !block->is_active(); }
+bool is_hole(const Block* block) { return !block->mapped && !block->retired; }
+bool can_serve(const Block* block) {
+  return block != nullptr && (is_free(block) || is_hole(block));
+}
+
+}  // namespace
+
+// What the hot path sets is what differs between a new block and one that was dropped.
+Block* MappedSpace::make(Address address, Bytes size) {
+  Block* const block = objects_.make_unset();
+  block->address = address;
+  block->size = size;
+  block->arena = &arena_;
+  block->space = this;
+  block->previous = block->next = nullptr;
+  block->age_base = 0;
+  block->allocated = false;
+  block->mapped = true;
+  block->retired = false;
+  return block;
+}
+
+void MappedSpace::drop(Block* block) {
+  block->arena = nullptr;
+  objects_.recycle(block);
+}
+
+void MappedSpace::link(Block* block) {
+  if (block->previous != nullptr) {
+    block->previous->next = block;
+  } else {
+    *std::find(firsts_.begin(), firsts_.end(), block->next) = block;
+  }
+}
+
+Block* MappedSpace::split_at(Block* block, Address address) {
+  if (address == block->address) return block;
+  Block* const back = make(address, block->address + block->size - address);
+  back->mapped = block->mapped;
+  back->retired = block->retired;
+  back->age_base = block->age_base;
+  back->previous = block;
+  back->next = block->next;
+  if (back->next != nullptr) back->next->previous = back;
+  block->next = back;
+  block->size -= back->size;
+  return back;
+}
+
+void MappedSpace::absorb_next(Block* block, Block* second) {
+  block->size += second->size;
+  block->next = second->next;
+  if (block->next != nullptr) block->next->previous = block;
+  block->age_base = std::max(block->age_base, second->age_base);
+  drop(second);
+}
+
+Block* MappedSpace::take_at(Address address, Bytes size) {
+  Block* block = block_at(address);
+  if (block == nullptr || !is_free(block) || block->address + block->size < address + size ||
+      (no_split_ && (block->address != address || block->size != size))) {
+    return nullptr;
+  }
+  free_.erase(block);
+  if (block->address < address) {
+    Block* const back = split_at(block, address);
+    free_.insert(block);
+    block = back;
+  }
+  return cut(block, size);
+}
+
+void MappedSpace::give_back(Block* block, std::uint64_t age) {
+  block->age_base = age;
+  if (!no_split_) {
+    if (Block* const next = block->next; next != nullptr && is_free(next)) {
+      free_.erase(next);
+      absorb_next(block, next);
+    }
+    if (Block* const previous = block->previous; previous != nullptr && is_free(previous)) {
+      free_.erase(previous);
+      absorb_next(previous, block);
+      block = previous;
+    }
+  }
+  block->age_base = age;
+  free_.insert(block);
+}
+
+// --- addresses without memory ------------------------------------------------------------------
+
+void MappedSpace::add_reservation(Address address, Bytes size) {
+  Block* const hole = make(address, size);
+  hole->mapped = false;
+  reservations_.push_back({address, size});
+  firsts_.push_back(hole);
+  holes_.insert(hole);
+}
+
+// The place that begins where `first` does.
+std::optional<Place> MappedSpace::place_from(const Block* first, Bytes size) const {
+  Place place{{first->address, size}, {}, 0};
+  Bytes left = size;
+  for (const Block* block = first; left > 0; block = block->next) {
+    if (!can_serve(block)) return std::nullopt;
+    const Bytes used = std::min(left, block->size);
+    if (!block->mapped) {
+      const Bytes gap = round_up(used, kGranule);
+      place.gaps.push_back({{block->address, gap}, 0, block->size - gap});
+      place.missing += gap;
+    }
+    left -= used;
+  }
+  return place;
+}
+
+// The place that ends where `last` does.
+std::optional<Place> MappedSpace::place_to(const Block* last, Bytes size) const {
+  Place place{{last->address + last->size - size, size}, {}, 0};
+  Bytes left = size;
+  for (const Block* block = last; left > 0; block = block->previous) {
+    if (!can_serve(block)) return std::nullopt;
+    const Bytes used = std::min(left, block->size);
+    if (!block->mapped) {
+      const Bytes gap = round_up(used, kGranule);
+      const Bytes room = block->size - gap;
+      place.gaps.push_back({{block->address + room, gap}, room, 0});
+      place.missing += gap;
+    }
+    left -= used;
+  }
+  return place;
+}
+
+std::optional<Place> MappedSpace::place_for(Bytes size) const {
+  std::optional<Place> best;
+  const auto consider = [&](std::optional<Place> place) {
+    if (place && (!best || place->missing < best->missing)) best = std::move(place);
+  };
+  for (const Block* const hole : holes_) {
+    if (no_split_) {  // the block will be a whole piece, and nothing beside it
+      if (hole->size >= size) consider(place_from(hole, size));
+      continue;
+    }
+    const Block* const before = hole->previous;
+    const Block* const after = hole->next;
+    consider(place_from(before != nullptr && is_free(before) ? before : hole, size));
+    if (after != nullptr && is_free(after)) consider(place_to(after, size));
+  }
+  return best;
+}
+
+std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {
+  for (const Block* const hole : holes_) {
+    if (hole->size >= size) return AddressRange{hole->address, hole->size};
+  }
+  return std::nullopt;
+}
+
+void MappedSpace::make_hole(Block* block) {
+  block->mapped = false;
+  block->retired = false;
+  if (Block* const next = block->next; next != nullptr && is_hole(next)) {
+    holes_.erase(next);
+    absorb_next(block, next);
+  }
+  if (Block* const previous = block->previous; previous != nullptr && is_hole(previous)) {
+    absorb_next(previous, block);  // which stays where it is in the set
+    return;
+  }
+  holes_.insert(block);
+}
+
+Block* MappedSpace::take_hole(const AddressRange& range) {
+  const auto hole = std::prev(holes_.upper_bound(range.address));
+  Block* block = *hole;
+  holes_.erase(hole);
+  if (block->address < range.address) {
+    Block* const back = split_at(block, range.address);
+    holes_.insert(block);
+    block = back;
+  }
+  if (block->size > range.size) holes_.insert(split_at(block, range.end()));
+  return block;
+}
+
+// --- pieces ------------------------------------------------------------------------------------
+
+std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
+  std::vector<FreePiece> found;
+  free_.for_each([&](Block* block) {
+    if (block->size < kGranule || block->age_base > age) return;
+    for (auto piece = pieces_.lower_bound(block->address);
+         piece != pieces_.end() &&
+         piece->first + piece->second.size <= block->address + block->size;
+         ++piece) {
+      found.push_back({piece->first, piece->second, block});
+    }
+  });
+  return found;
+}
+
+Bytes MappedSpace::shared_bytes(Address address, Bytes size) const {
+  if (tiers_ == Tiers::dedicated) return 0;
+  Bytes shared = 0;
+  for_each_piece(address, size, [&](Address first, const Piece& piece) {
+    if (piece.tier != Tier::shared) return;
+    shared += std::min(address + size, first + piece.size) - std::max(address, first);
+  });
+  return shared;
+}
+
+void MappedSpace::add_piece(Address address, const Piece& piece, std::uint64_t age) {
+  Block* const block = take_hole({address, piece.size});
+  block->mapped = true;
+  pieces_.emplace(address, piece);
+  give_back(block, age);
+}
+
+void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
+  const Address address = free_piece.address;
+  Block* block = free_piece.block;
+  while (block->address + block->size <= address) block = block->next;
+  free_.erase(block);
+  if (block->address < address) {
+    Block* const back = split_at(block, address);
+    free_.insert(block);
+    block = back;
+  }
+  if (block->size > free_piece.piece.size) {
+    free_.insert(split_at(block, address + free_piece.piece.size));
+  }
+  block->mapped = false;
+  block->retired = true;
+  pieces_.erase(address);
+  retired_.emplace(address, Retired{block, age});
+}
+
+void MappedSpace::retire(const AddressRange& range) {
+  Block* const block = take_hole(range);
+  block->retired = true;
+  retired_.emplace(range.address, Retired{block, 0});
+}
+
+void MappedSpace::clear(Address address) {
+  const auto found = retired_.find(address);
+  make_hole(found->second.block);
+  retired_.erase(found);
+}
+
+Block* MappedSpace::block_at(Address address) const {
+  for (std::size_t i = 0; i < reservations_.size(); ++i) {
+    if (address < reservations_[i].address || address >= reservations_[i].end()) continue;
+    Block* block = firsts_[i];
+    while (address >= block->address + block->size) block = block->next;
+    return block;
+  }
+  return nullptr;
+}
+
+void MappedSpace::check_invariants() const {
+  const auto require = [](bool holds, const char* invariant) {
+    if (!holds) throw std::logic_error(std::string("broken invariant: ") + invariant);
+  };
+  std::size_t free_blocks = 0;
+  std::size_t holes = 0;
+  Bytes with_memory = 0;
+  for (std::size_t i = 0; i < firsts_.size(); ++i) {
+    Address end = reservations_[i].address;
+    const Block* previous = nullptr;
+    for (const Block* block = firsts_[i]; block != nullptr; block = block->next) {
+      require(block->address == end && block->size > 0,
+              "the blocks of a reservation leave no gaps");
+      require(block->previous == previous, "neighbours know each other");
+      require(block->mapped || (block->address % kGranule == 0 && block->size % kGranule == 0),
+              "memory ends at granules");
+      if (previous != nullptr && !no_split_) {
+        require(!is_free(block) || !is_free(previous), "two free neighbours are merged");
+      }
+      if (previous != nullptr) {
+        require(!is_hole(block) || !is_hole(previous), "two holes are merged");
+      }
+      if (is_free(block)) ++free_blocks;
+      if (is_hole(block)) ++holes;
+      if (block->mapped) with_memory += block->size;
+      end += block->size;
+      previous = block;
+    }
+    require(end == reservations_[i].end(), "the blocks of a reservation make it up");
+  }
+  Bytes in_pieces = 0;
+  Address end = 0;
+  for (const auto& [address, piece] : pieces_) {
+    require(address >= end, "pieces do not overlap");
+    require(block_at(address)->mapped, "a piece lies where there is memory");
+    end = address + piece.size;
+    in_pieces += piece.size;
+  }
+  require(free_.count() == free_blocks, "the index holds exactly the free blocks");
+  require(holes_.size() == holes, "the set of holes is complete");
+  for (const auto& [address, retired] : retired_) {
+    require(retired.block->address == address && retired.block->retired,
+            "retired blocks are known by address");
+  }
+  require(in_pieces == with_memory, "all memory is in pieces");
+}
+
+}  // namespace plimsoll

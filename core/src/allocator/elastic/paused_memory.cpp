@@ -1,0 +1,344 @@
+#include "plimsoll/allocator/elastic/paused_memory.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+constexpr StreamId kStream = 0;  // the device is idle, so any serves
+
+}  // namespace
+
+// A few buffers that are used by turns: while one is copied from or to the card, another is written
+// or read.
+class SliceRing {
+ public:
+  struct Buffer {
+    Address address = 0;
+    std::optional<Event> copied = {};
+    // What it holds for the store, if it does.
+    Bytes offset = 0;
+    Bytes size = 0;
+  };
+
+  // Buffers for slices of `total` bytes. Throws what the pool throws if there is not even one.
+  SliceRing(Driver& driver, HostPool& pool, Bytes total)
+      : driver_(driver), pool_(pool), slice_(std::min(total, kMostSlice)) {
+    try {
+      for (Bytes size = 0; size < total && buffers_.size() < kMostBuffers; size += slice_) {
+        buffers_.push_back({pool_.allocate(slice_)});
+      }
+    } catch (const HostOutOfMemory&) {
+      if (buffers_.empty()) throw;
+    } catch (...) {
+      for (const Buffer& buffer : buffers_) pool_.free(buffer.address);
+      throw;
+    }
+  }
+  SliceRing(const SliceRing&) = delete;
+  SliceRing& operator=(const SliceRing&) = delete;
+  ~SliceRing() {
+    for (Buffer& buffer : buffers_) {
+      if (wait(buffer) != Status::success) pool_.record(buffer.address, kStream);
+      pool_.free(buffer.address);
+    }
+  }
+
+  [[nodiscard]] Bytes slice() const { return slice_; }
+  // The one that was used longest ago.
+  [[nodiscard]] Buffer& next() { return buffers_[turn_++ % buffers_.size()]; }
+  [[nodiscard]] std::size_t count() const { return buffers_.size(); }
+
+  Status copy(Buffer& buffer, Address to, Address from, Bytes size) {
+    const Status status = driver_.copy(to, from, size, kStream);
+    if (status != Status::success) return status;
+    Event event = 0;
+    const Status recorded = driver_.record(kStream, event);
+    if (recorded != Status::success) {
+      static_cast<void>(driver_.synchronize());
+      return recorded;
+    }
+    buffer.copied = event;
+    return recorded;
+  }
+  // Waits for its copy.
+  Status wait(Buffer& buffer) {
+    if (!buffer.copied) return Status::success;
+    const Event event = *std::exchange(buffer.copied, std::nullopt);
+    const Status status = driver_.synchronize(event);
+    driver_.destroy(event);
+    return status;
+  }
+
+ private:
+  static constexpr Bytes kMostSlice = 16 * kMiB;
+  static constexpr std::size_t kMostBuffers = 4;
+
+  Driver& driver_;
+  HostPool& pool_;
+  Bytes slice_;
+  std::vector<Buffer> buffers_;
+  std::size_t turn_ = 0;
+};
+
+Status map_with_access(Driver& driver, Address address, const Piece& piece) {
+  Status status = driver.map(address, piece.size, piece.handle);
+  if (status != Status::success) return status;
+  status = driver.set_access(address, piece.size);
+  if (status != Status::success) static_cast<void>(driver.unmap(address, piece.size));
+  return status;
+}
+
+PausedMemory::PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces)
+    : driver_(driver), backup_(std::move(backup)), pieces_(std::move(pieces)) {
+  number_batches();
+  if (backup_.store != nullptr) {
+    Bytes offset = 0;
+    for (PausedPiece& piece : pieces_) {
+      piece.backup = offset;
+      offset += piece.piece.size;
+    }
+    return;
+  }
+  if (backup_.pool == nullptr) return;
+  try {
+    for (const Batch batch : batches()) {
+      Bytes size = 0;
+      for (const PausedPiece& piece : batch) size += piece.piece.size;
+      Address place = backup_.pool->allocate(size);
+      chunks_.emplace_back(place, size);
+      for (PausedPiece& piece : batch) {
+        piece.backup = place;
+        place += piece.piece.size;
+      }
+    }
+  } catch (...) {
+    for (const auto& [address, size] : chunks_) backup_.pool->free(address);
+    throw;
+  }
+}
+
+PausedMemory::~PausedMemory() {
+  for (const auto& [address, size] : chunks_) backup_.pool->free(address);
+}
+
+Bytes PausedMemory::size() const {
+  Bytes size = 0;
+  for (const PausedPiece& piece : pieces_) size += piece.piece.size;
+  return size;
+}
+
+Bytes PausedMemory::size_off() const {
+  Bytes size = 0;
+  for (const PausedPiece& piece : pieces_) {
+    if (piece.piece.handle == 0) size += piece.piece.size;
+  }
+  return size;
+}
+
+std::vector<Handle> PausedMemory::take_unreleased() { return std::exchange(unreleased_, {}); }
+
+void PausedMemory::forget(const std::set<Address>& addresses) {
+  std::erase_if(pieces_,
+                [&](const PausedPiece& piece) { return addresses.contains(piece.address); });
+}
+
+// The pieces are handled in parts: while one is copied, the next or the last one is mapped or
+// unmapped.
+void PausedMemory::number_batches() {
+  std::size_t batch = 0;
+  Bytes size = 0;
+  for (PausedPiece& piece : pieces_) {
+    if (size >= kBatch) {
+      ++batch;
+      size = 0;
+    }
+    piece.batch = batch;
+    size += piece.piece.size;
+  }
+}
+
+std::vector<PausedMemory::Batch> PausedMemory::batches() {
+  std::vector<Batch> batches;
+  for (PausedPiece& piece : pieces_) {
+    if (batches.empty() || batches.back().front().batch != piece.batch) {
+      batches.emplace_back(&piece, 0);
+    }
+    batches.back() = {batches.back().data(), batches.back().size() + 1};
+  }
+  return batches;
+}
+
+// Calls function(address, backup, size) for each stretch of neighbours.
+template <typename Function>
+Status PausedMemory::for_each_run(Batch batch, Function function) {
+  for (std::size_t first = 0; first < batch.size();) {
+    const Address address = batch[first].address;
+    const Address backup = batch[first].backup;
+    Bytes size = 0;
+    for (; first < batch.size() && batch[first].address == address + size &&
+           (backup == 0 || batch[first].backup == backup + size);
+         ++first) {
+      size += batch[first].piece.size;
+    }
+    if (const Status status = function(address, backup, size); status != Status::success) {
+      return status;
+    }
+  }
+  return Status::success;
+}
+
+// Calls function(address, backup, size) for each stretch of neighbours, in parts of `most` bytes.
+template <typename Function>
+Status PausedMemory::for_each_slice(Batch batch, Bytes most, Function function) {
+  return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
+    Status status = Status::success;
+    for (Bytes done = 0; done < size && status == Status::success; done += most) {
+      status = function(address + done, backup + done, std::min(most, size - done));
+    }
+    return status;
+  });
+}
+
+Status PausedMemory::copy_to_backup(Batch batch) const {
+  if (chunks_.empty()) return Status::success;
+  return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
+    return driver_.copy(backup, address, size, kStream);
+  });
+}
+
+// All content to the store, before anything is taken off the card.
+Status PausedMemory::save() {
+  if (pieces_.empty()) return Status::success;
+  backup_.store->reserve(size());
+  SliceRing ring(driver_, *backup_.pool, size());
+  const auto write = [&](SliceRing::Buffer& buffer) {
+    const Status status = ring.wait(buffer);
+    const Bytes size = std::exchange(buffer.size, 0);
+    if (status == Status::success && size > 0) {
+      backup_.store->write(buffer.offset, buffer.address, size);
+    }
+    return status;
+  };
+  Status status =
+      for_each_slice(pieces_, ring.slice(), [&](Address from, Bytes offset, Bytes size) {
+        SliceRing::Buffer& buffer = ring.next();
+        if (const Status written = write(buffer); written != Status::success) return written;
+        buffer.offset = offset;
+        buffer.size = size;
+        return ring.copy(buffer, buffer.address, from, size);
+      });
+  for (std::size_t i = 0; i < ring.count() && status == Status::success; ++i) {
+    status = write(ring.next());
+  }
+  return status;
+}
+
+Status PausedMemory::load(Batch batch, SliceRing* ring) const {
+  if (ring == nullptr) {
+    if (chunks_.empty()) return Status::success;
+    return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
+      return driver_.copy(address, backup, size, kStream);
+    });
+  }
+  return for_each_slice(batch, ring->slice(), [&](Address to, Bytes offset, Bytes size) {
+    SliceRing::Buffer& buffer = ring->next();
+    if (const Status free = ring->wait(buffer); free != Status::success) return free;
+    backup_.store->read(offset, buffer.address, size);
+    return ring->copy(buffer, to, buffer.address, size);
+  });
+}
+
+// The memory of a piece is in the driver's hands when its last mapping is gone.
+void PausedMemory::drop_handle(PausedPiece& piece) {
+  const Handle handle = std::exchange(piece.piece.handle, 0);
+  if (driver_.release(handle) != Status::success) unreleased_.push_back(handle);
+}
+
+Status PausedMemory::take_off() {
+  if (backup_.store != nullptr) {
+    if (const Status status = save(); status != Status::success) return status;
+  }
+  // All copies are queued before anything is unmapped: a driver that refuses one has done no harm.
+  std::vector<std::pair<Batch, Event>> copies;
+  Status status = Status::success;
+  for (const Batch batch : batches()) {
+    Event event = 0;
+    status = copy_to_backup(batch);
+    if (status == Status::success) status = driver_.record(kStream, event);
+    if (status != Status::success) break;
+    copies.emplace_back(batch, event);
+  }
+  // Handles are kept to the last: to map them again undoes it all.
+  std::vector<PausedPiece*> unmapped;
+  for (const auto& [batch, copied] : copies) {
+    if (status == Status::success) status = driver_.synchronize(copied);
+    driver_.destroy(copied);
+    for (PausedPiece& piece : batch) {
+      if (status == Status::success) status = driver_.unmap(piece.address, piece.piece.size);
+      if (status == Status::success) unmapped.push_back(&piece);
+    }
+  }
+  if (status == Status::success) {
+    for (PausedPiece& piece : pieces_) drop_handle(piece);
+    return status;
+  }
+  static_cast<void>(driver_.synchronize());  // queued copies still write to the backup
+  for (PausedPiece* const piece : unmapped) {
+    const Status mapped = map_with_access(driver_, piece->address, piece->piece);
+    if (mapped != Status::success) drop_handle(*piece);
+  }
+  return status;
+}
+
+Status PausedMemory::put_back() {
+  std::optional<SliceRing> ring;
+  if (backup_.store != nullptr && !pieces_.empty()) ring.emplace(driver_, *backup_.pool, size());
+  std::vector<PausedPiece*> put;
+  const auto take_off_again = [&] {
+    for (PausedPiece* const piece : put) {
+      const Status unmapped = driver_.unmap(piece->address, piece->piece.size);
+      if (unmapped == Status::success) drop_handle(*piece);
+    }
+  };
+  Status status = Status::success;
+  try {
+    for (const Batch batch : batches()) {
+      if (status == Status::success) status = put_on(batch, put);
+      if (status == Status::success) status = load(batch, ring ? &*ring : nullptr);
+    }
+  } catch (...) {  // the store
+    static_cast<void>(driver_.synchronize());
+    take_off_again();
+    throw;
+  }
+  const Status done = driver_.synchronize();
+  if (status == Status::success) status = done;
+  if (status != Status::success) take_off_again();
+  return status;
+}
+
+// Makes memory for the pieces that have none.
+Status PausedMemory::put_on(Batch batch, std::vector<PausedPiece*>& put) {
+  for (PausedPiece& piece : batch) {
+    if (piece.piece.handle != 0) continue;
+    Handle handle = 0;
+    Status status = driver_.create(piece.piece.size, Tier::dedicated, handle);
+    if (status != Status::success) return status;
+    piece.piece.handle = handle;
+    status = driver_.map(piece.address, piece.piece.size, handle);
+    if (status != Status::success) {
+      drop_handle(piece);
+      return status;
+    }
+    put.push_back(&piece);
+  }
+  return for_each_run(batch, [this](Address address, Address, Bytes size) {
+    return driver_.set_access(address, size);
+  });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,196 @@
+// What the elastic allocator tells of itself: limits, statistics, segments, and whether its books
+// are right.
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/elastic/elastic.h"
+
+namespace plimsoll {
+void ElasticAllocator::set_limit(std::optional<Bytes> limit) {
+  const std::lock_guard lock(mutex_);
+  limit_ = limit;
+}
+
+std::optional<Bytes> ElasticAllocator::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+void ElasticAllocator::refresh_statistics() const {
+  shared_.read(statistics_);
+  const Guard guard(shared_allocated_lock_);
+  statistics_.shared_allocated_bytes = shared_allocated_;
+}
+
+// A lent block has so much in shared memory from now on.
+void ElasticAllocator::count_shared(Block& block, Bytes shared) {
+  const Guard guard(shared_allocated_lock_);
+  if (shared > block.shared) shared_allocated_.increase(shared - block.shared);
+  if (shared < block.shared) shared_allocated_.decrease(block.shared - shared);
+  block.shared = shared;
+}
+
+Statistics ElasticAllocator::statistics() const {
+  const std::lock_guard lock(mutex_);
+  refresh_statistics();
+  return statistics_;
+}
+
+void ElasticAllocator::reset_peak_statistics() {
+  const std::lock_guard lock(mutex_);
+  statistics_.reset_peak();
+  shared_.reset_peak();
+  const Guard guard(shared_allocated_lock_);
+  shared_allocated_.reset_peak();
+}
+
+void ElasticAllocator::reset_accumulated_statistics() {
+  const std::lock_guard lock(mutex_);
+  statistics_.reset_accumulated();
+  shared_.reset_accumulated();
+  const Guard guard(shared_allocated_lock_);
+  shared_allocated_.reset_accumulated();
+}
+
+Bytes ElasticAllocator::largest_free_block() const {
+  const std::lock_guard lock(mutex_);
+  Bytes largest = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    if (!key.first->is_default()) continue;
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+      if (const Block* const block = space->free().last()) largest = std::max(largest, block->size);
+    }
+  }
+  return largest;
+}
+
+namespace {
+
+BlockState state_of(const Block* block) {
+  return block->allocated     ? BlockState::active_allocated
+         : block->is_active() ? BlockState::active_pending_free
+                              : BlockState::inactive;
+}
+
+}  // namespace
+
+std::optional<Bytes> ElasticAllocator::fragments() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  Bytes free = 0;
+  Bytes movable = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+      count += space->free().count();
+      if (count > kMostFreeBlocks) return std::nullopt;
+      space->free().for_each([&](const Block* block) { free += block->size; });
+      for (const FreePiece& whole : space->free_pieces(kAnyAge)) movable += whole.piece.size;
+    }
+  }
+  return free - movable;
+}
+
+std::vector<SegmentInfo> ElasticAllocator::segments() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SegmentInfo> result;
+  for (const auto& [key, arena] : arena_index_) {
+    const Guard guard(arena->lock);
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+      Address end = 0;
+      space->for_each_block([&](const Block* block) {
+        if (!block->mapped) return;
+        if (block->address != end) {
+          SegmentInfo& segment = result.emplace_back();
+          segment.address = block->address;
+          segment.stream = arena->stream;
+          segment.pool = arena->pool->id;
+          segment.small = space->small();
+          segment.expandable = true;
+          segment.paused = arena->pool->is_paused;
+        }
+        end = block->address + block->size;
+        const Bytes shared = space->shared_bytes(block->address, block->size);
+        result.back().total_size += block->size;
+        result.back().shared += shared;
+        result.back().blocks.push_back({block->address, block->size, block->requested,
+                                        state_of(block), block->context, shared});
+      });
+    }
+  }
+  std::sort(result.begin(), result.end(),
+            [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+  return result;
+}
+
+void ElasticAllocator::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  const auto require = [](bool holds, const char* invariant) {
+    if (!holds) throw std::logic_error(std::string("broken invariant: ") + invariant);
+  };
+  Bytes reserved = 0;
+  Bytes active = 0;
+  Bytes allocated = 0;
+  Bytes shared = 0;
+  Bytes shared_allocated = 0;
+  Bytes paused = 0;
+  for (const auto& [key, arena] : arena_index_) {
+    const Guard guard(arena->lock);
+    std::size_t live = 0;
+    Bytes in_arena = 0;
+    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+      space->check_invariants();
+      space->for_each_block([&](const Block* block) {
+        require(block->arena == arena && block->space == space, "a block knows where it lies");
+        require(block->size % kAlignment == 0, "blocks are multiples of 512 bytes");
+        if (!block->mapped) return;
+        if (block->is_active()) active += block->size;
+        if (!block->allocated) return;
+        allocated += block->size;
+        ++live;
+        Block* const* const found = arena->live.find(block->address);
+        require(found != nullptr && *found == block, "a live block is found by its address");
+        const Bytes in_shared = space->shared_bytes(block->address, block->size);
+        require(block->shared == in_shared, "a block knows how much of it is in shared memory");
+        shared_allocated += in_shared;
+      });
+      for (const auto& [address, piece] : space->pieces()) {
+        require(may_use(space->tiers(), piece.tier), "each tier serves where it may");
+        if (piece.handle == 0) {
+          require(arena->pool->is_paused, "only what is paused is off the card");
+          paused += piece.size;
+          continue;
+        }
+        in_arena += piece.size;
+        if (piece.tier == Tier::shared) shared += piece.size;
+      }
+    }
+    require(live == arena->live.size(), "only live blocks are found by address");
+    require(arena->idle_age <= arena->age, "a stream is not ahead of its frees");
+    require(in_arena == arena->reserved, "an arena's reserved is the sum of its pieces");
+    reserved += in_arena;
+  }
+  refresh_statistics();
+  const auto equal = [](Bytes bytes, const PoolStat& stat) {
+    return static_cast<std::int64_t>(bytes) == stat.all.current &&
+           stat.all.current == stat.small_pool.current + stat.large_pool.current;
+  };
+  require(reserved == reserved_, "reserved is the sum of all pieces");
+  require(shared == shared_reserved_ &&
+              static_cast<std::int64_t>(shared) == statistics_.shared_reserved_bytes.current,
+          "shared_reserved_bytes is right");
+  require(static_cast<std::int64_t>(shared_allocated) == statistics_.shared_allocated_bytes.current,
+          "shared_allocated_bytes is right");
+  require(static_cast<std::int64_t>(paused) == statistics_.paused_bytes.current,
+          "paused_bytes is right");
+  require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
+  require(equal(active, statistics_.active_bytes), "active_bytes is right");
+  require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,68 @@
+#include "plimsoll/allocator/host/backup_store.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace plimsoll {
+namespace {
+
+[[noreturn]] void fail(const char* what, int error) {
+  throw BackupError(std::string("cannot ") + what + " the backup: " + std::strerror(error));
+}
+
+// Calls transfer(position, size), which may do a part and returns how much, until all is done.
+template <typename Transfer>
+void transfer_all(const char* what, Bytes size, Transfer transfer) {
+  for (Bytes done = 0; done < size;) {
+    const ssize_t part = transfer(done, size - done);
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) fail(what, errno);
+    if (part == 0) fail(what, EIO);  // somebody has shortened the file
+    done += static_cast<Bytes>(part);
+  }
+}
+
+}  // namespace
+
+BackupFile::BackupFile(int descriptor) : file_(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
+  if (file_ < 0) fail("open", errno);
+}
+
+BackupFile::~BackupFile() { ::close(file_); }
+
+void BackupFile::reserve(Bytes size) {
+  // Where the file system cannot say in advance, writing will.
+  int result = 0;
+  do {
+    result = ::fallocate(file_, 0, 0, static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno != EOPNOTSUPP) fail("write", errno);
+}
+
+void BackupFile::check_room(Bytes size) {
+  struct statvfs found{};
+  if (::fstatvfs(file_, &found) != 0) fail("write", errno);
+  if (static_cast<Bytes>(found.f_bavail) * found.f_frsize < size) fail("write", ENOSPC);
+  // A file of holes, for the process may not be allowed one as large.
+  if (::ftruncate(file_, static_cast<off_t>(size)) != 0) fail("write", errno);
+}
+
+void BackupFile::write(Bytes offset, Address from, Bytes size) {
+  const auto* const data = reinterpret_cast<const char*>(from);
+  transfer_all("write", size, [&](Bytes done, Bytes left) {
+    return ::pwrite(file_, data + done, left, static_cast<off_t>(offset + done));
+  });
+}
+
+void BackupFile::read(Bytes offset, Address to, Bytes size) {
+  auto* const data = reinterpret_cast<char*>(to);
+  transfer_all("read", size, [&](Bytes done, Bytes left) {
+    return ::pread(file_, data + done, left, static_cast<off_t>(offset + done));
+  });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,18 @@
+"""Why a program's GPU memory was used as it was, and what would help."""
+
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.hook import OomHook, explain_oom
+from plimsoll.explanation.leak_watch import LeakWarning, LeakWatch
+from plimsoll.explanation.result import Advice, Explanation, Leak, OutOfMemory
+
+__all__ = [
+    "Advice",
+    "Explanation",
+    "Leak",
+    "LeakWarning",
+    "LeakWatch",
+    "OomHook",
+    "OutOfMemory",
+    "explain",
+    "explain_oom",
+]

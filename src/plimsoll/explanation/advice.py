@@ -1,0 +1,516 @@
+"""What would help: every piece of it tried by replaying, ranked by the bytes that it saves.
+
+The search replays the recorded requests under settings of PyTorch's allocator and combinations of
+those that help, under plimsoll's elastic allocator, under smaller limits or the larger one that a
+failed request needed, with shared memory to spill into, and with the frees of gradients moved to
+where `zero_grad` could be called. What was on in the recording is where it starts from, and no
+advice. It ends when it has replayed as many events as it may: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.explanation.gradients import with_earlier_zero_grad
+from plimsoll.explanation.result import Advice, AdviceKind
+from plimsoll.recordings import Action
+from plimsoll.replays import AMPLE_MEMORY, replay
+from plimsoll.units import MiB, format_size
+
+if TYPE_CHECKING:
+    from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.explanation.result import OutOfMemory
+    from plimsoll.recordings import DeviceTrace, Recording
+    from plimsoll.replays import AllocatorName, ReplayResult
+
+SETTINGS = (
+    "expandable_segments:True",
+    *(f"max_split_size_mb:{size}" for size in (32, 64, 128, 256, 512)),
+    *(f"roundup_power2_divisions:{divisions}" for divisions in (2, 4, 8, 16)),
+)
+"""What is tried by itself; those that help are then tried together."""
+
+COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
+"""What acts only under a limit, and is tried there."""
+
+_LEAST_SAVED = 2 * MiB
+_LEAST_SHARE = 0.01  # of peak reserved memory
+_MOST_SETTINGS = 3
+_LIMIT_STEP = 2 * MiB
+_SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
+_ENOUGH_SHARED = 1 << 40
+_NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
+
+SEARCH_EVENTS = 400_000_000
+"""What a search replays at most: forty replays of ten million events, a minute or two.
+
+Where frees wait for other streams a replay counts three times, and so there are thirteen.
+"""
+
+_TIMINGS = 3  # of frees that wait for other streams: each is replayed
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What to replay under.
+
+    Attributes:
+        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        limit: The most that may be reserved; None for the recorded limit.
+        allocator: "native" or "elastic".
+        dedicated: The card's memory, where requests may spill into shared memory.
+    """
+
+    conf: str
+    limit: int | None = None
+    allocator: AllocatorName = "native"
+    dedicated: int | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting, and what its replay found."""
+
+    setting: Setting
+    result: ReplayResult
+
+    @property
+    def works(self) -> bool:
+        """Whether every request was served."""
+        return self.result.fits and self.result.num_ooms == 0
+
+
+class Search:
+    """Replays under settings, up to a number of events.
+
+    Attributes:
+        recording: What is replayed.
+        limit: What may be reserved at most, where a setting does not say less.
+        trials: What was tried, in order.
+        ended_early: Whether something was not tried, as it would have been too many events.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        version: str | None,
+        limit: int | None,
+        events: int | None = None,
+    ) -> None:
+        """Make a search.
+
+        Args:
+            recording: What is replayed.
+            version: Of PyTorch.
+            limit: What may be reserved at most, where a setting does not say less; None for what
+                the recording shows.
+            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial takes
+                those up to where its replay ends, and three times as much where frees wait for
+                other streams, as it then looks at three timings.
+        """
+        self.limit = limit
+        self.recording = recording
+        self._version = version
+        self._events_left = SEARCH_EVENTS if events is None else events
+        self._timings = _TIMINGS if any(map(_frees_wait, recording.devices)) else 1
+        self.trials: list[Trial] = []
+        self.ended_early = False
+
+    def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
+        """Try a setting, by default on the recording itself; None where no events are left."""
+        tried = recording or self.recording
+        if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
+            self.ended_early = True
+            return None
+        tiers: dict[str, Any] = {}
+        if setting.dedicated is not None:
+            tiers = {"dedicated": setting.dedicated, "shared": _ENOUGH_SHARED}
+        elif limit := setting.limit or self.limit:
+            tiers = {"limit": limit}
+        elif self.recording.allocator != "native":
+            tiers = _NO_LIMIT  # what looks like one is this allocator's way
+        try:
+            (result,) = replay(
+                tried,
+                allocator=setting.allocator,
+                conf=setting.conf if setting.allocator == "native" else None,
+                version=self._version,
+                **tiers,
+            )
+        except InputError:  # a limit below what was live before the first event
+            return None
+        self._events_left -= self._timings * result.events
+        found = Trial(setting, result)
+        self.trials.append(found)
+        return found
+
+    def least_limit(self, setting: Setting, least: int, most: int) -> Trial | None:
+        """The trial under the least limit that serves everything, to 2 MiB."""
+        best: Trial | None = None
+        while most - least > _LIMIT_STEP:
+            middle = (least + most) // 2
+            tried = self.trial(replace(setting, limit=middle))
+            if tried is None:
+                if self.ended_early:
+                    break
+                least = middle
+            elif tried.works:
+                best, most = tried, min(middle, tried.result.peak_reserved_bytes)
+            else:
+                least = middle
+        if best is not None and most != best.setting.limit:  # it took less than it might
+            return self.trial(replace(setting, limit=most)) or best
+        return best
+
+
+def _frees_wait(trace: DeviceTrace) -> bool:
+    """Whether a free waits for another stream: its completion does not follow it at once."""
+    waiting: int | None = None
+    for batch in trace.batches():
+        if not len(batch):
+            continue
+        action, address = batch.action, batch.address
+        is_completed = action == Action.FREE_COMPLETED
+        if waiting is not None and not (is_completed[0] and address[0] == waiting):
+            return True
+        follows = is_completed[1:] & (address[1:] == address[:-1])
+        if ((action[:-1] == Action.FREE_REQUESTED) & ~follows).any():
+            return True
+        waiting = int(address[-1]) if action[-1] == Action.FREE_REQUESTED else None
+    return waiting is not None
+
+
+def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
+    """Try settings of PyTorch's allocator, alone and together; the least reserved first.
+
+    Args:
+        search: What replays.
+        base: The replay under the recorded settings, which are kept where they are not replaced.
+    """
+    own = _keys(base.conf)
+
+    def confs(extra: str) -> str:
+        return _text(own | _keys(extra))
+
+    # Beside what it ran with, and instead of it.
+    alone = dict.fromkeys(
+        [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
+    )
+    single = [search.trial(Setting(conf)) for conf in alone]
+    tried = [trial for trial in single if trial is not None]
+    failed = base.num_ooms > 0
+    helpful = [
+        trial
+        for trial in tried
+        if trial.works and (failed or _reserved(trial) < base.peak_reserved_bytes)
+    ]
+    helpful.sort(key=_reserved)
+    for first in helpful[:2]:
+        for second in helpful:
+            merged = _keys(first.setting.conf) | _keys(second.setting.conf)
+            if len(merged) > max(len(_keys(one.setting.conf)) for one in (first, second)):
+                together = search.trial(Setting(_text(merged)))
+                tried += [together] if together else []
+    known = (base.peak_reserved_bytes, base.limit_bytes, search.limit)
+    most = min(size for size in known if size is not None)
+    for share in (1.05, 1.2):
+        limit = int(base.peak_allocated_bytes * share)
+        if limit >= most:
+            continue
+        for collecting in COLLECTING:
+            for other in ["", *(trial.setting.conf for trial in helpful[:1])]:
+                merged = own | _keys(other) | _keys(collecting)
+                trial = search.trial(Setting(_text(merged), limit))
+                tried += [trial] if trial else []
+    return sorted((trial for trial in tried if trial.works), key=_reserved)
+
+
+def give_advice(
+    search: Search,
+    base: ReplayResult | None,
+    lifetimes: Lifetimes,
+    steps: Steps,
+    categories: Categories,
+    *,
+    failure: OutOfMemory | None,
+    total_bytes: int | None,
+) -> list[Advice]:
+    """Search, and keep what helps.
+
+    Args:
+        search: What replays the recording, of one device.
+        base: Its replay under the recorded settings, if there is one already.
+        lifetimes: Its blocks.
+        steps: The program's steps.
+        categories: What blocks are for.
+        failure: The last request that failed, in the recording or under a given limit.
+        total_bytes: The memory of the card, if it is known.
+    """
+    recording = search.recording
+    own = recorded_setting(recording)
+    if own is None:
+        return []
+    if base is None:
+        before = search.trial(own)
+        if before is None:
+            return []
+        base = before.result
+    found = _Found(base, failure is not None or not base.fits, total_bytes)
+    unlimited = {own: base}
+    if own.allocator == "native":
+        settings = search_settings(search, base)
+        for trial in _different(settings)[:_MOST_SETTINGS]:
+            limit = trial.setting.limit
+            under = "" if limit is None else f", under a limit of {format_size(limit)}"
+            what = f"set PyTorch's allocator{under}"
+            found.add("setting", what, found.call(trial.setting), trial)
+        alone = next((trial for trial in settings if trial.setting.limit is None), None)
+        if alone is not None:
+            unlimited.setdefault(alone.setting, alone.result)
+    elastic: Trial | None = Trial(own, base)
+    if own.allocator != "elastic":
+        elastic = search.trial(Setting("", allocator="elastic"))
+        how = "plimsoll run --allocator elastic"
+        found.add("elastic", "use plimsoll's elastic allocator", how, elastic)
+    for setting, result in unlimited.items():
+        _add_limit(search, setting, result, found)
+    found.drop_needless_limits()
+    if failure is not None and failure.cause == "limit":
+        _add_higher_limit(search, own, failure, found)
+    if not (own.allocator == "elastic" and lifetimes.shared.any()):
+        _add_spill(search, elastic, found)
+    if not found.failed and not base.reconstructed_start:
+        edited = with_earlier_zero_grad(recording, lifetimes, steps, categories)
+        if edited is not None:
+            is_known = categories.source == "stacks"
+            _add_zero_grad(search, own, edited, found, is_known=is_known)
+    return found.advice
+
+
+def ranked(advice: list[Advice]) -> list[Advice]:
+    """What saves the most first; of what saves as much, what leaves the most of the card free."""
+
+    def on_card(one: Advice) -> int:
+        dedicated = one.peak_dedicated_bytes
+        return one.peak_reserved_bytes if dedicated is None else dedicated
+
+    return sorted(advice, key=lambda one: (-one.saves_bytes, on_card(one)))
+
+
+def recorded_setting(recording: Recording) -> Setting | None:
+    """What the recording ran under; None where that cannot be replayed."""
+    match recording.allocator:
+        case "native":
+            return Setting(recording.conf)
+        case "elastic" | "uncached" as allocator:
+            return Setting("", allocator=allocator)
+    return None
+
+
+class _Found:
+    """Keeps what helps.
+
+    Attributes:
+        base: The replay under the recorded settings.
+        failed: Whether a request failed.
+        total_bytes: The memory of the card, if it is known.
+        advice: What helps.
+    """
+
+    def __init__(self, base: ReplayResult, failed: bool, total_bytes: int | None) -> None:
+        self.base = base
+        self.failed = failed
+        self.total_bytes = total_bytes
+        self.advice: list[Advice] = []
+
+    def add(
+        self,
+        kind: AdviceKind,
+        what: str,
+        how: str,
+        trial: Trial | None,
+        note: str = "",
+        against: ReplayResult | None = None,
+    ) -> None:
+        """Keep a trial if it saves enough, or serves what failed.
+
+        Args:
+            kind: What it changes.
+            what: What to do.
+            how: The setting or the call.
+            trial: What was tried; None where it was not.
+            note: What else to know.
+            against: What it is compared with, if not with the base.
+        """
+        if trial is None or not trial.works:
+            return
+        before, result, failed = against or self.base, trial.result, self.failed
+        dedicated = None if result.shared is None else result.shared.peak_dedicated_bytes
+        on_card = result.peak_reserved_bytes if dedicated is None else dedicated
+        saves = before.peak_reserved_bytes - on_card
+        if not failed and saves < max(_LEAST_SAVED, _LEAST_SHARE * before.peak_reserved_bytes):
+            return
+        self.advice.append(
+            Advice(
+                kind=kind,
+                what=what,
+                how=how,
+                saves_bytes=0 if failed else saves,
+                peak_reserved_bytes=result.peak_reserved_bytes,
+                peak_reserved_range_bytes=result.peak_reserved_range_bytes,
+                peak_dedicated_bytes=dedicated,
+                serves_failed_requests=True if failed else None,
+                num_alloc_retries=result.num_alloc_retries,
+                driver_seconds=result.driver_seconds - before.driver_seconds,
+                note=note,
+            )
+        )
+
+    def call(self, setting: Setting) -> str:
+        """How to run PyTorch under a setting; limits are rounded up, for less was not tried."""
+        parts = []
+        if setting.conf != self.base.conf:
+            parts.append(f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}")
+        if setting.limit is not None:
+            share = f"{setting.limit} / total_memory"
+            if self.total_bytes:
+                share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"
+            parts.append(f"torch.cuda.set_per_process_memory_fraction({share})")
+        return ", ".join(parts)
+
+    def drop_needless_limits(self) -> None:
+        """Drop settings under a limit where the limit alone saves as much."""
+        limits = [one.saves_bytes for one in self.advice if one.kind == "limit"]
+        self.advice = [
+            one
+            for one in self.advice
+            if one.kind != "setting"
+            or "set_per_process_memory_fraction" not in one.how
+            or one.saves_bytes > max(limits, default=-1)
+        ]
+
+
+def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Found) -> None:
+    """A limit that saves more than the setting does without one."""
+    if found.failed:
+        return
+    trial = search.least_limit(setting, alone.peak_allocated_bytes, alone.peak_reserved_bytes)
+    if trial is None or trial.setting.limit is None:
+        return
+    if _reserved(trial) >= alone.peak_reserved_bytes:
+        return
+    most = format_size(trial.setting.limit)
+    what = f"let PyTorch reserve no more than {most}, the least that all requests fit in"
+    found.add("limit", what, found.call(trial.setting), trial)
+
+
+def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found: _Found) -> None:
+    """Where a limit was the cause: the least that serves all, of what the card surely had."""
+    free = failure.device_free_bytes
+    most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
+    trial = search.trial(replace(own, limit=most))
+    if trial is None or not trial.works:
+        return
+    least, enough = failure.limit_bytes or failure.reserved_bytes, trial.result.peak_reserved_bytes
+    tight = search.trial(replace(own, limit=enough))
+    if tight is not None and tight.works:
+        trial, most = tight, enough
+    trial = search.least_limit(own, least, most) or trial
+    limit = trial.setting.limit or most
+    if found.total_bytes is not None and limit > found.total_bytes:
+        return
+    which = "the least that all requests fit in" if free is None else "which the card had"
+    what = f"raise the limit to {format_size(limit)}, {which}"
+    found.add("limit", what, found.call(trial.setting), trial)
+
+
+def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
+    """With the elastic allocator, and less dedicated memory than it needs."""
+    if elastic is None:
+        return
+    room = search.limit or found.base.limit_bytes
+    if found.failed and room:
+        dedicated = room
+    else:
+        dedicated = int(_SPILL_TO * elastic.result.peak_allocated_bytes)
+    dedicated = max(dedicated // (2 * MiB), 1) * 2 * MiB
+    trial = search.trial(Setting("", allocator="elastic", dedicated=dedicated))
+    if trial is None or trial.result.shared is None or not trial.result.shared.peak_bytes:
+        return
+    shared = trial.result.shared
+    found.add(
+        "spill",
+        f"let what does not fit {format_size(dedicated)} go on in the host's memory",
+        f"plimsoll run --policy spill --dedicated {dedicated // MiB}MiB",
+        trial,
+        f"up to {format_size(shared.peak_bytes)} in shared memory; to write and read each byte "
+        f"there once takes {shared.transfer_seconds:.2f} s of the whole run, at the least",
+    )
+
+
+def _add_zero_grad(
+    search: Search,
+    own: Setting,
+    edited: tuple[Recording, Recording],
+    found: _Found,
+    *,
+    is_known: bool,
+) -> None:
+    """Gradients that outlive their step, freed at its end: the effect on the same requests."""
+    before, after = (search.trial(own, one) for one in edited)
+    guess = "" if is_known else "; which blocks are gradients is a guess"
+    found.add(
+        "program",
+        "free the gradients right after the optimizer's step, not in the next step",
+        "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
+        after,
+        f"replayed with those frees moved to the end of each step{guess}",
+        None if before is None else before.result,
+    )
+
+
+def _reserved(trial: Trial) -> int:
+    return trial.result.peak_reserved_bytes
+
+
+def _different(trials: list[Trial]) -> list[Trial]:
+    """Of settings of the same keys only the best, and none that others make needless."""
+    kept: list[Trial] = []
+    for trial in trials:
+        keys = set(_keys(trial.setting.conf))
+        mine = (keys, trial.setting.limit is not None)
+        if any((set(_keys(one.setting.conf)), one.setting.limit is not None) == mine
+               for one in kept):  # fmt: skip
+            continue
+        # Fewer keys for the same bytes are better; more keys for no more bytes are noise.
+        if any(
+            set(_keys(one.setting.conf)) < keys and _reserved(one) <= _reserved(trial)
+            for one in trials
+        ):
+            continue
+        kept.append(trial)
+    return kept
+
+
+def _keys(conf: str) -> dict[str, str]:
+    """The parts of a configuration by key."""
+    parts: dict[str, str] = {}
+    depth = 0
+    part = ""
+    for letter in f"{conf},":
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            if part.strip():
+                parts[part.partition(":")[0].strip()] = part.strip()
+            part = ""
+        else:
+            part += letter
+    return parts
+
+
+def _text(parts: dict[str, str]) -> str:
+    return ",".join(parts.values())

@@ -1,0 +1,128 @@
+"""Where the free part of reserved memory lies, and what keeps it there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from plimsoll.analysis import LineShare
+from plimsoll.explanation.pieces import free_bytes, is_partly_used
+from plimsoll.explanation.result import Fragmentation, PinnedSegment
+from plimsoll.explanation.state import ReplayedPast
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll import _core
+    from plimsoll.explanation.state import Past
+
+_MOST_SHOWN = 5
+_SMALL_REQUEST = MiB  # smaller ones go to segments of their own
+
+
+def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str]) -> Fragmentation:
+    """Look at the segments after an event.
+
+    Args:
+        past: The history.
+        event: The event.
+        owner: What to call the live block of an address and size.
+    """
+    segments, units = past.after(event), past.units(event)
+    holes = [
+        block.size for segment in segments for block in segment.blocks if block.state == "inactive"
+    ]
+    by_stream: Counter[int] = Counter()
+    for segment in segments:
+        if _is_default(segment):
+            by_stream[segment.stream] += segment.total_size
+    stream = by_stream.most_common(1)[0][0] if by_stream else 0
+    hole = largest_hole(segments, lambda one: _is_default(one) and one.stream == stream)
+    pinned = [unit for unit in units if is_partly_used(unit)]
+    pinned.sort(key=lambda segment: -free_bytes(segment))
+    return Fragmentation(
+        event=event,
+        free_bytes=sum(holes),
+        holes=len(holes),
+        largest_hole_bytes=hole,
+        largest_request_bytes=_largest_request(past, event, stream, hole),
+        movable_bytes=past.movable_bytes(event),
+        pinned=[
+            _pinned(segment, owner, has_address=past.has_recorded_addresses)
+            for segment in pinned[:_MOST_SHOWN]
+        ],
+        pinned_segments=len(pinned),
+    )
+
+
+def largest_hole(
+    segments: list[_core.SegmentInfo], counts: Callable[[_core.SegmentInfo], bool]
+) -> int:
+    """The largest free block for requests above 1 MiB, in the segments that count."""
+    return max(
+        (
+            block.size
+            for segment in segments
+            if not segment.small and counts(segment)
+            for block in segment.blocks
+            if block.state == "inactive"
+        ),
+        default=0,
+    )
+
+
+def _is_default(segment: _core.SegmentInfo) -> bool:
+    return segment.pool.first == 0 and segment.pool.second == 0
+
+
+def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
+    """The largest request that the cache serves: the hole itself, or what the rules leave of it."""
+    if not isinstance(past, ReplayedPast) or past.moves:
+        return None  # what is over cannot be tried, and what moves goes to any request
+    if hole <= _SMALL_REQUEST:
+        return 0
+
+    def serves(size: int) -> bool:
+        return past.is_served_from_cache(event, size, stream)
+
+    least, most = _SMALL_REQUEST, hole  # rounding is a matter of arithmetic
+    while least < most:
+        middle = (least + most + 1) // 2
+        if past.round_request(middle) <= hole:
+            least = middle
+        else:
+            most = middle - 1
+    if least > _SMALL_REQUEST and serves(least):
+        return least
+    # A rule such as max_split_size is in the way: then all that is left is to try.
+    low, high = _SMALL_REQUEST, least
+    while high - low > 512:
+        middle = (low + high) // 2
+        if serves(middle):
+            low = middle
+        else:
+            high = middle
+    return low if low > _SMALL_REQUEST else 0
+
+
+def _pinned(
+    segment: _core.SegmentInfo, owner: Callable[[int, int], str], *, has_address: bool
+) -> PinnedSegment:
+    bytes_of: Counter[str] = Counter()
+    blocks_of: Counter[str] = Counter()
+    for block in segment.blocks:
+        if block.state != "inactive":
+            name = owner(block.address, block.requested or block.size)
+            bytes_of[name] += block.size
+            blocks_of[name] += 1
+    return PinnedSegment(
+        address=segment.address if has_address else None,
+        total_bytes=segment.total_size,
+        free_bytes=free_bytes(segment),
+        blocks=sum(blocks_of.values()),
+        lines=[
+            LineShare(name, size, blocks_of[name])
+            for name, size in bytes_of.most_common(_MOST_SHOWN)
+        ],
+    )

@@ -1,0 +1,54 @@
+"""A history as it would have been if gradients were freed at the end of their own step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.analysis import CATEGORIES
+from plimsoll.recordings import Recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.recording import LoadedTrace
+
+if TYPE_CHECKING:
+    from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.recordings import EventBatch
+
+
+def with_earlier_zero_grad(
+    recording: Recording, lifetimes: Lifetimes, steps: Steps, categories: Categories
+) -> tuple[Recording, Recording] | None:
+    """The recording's requests and frees, as they were and with the gradients' frees moved.
+
+    What the allocator did is left out of both, so that they differ in nothing else. None if all
+    gradients die within their step.
+    """
+    if not len(steps):
+        return None
+    (trace,) = recording.devices
+    step = np.searchsorted(steps.boundaries, lifetimes.start, side="right") - 1
+    inside = (step >= 0) & (step < len(steps) - 1)
+    ends = np.append(steps.boundaries[1:], lifetimes.event_count)[np.clip(step, 0, len(steps))]
+    late = (
+        (categories.number == CATEGORIES.index("gradients"))
+        & inside
+        & (lifetimes.end > ends)
+        & (lifetimes.completed < lifetimes.event_count)
+    )
+    if not late.any():
+        return None
+    place = np.arange(trace.event_count, dtype=np.float64)
+    place[lifetimes.end[late]] = ends[late] - 0.5
+    place[lifetimes.completed[late]] = ends[late] - 0.5
+    events = trace.load()
+    order = np.argsort(place, kind="stable")
+    programs = events.action <= Action.FREE_COMPLETED
+    as_was = events[programs]
+    moved = events[order][programs[order]]
+
+    def of(name: str, batch: EventBatch) -> Recording:
+        trace_of = LoadedTrace(trace.device, batch, [])
+        return Recording(f"{recording.name}, {name}", [trace_of], recording.settings)
+
+    return of("requests alone", as_was), of("gradients freed earlier", moved)

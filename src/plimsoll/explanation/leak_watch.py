@@ -1,0 +1,189 @@
+"""`LeakWatch`: a warning while the program runs, with the line that keeps memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import plimsoll
+from plimsoll.analysis import find_lifetimes, find_steps, source_lines
+from plimsoll.errors import InputError
+from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks
+from plimsoll.recorder import Recorder
+from plimsoll.recordings import read_recording
+from plimsoll.text import printable
+from plimsoll.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from plimsoll.explanation.result import Leak
+    from plimsoll.simulator import Allocator
+
+_MARK = "step of LeakWatch"
+
+
+class LeakWarning(UserWarning):
+    """GPU memory grows from step to step; the message names the line."""
+
+
+class LeakWatch:
+    """Watches the first steps of a program for lines that keep more memory each step.
+
+    >>> with plimsoll.LeakWatch() as watch:  # doctest: +SKIP
+    ...     for batch in batches:
+    ...         train(batch)
+    ...         watch.step()
+
+    It records into a temporary file, looks at it now and then, and warns once for each line. After
+    `steps` steps it stops by itself: nothing is recorded any more, and the file is gone. Until
+    `step()` is called, the steps of optimizers count; from then on they do not.
+
+    Attributes:
+        leaks: What was found, fastest first.
+    """
+
+    def __init__(self, *, steps: int = 256, allocator: Allocator | None = None) -> None:
+        """Make a watch.
+
+        Args:
+            steps: How many steps to watch.
+            allocator: Watch this allocator of `plimsoll.Allocator`, and not the process's GPUs.
+
+        Raises:
+            InputError: If that is too few steps to tell growth from chance.
+        """
+        if steps < LEAST_STEPS:
+            raise InputError(
+                f"a leak shows in {LEAST_STEPS} steps or more, and {steps} are to be watched"
+            )
+        self.leaks: list[Leak] = []
+        self._most_steps = steps
+        self._allocator = allocator
+        self._warned: set[str] = set()
+        self._steps = 0
+        self._recorder: Recorder | None = None
+
+    def __enter__(self) -> LeakWatch:
+        """Begin.
+
+        Raises:
+            InputError: If another recording is on, or there is no GPU, real or simulated.
+        """
+        self._folder = tempfile.TemporaryDirectory(prefix="plimsoll-")
+        recorder = Recorder(
+            Path(self._folder.name) / "watch.plim",
+            allocator=self._allocator,
+            after_step=self._optimizer_step,
+        )
+        self._steps = 0
+        self._is_told = False
+        self._next_look = 2 * LEAST_STEPS
+        try:
+            recorder.__enter__()
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._recorder = recorder
+        return self
+
+    def __str__(self) -> str:
+        found = format_count(len(self.leaks), "leak") if self.leaks else "no leak"
+        state = "still watching" if self._recorder is not None else "not watching"
+        first = f"{found} found in {self._steps} of {self._most_steps} steps, {state}"
+        return "\n  ".join([first, *(printable(_growth(leak)) for leak in self.leaks)])
+
+    def __repr__(self) -> str:
+        return f"<LeakWatch {str(self).splitlines()[0]}>"
+
+    def step(self) -> None:
+        """Say that a step ends here."""
+        recorder = self._recorder
+        if recorder is None:
+            return
+        recorder.mark(_MARK)
+        if not self._is_told:
+            self._is_told, self._steps = True, 0
+        self._count(recorder)
+
+    def _optimizer_step(self) -> None:
+        recorder = self._recorder
+        if recorder is not None and not self._is_told:
+            self._count(recorder)
+
+    def _count(self, recorder: Recorder) -> None:
+        self._steps += 1
+        if self._steps >= self._most_steps:
+            self._end()
+        elif self._steps >= self._next_look:
+            self._next_look *= 2  # so that looking costs no more than recording
+            recorder.flush()
+            self._look(recorder.path)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        try:
+            recorder.stop()
+            self._look(recorder.path)
+        finally:
+            self._folder.cleanup()
+
+    def _look(self, path: Path) -> None:
+        """Look for leaks, and warn of those that are new."""
+        try:
+            recording = read_recording(path)
+        except InputError:  # nothing has happened yet
+            return
+        marked = [mark for mark in recording.marks if mark.name == _MARK]
+        marks = [replace(mark, name="step") for mark in marked] or recording.marks
+        self.leaks = []
+        for trace in recording.devices:
+            found = find_lifetimes(trace)
+            steps = find_steps(found, marks, device=trace.device)
+            line, names = source_lines(found.stack, trace.frames)
+            self.leaks += find_leaks(found, steps, line, names)
+        self.leaks.sort(key=lambda leak: -leak.slope_bytes)
+        for leak in self.leaks:
+            if leak.what not in self._warned:
+                self._warned.add(leak.what)
+                warnings.warn(
+                    printable(_growth(leak)),
+                    LeakWarning,
+                    stacklevel=_calls_to_program(),
+                )
+
+
+def _growth(leak: Leak) -> str:
+    return (
+        f"{leak.what} keeps {format_size(round(leak.slope_bytes))} more GPU memory each step, "
+        f"{format_size(leak.grown_bytes)} so far"
+    )
+
+
+def _calls_to_program() -> int:
+    """How many calls up the program is, from who asks: beyond plimsoll, and beyond optimizers."""
+    torch = sys.modules.get("torch")
+    inside = tuple(
+        str(Path(str(file)).parent) + os.sep
+        for file in (plimsoll.__file__, getattr(torch, "__file__", None))
+        if file is not None
+    )
+    calls, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+        calls, frame = calls + 1, frame.f_back
+    return calls + 1

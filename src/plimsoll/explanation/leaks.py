@@ -1,0 +1,132 @@
+"""Live memory that grows from step to step.
+
+At each boundary between steps, the live bytes of every group of blocks make a series. A leak is a
+series with a trend: Mann and Kendall's test says how sure that is, Theil and Sen's median of slopes
+how steep. Both are of ranks and medians, so that single steps that differ do not matter. What grows
+while a program warms up, what levels off, and what is given back now and then is no leak.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.explanation.result import Leak
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes, Steps
+
+LEAST_STEPS = 8  # with fewer, growth by chance is too likely
+_LEAST_CONFIDENCE = 0.99
+_MOST_MOMENTS = 200  # so that all pairs of them can be looked at
+_MOST_GIVEN_BACK = 0.1  # of what it grew by
+_LEAST_IN_LATER_HALF = 0.5  # of the slope over all
+
+
+def find_leaks(
+    lifetimes: Lifetimes, steps: Steps, group: NDArray[np.int64], names: Sequence[str]
+) -> list[Leak]:
+    """Find what grows.
+
+    Args:
+        lifetimes: The blocks.
+        steps: The program's steps.
+        group: For each block, what it is counted with, such as its source line.
+        names: What groups are called.
+    """
+    if len(steps) < LEAST_STEPS:
+        return []
+    # The last boundary is a guess, where steps were found; the first steps warm up.
+    last = len(steps) + (steps.source == "marks")
+    first = max(2, len(steps) // 10)
+    moments = steps.boundaries[first:last] - 1
+    spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))
+    number = spread.round().astype(np.int64)
+    moments = moments[number]
+    # Only blocks that live at some of these moments count, from one moment to another.
+    begin = np.searchsorted(moments, lifetimes.start)
+    end = np.searchsorted(moments, lifetimes.end)
+    blocks = np.flatnonzero(end > begin)
+    if len(blocks) == 0:
+        return []
+    groups, place = np.unique(group[blocks], return_inverse=True)
+    sizes = lifetimes.size[blocks].astype(np.int64)
+    levels = _levels(place, begin[blocks], end[blocks], sizes, len(groups), len(moments))
+    counts = _levels(
+        place, begin[blocks], end[blocks], np.ones_like(sizes), len(groups), len(moments)
+    )
+    found = []
+    for row in np.flatnonzero(levels[:, -1] > levels[:, 0]).tolist():
+        trend = _trend(number, levels[row])
+        if trend is None:
+            continue
+        mine = blocks[place == row]
+        found.append(
+            Leak(
+                what=names[int(groups[row])],
+                slope_bytes=trend[0],
+                confidence=trend[1],
+                grown_bytes=int(levels[row, -1] - levels[row, 0]),
+                blocks=int(counts[row, -1] - counts[row, 0]),
+                last_event=int(lifetimes.start[mine].max()),
+            )
+        )
+    return sorted(found, key=lambda leak: -leak.slope_bytes)
+
+
+def _levels(
+    place: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    amount: NDArray[np.int64],
+    groups: int,
+    moments: int,
+) -> NDArray[np.int64]:
+    """What each group has live at each moment."""
+    width = moments + 1
+    change = np.bincount(place * width + begin, amount, groups * width)
+    change -= np.bincount(place * width + end, amount, groups * width)
+    return np.cumsum(change.reshape(groups, width), axis=1)[:, :moments].astype(np.int64)
+
+
+def _trend(time: NDArray[np.int64], level: NDArray[np.int64]) -> tuple[float, float] | None:
+    """Slope and confidence of a series that grows as leaks do, else None."""
+    grown = int(level[-1] - level[0])
+    given_back = int((np.maximum.accumulate(level) - level).max())
+    if given_back > _MOST_GIVEN_BACK * grown:
+        return None
+    slope = theil_sen(time, level)
+    later = len(time) // 2
+    if slope <= 0 or theil_sen(time[later:], level[later:]) < _LEAST_IN_LATER_HALF * slope:
+        return None
+    confidence = mann_kendall(level)
+    return (slope, confidence) if confidence >= _LEAST_CONFIDENCE else None
+
+
+def theil_sen(time: NDArray[np.int64], level: NDArray[np.int64]) -> float:
+    """The median of the slopes between all pairs of points."""
+    one, other = np.triu_indices(len(time), 1)
+    return float(np.median((level[other] - level[one]) / (time[other] - time[one])))
+
+
+def mann_kendall(level: NDArray[np.int64]) -> float:
+    """One less the probability of as much growth by chance: Mann and Kendall's test, one-sided.
+
+    By the normal approximation with the correction for ties; for up to 8 points it is cautious.
+    """
+    count = len(level)
+    one, other = np.triu_indices(count, 1)
+    score = int(np.sign(level[other] - level[one]).sum())
+    _, ties = np.unique(level, return_counts=True)
+    variance = (
+        count * (count - 1) * (2 * count + 5) - int((ties * (ties - 1) * (2 * ties + 5)).sum())
+    ) / 18
+    if variance <= 0 or score <= 0:
+        return 0.0
+    return 0.5 * (1 + math.erf((score - 1) / math.sqrt(2 * variance)))

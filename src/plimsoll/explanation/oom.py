@@ -1,0 +1,129 @@
+"""Requests that failed: what was asked, what was free, and why that did not serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.explanation.fragmentation import largest_hole
+from plimsoll.explanation.pieces import free_bytes, wholly_free_bytes
+from plimsoll.explanation.result import OomReason, OutOfMemory
+from plimsoll.recordings.events import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll import _core
+    from plimsoll.explanation.state import Past
+    from plimsoll.recordings import EventBatch
+
+MOST_EXPLAINED = 5
+
+
+def explain_failure(
+    past: Past, event: int, limit: int | None, line_of: Callable[[int], str]
+) -> OutOfMemory:
+    """Say why a request failed.
+
+    Args:
+        past: The history.
+        event: Its event: an `oom`, or the request that finds no room under a limit.
+        limit: The most that could be reserved, if that is known.
+        line_of: The source line of a stack's number.
+    """
+    failed = _event(past, event)
+    recorded = failed.action[0] == Action.OOM
+    asked = int(failed.size[0]) if recorded else past.round_request(int(failed.size[0]))
+    device_free = int(failed.address[0]) if recorded else None
+    stream, pool = int(failed.stream[0]), (int(failed.pool_first[0]), int(failed.pool_second[0]))
+    before, after = past.after(_last_of_program(past, event)), past.after(event)
+    reserved = sum(segment.total_size for segment in after)
+    free = sum(map(free_bytes, after))
+    active = reserved - free
+    blocks = [block for segment in after for block in segment.blocks]
+    allocated = sum(block.size for block in blocks if block.state == "active_allocated")
+    movable, held = _movable(past, event, pool) if past.moves else (0, 0)
+    needed = past.driver_request(max(asked - movable, 1))
+    refused = limit is not None and reserved + needed > limit
+    by_limit = refused or device_free is None or device_free >= needed
+    below = reserved + needed
+    known = limit if device_free is None or by_limit else reserved + device_free
+    most = max(past.peak.reserved_bytes, reserved)
+
+    def is_own(segment: _core.SegmentInfo) -> bool:
+        return segment.stream == stream and is_streams(segment)
+
+    def is_streams(segment: _core.SegmentInfo) -> bool:
+        return _pool(segment) == pool
+
+    reason: OomReason
+    if free < asked and (known is None or active + asked > known):
+        reason = "too_little"
+    elif past.moves:
+        room = 0 if known is None else max(known - reserved, 0)
+        reason = "other_pools" if free - held + room < asked else "fragmentation"
+    elif largest_hole(after, is_own) >= asked:
+        # Else the replay is not what happened.
+        reason = "unknown" if past.max_split_size is None else "max_split_size"
+    elif largest_hole(after, is_streams) >= asked:
+        reason = "other_streams"
+    elif largest_hole(after, lambda _: True) >= asked:
+        reason = "other_pools"
+    else:
+        reason = "fragmentation"
+    stack = int(failed.stack[0])
+    return OutOfMemory(
+        event=event,
+        recorded=bool(recorded),
+        asked_bytes=asked,
+        needed_bytes=needed,
+        at=line_of(stack) if stack else None,
+        cause="limit" if by_limit else "card",
+        reason=reason,
+        device_free_bytes=device_free,
+        limit_bytes=limit,
+        limit_range_bytes=(min(most, below - 1), below) if by_limit and recorded else None,
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        free_bytes=free,
+        largest_hole_bytes=largest_hole(after, is_own),
+        returned_bytes=max(0, sum(segment.total_size for segment in before) - reserved),
+        missing_bytes=None if known is None else max(0, active + asked - known),
+    )
+
+
+def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
+    """What was free and could move to a request of a pool, and what other private pools held."""
+    movable = held = 0
+    for unit in past.units(event):
+        if _pool(unit) in (pool, (0, 0)):
+            movable += wholly_free_bytes(unit)
+        else:
+            held += free_bytes(unit)
+    return movable, held
+
+
+def _pool(segment: _core.SegmentInfo) -> tuple[int, int]:
+    return segment.pool.first, segment.pool.second
+
+
+def _last_of_program(past: Past, event: int) -> int:
+    """The last request or free before an event; what follows it the allocator did for the event."""
+    last, passed = -1, 0
+    for batch in past.trace.batches():
+        actions = batch.action[: max(event - passed, 0)]
+        rows = np.flatnonzero((actions <= Action.FREE_COMPLETED) | (actions == Action.OOM))
+        last = int(rows[-1]) + passed if len(rows) else last
+        passed += len(batch)
+        if passed > event:
+            break
+    return last
+
+
+def _event(past: Past, event: int) -> EventBatch:
+    for batch in past.trace.batches():
+        if event < len(batch):
+            return batch[event : event + 1]
+        event -= len(batch)
+    raise IndexError(event)

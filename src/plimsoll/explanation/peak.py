@@ -1,0 +1,98 @@
+"""What was live when the most was allocated, by category and by source line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.analysis import CATEGORIES, LineShare
+from plimsoll.explanation.result import Peak
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.recordings import DeviceTrace
+
+
+def find_peak(
+    trace: DeviceTrace,
+    lifetimes: Lifetimes,
+    steps: Steps,
+    categories: Categories,
+    line: NDArray[np.int64] | None,
+    names: Sequence[str],
+    round_request: Callable[[int], int],
+    allocated_bytes: int,
+    *,
+    lines: int = 10,
+) -> Peak:
+    """Find the peak and take it apart.
+
+    Args:
+        trace: The events.
+        lifetimes: The blocks.
+        steps: The program's steps.
+        categories: What each block is for.
+        line: For each block, the number of its source line; None without stacks.
+        names: The lines by number.
+        round_request: What a request of that many bytes takes.
+        allocated_bytes: How much was allocated at the peak, as a replay says: block ends that are
+            too small to split off count too, and pass for rounding.
+        lines: How many lines to name.
+    """
+    sizes, place = np.unique(lifetimes.size, return_inverse=True)
+    rounded = np.array([round_request(int(size)) for size in sizes], dtype=np.uint64)[place]
+    level = lifetimes.level(rounded)
+    event = int(level.argmax()) if len(level) else 0
+    live = lifetimes.live_at(event)
+    live_sizes = lifetimes.size[live].astype(np.int64)
+    requested = int(live_sizes.sum())
+    allocated = max(allocated_bytes, int(rounded[live].sum()))
+    by_number = np.bincount(categories.number[live], live_sizes, len(CATEGORIES))
+    by_category = {
+        name: int(size) for name, size in zip(CATEGORIES, by_number.tolist(), strict=True)
+    }
+    by_category["rounding"] = allocated - requested
+    return Peak(
+        event=event,
+        step=step_of(steps, event),
+        seconds=_seconds(trace, event),
+        allocated_bytes=allocated,
+        requested_bytes=requested,
+        blocks=len(live),
+        by_category=by_category,
+        categories_from=categories.source,
+        lines=[] if line is None else line_shares(line[live], live_sizes, names, lines),
+    )
+
+
+def line_shares(
+    line: NDArray[np.int64], sizes: NDArray[np.int64], names: Sequence[str], most: int
+) -> list[LineShare]:
+    """The lines that hold the most."""
+    held = np.bincount(line, sizes, len(names)).astype(np.int64)
+    blocks = np.bincount(line, minlength=len(names))
+    top = np.argsort(-held, kind="stable")[:most]
+    return [LineShare(names[one], int(held[one]), int(blocks[one])) for one in top if blocks[one]]
+
+
+def step_of(steps: Steps, event: int) -> int | None:
+    """The step that an event is in, from 0; None before the first and after the last."""
+    step = int(np.searchsorted(steps.boundaries, event, side="right")) - 1
+    return step if 0 <= step < len(steps) else None
+
+
+def _seconds(trace: DeviceTrace, event: int) -> float | None:
+    first: int | None = None
+    for batch in trace.batches():
+        if first is None:
+            first = int(batch.time_us[0])
+        if event < len(batch):
+            microseconds = int(batch.time_us[event]) - first
+            return microseconds * 1e-6 if batch.time_us[event] > 0 else None
+        event -= len(batch)
+    return None

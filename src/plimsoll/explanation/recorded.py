@@ -1,0 +1,271 @@
+"""The state after any event, put together from what was recorded: of any allocator.
+
+Reserved memory is what the events about segments say, and live blocks lie where their requests were
+served. Under the elastic allocator each such event is about one piece, which moves or goes back to
+the driver as a whole, and blocks take their size rounded to 512 bytes; so all figures are exact.
+Under PyTorch's, ends of blocks that are too small to split off pass for fragments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.analysis.segments import find_segments
+from plimsoll.errors import InputError
+from plimsoll.explanation.pieces import granules
+from plimsoll.explanation.state import Past
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.replays import PeakBreakdown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
+    from plimsoll.recordings import DeviceTrace
+
+_ABOUT_SEGMENTS = (
+    Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP
+)  # fmt: skip
+
+
+class RecordedPast(Past):
+    """What happened, as it was recorded.
+
+    Args:
+        trace: The events.
+        lifetimes: The blocks.
+        allocator: Which one was recorded.
+        conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
+        version: Of PyTorch.
+        fragments_bytes: What the allocator itself said of fragments, where there is no history, so
+            that nothing else shows which pieces there are; None if it said nothing.
+    """
+
+    num_alloc_retries = None
+
+    def __init__(
+        self,
+        trace: DeviceTrace,
+        lifetimes: Lifetimes,
+        allocator: str,
+        conf: str,
+        version: str,
+        fragments_bytes: int | None = None,
+    ) -> None:
+        super().__init__(trace, allocator, conf, version)
+        numbers, events = _events_about_segments(trace)
+        self._ranges, self.notes = find_segments(events, numbers, trace, conf)
+        self._pools = self._pools_of_ranges(numbers, events, conf, version)
+        self._lifetimes = lifetimes
+        self._sizes = self._rounded(lifetimes.size)
+        self._fragments = fragments_bytes
+        self._set_peaks()
+        is_piecewise = (
+            not self.moves or fragments_bytes is not None or bool((self._ranges.start >= 0).all())
+        )
+        self.is_exact = not self._is_torch and is_piecewise and not self.notes
+
+    def _pools_of_ranges(
+        self, numbers: NDArray[np.int64], events: EventBatch, conf: str, version: str
+    ) -> list[tuple[int, int]]:
+        try:
+            before = self.trace.start(conf, version) or self.trace.segments
+        except InputError:
+            before = self.trace.segments
+        begins = [segment.address for segment in before]
+        pools = []
+        for start, address in zip(
+            self._ranges.start.tolist(), self._ranges.address.tolist(), strict=True
+        ):
+            if start >= 0:
+                row = int(np.searchsorted(numbers, start))
+                pools.append((int(events.pool_first[row]), int(events.pool_second[row])))
+            else:
+                pool = before[max(bisect_right(begins, address) - 1, 0)].pool
+                pools.append((pool.first, pool.second))
+        return pools
+
+    def _rounded(self, sizes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        unique, place = np.unique(sizes, return_inverse=True)
+        rounded = np.array([self.round_request(int(size)) for size in unique], dtype=np.int64)
+        return rounded[place]
+
+    def _set_peaks(self) -> None:
+        ranges = self._ranges
+        reserved = self._level(ranges.size.astype(np.int64))
+        dedicated = self._level((ranges.size - ranges.shared).astype(np.int64))
+        self.peak_allocated_bytes = 0  # more than their rounding is not known of blocks
+        self.peak_dedicated_bytes = int(dedicated.max(initial=0))
+        event = _served_at(self.trace, reserved)
+        now = (ranges.start <= event) & (ranges.end > event)
+        self.peak_shared_bytes = int(ranges.shared[now].sum())
+        self.peak = self._breakdown(event)
+
+    def _level(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bytes of ranges after each event."""
+        count = self.trace.event_count
+        change = np.zeros(count + 1, dtype=np.int64)
+        np.add.at(change, np.maximum(self._ranges.start, 0), sizes)
+        np.add.at(change, self._ranges.end, -sizes)
+        return np.cumsum(change[:count])
+
+    def _breakdown(self, event: int) -> PeakBreakdown:
+        reserved = active = pending = rounding = cached = 0
+        for unit in self.units(event):
+            free = 0
+            for block in unit.blocks:
+                if block.state == "inactive":
+                    free += block.size
+                    continue
+                active += block.size
+                rounding += max(block.size - block.requested, 0)
+                pending += block.size if block.state != "active_allocated" else 0
+            reserved += unit.total_size
+            # PyTorch's expandable segments can shrink wherever they are free.
+            can_shrink = self._is_torch and unit.expandable
+            cached += free if can_shrink or free == unit.total_size else 0
+        if self._fragments is not None:
+            cached = max(reserved - active - self._fragments, 0)
+        return PeakBreakdown(
+            event=event,
+            reserved_bytes=reserved,
+            requested_bytes=active - rounding,
+            rounding_bytes=rounding,
+            split_bytes=reserved - active - cached,
+            cached_bytes=cached,
+            pending_free_bytes=pending,
+        )
+
+    def after(self, event: int) -> list[_core.SegmentInfo]:
+        """See `Past.after`; mapped neighbours of a stream and a pool are one segment."""
+        found: list[_Range] = []
+        for new in self._ranges_after(event):
+            if found and found[-1].continues_in(new):
+                found[-1] = found[-1]._replace(size=found[-1].size + new.size)
+            else:
+                found.append(new)
+        return self._with_blocks(found, event)
+
+    def units(self, event: int) -> list[_core.SegmentInfo]:
+        """See `Past.units`; of pieces that were there before the first event, the granules."""
+        found: list[_Range] = []
+        for one in self._ranges_after(event):
+            found += one.granules() if self.moves and not one.was_seen else [one]
+        return self._with_blocks(found, event)
+
+    def movable_bytes(self, event: int) -> int | None:
+        """See `Past.movable_bytes`."""
+        return self._breakdown(event).cached_bytes if self.moves else None
+
+    def _ranges_after(self, event: int) -> list[_Range]:
+        ranges = self._ranges
+        now = np.flatnonzero((ranges.start <= event) & (ranges.end > event))
+        now = now[np.argsort(ranges.address[now])]
+        return [
+            _Range(
+                int(ranges.address[row]),
+                int(ranges.size[row]),
+                int(ranges.stream[row]),
+                self._pools[row],
+                bool(ranges.expandable[row]),
+                bool(ranges.start[row] >= 0),
+            )
+            for row in now.tolist()
+        ]
+
+    def _with_blocks(self, ranges: Iterable[_Range], event: int) -> list[_core.SegmentInfo]:
+        blocks = self._lifetimes
+        held = np.flatnonzero((blocks.start <= event) & (blocks.completed > event))
+        held = held[np.argsort(blocks.address[held])]
+        begin = blocks.address[held].astype(np.int64)
+        end = begin + self._sizes[held]
+        requested = blocks.size[held].astype(np.int64)
+        is_pending = blocks.end[held] <= event
+        segments = []
+        for one in ranges:
+            first = int(np.searchsorted(end, one.address, side="right"))
+            last = int(np.searchsorted(begin, one.end, side="left"))
+            parts: list[_core.BlockInfo] = []
+            at = one.address
+            for row in range(first, last):
+                # Blocks of a damaged history may overlap: then the first one has the memory.
+                low, high = max(int(begin[row]), at), min(int(end[row]), one.end)
+                if high <= low:
+                    continue
+                if low > at:
+                    parts.append(_core.BlockInfo(at, low - at, 0, "inactive"))
+                # Of a block that lies in several ranges, the rounding is in the last.
+                asked = min(high, int(begin[row]) + int(requested[row])) - low
+                state = "active_pending_free" if is_pending[row] else "active_allocated"
+                parts.append(_core.BlockInfo(low, high - low, max(asked, 0), state))
+                at = high
+            if at < one.end:
+                parts.append(_core.BlockInfo(at, one.end - at, 0, "inactive"))
+            segments.append(one.with_blocks(parts))
+        return segments
+
+
+class _Range(NamedTuple):
+    """A range of addresses that is reserved."""
+
+    address: int
+    size: int
+    stream: int
+    pool: tuple[int, int]
+    is_mapped: bool
+    was_seen: bool
+    """Whether the event that took it was recorded."""
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
+    def continues_in(self, other: _Range) -> bool:
+        is_alike = (self.stream, self.pool) == (other.stream, other.pool)
+        return is_alike and self.is_mapped and other.is_mapped and self.end == other.address
+
+    def granules(self) -> list[_Range]:
+        return [
+            self._replace(address=address, size=size)
+            for address, size in granules(self.address, self.size)
+        ]
+
+    def with_blocks(self, blocks: list[_core.BlockInfo]) -> _core.SegmentInfo:
+        pool = _core.PoolId(*self.pool)
+        return _core.SegmentInfo(
+            self.address, self.size, self.stream, pool, False, self.is_mapped, 0, blocks
+        )
+
+
+def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], EventBatch]:
+    numbers: list[NDArray[np.int64]] = []
+    parts: list[EventBatch] = []
+    passed = 0
+    for batch in trace.batches():
+        rows = np.flatnonzero(np.isin(batch.action, _ABOUT_SEGMENTS))
+        numbers.append(rows + passed)
+        parts.append(batch[rows])
+        passed += len(batch)
+    return np.concatenate([np.empty(0, np.int64), *numbers]), EventBatch.join(parts)
+
+
+def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
+    """Where the most is reserved: if possible, after the request that this was for."""
+    if not len(reserved):
+        return -1
+    first = int(reserved.argmax())
+    passed = 0
+    for batch in trace.batches():
+        rows = np.flatnonzero(batch.action == Action.ALLOC) + passed
+        passed += len(batch)
+        rows = rows[rows >= first]
+        if len(rows):
+            event = int(rows[0])
+            return event if reserved[event] == reserved[first] else first
+    return first

@@ -1,0 +1,38 @@
+"""What can be explained: a file, a recording that was read, a running process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.recordings import Recording, read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.files import read_snapshot
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+
+def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
+    """Read what is to be explained; a number is that of a running process.
+
+    Snapshots need no history: then they say what there is now.
+
+    Raises:
+        InputError: If it cannot be read.
+    """
+    if isinstance(source, Recording):
+        return source
+    if isinstance(source, int):
+        from plimsoll.telemetry.snapshot import request_snapshot
+
+        return read_snapshot(request_snapshot(source), f"process {source}", needs_history=False)
+    return read_recording(source, needs_history=False)
+
+
+def has_history(recording: Recording) -> bool:
+    """Whether anything happens in it."""
+    return any(
+        bool((batch.action != Action.SNAPSHOT).any())
+        for trace in recording.devices
+        for batch in trace.batches()
+    )

@@ -1,0 +1,248 @@
+"""The allocator's state after any event: its segments and blocks.
+
+PyTorch's allocator is a matter of rules, so its state is had by replaying up to the event, and
+requests can be tried there. Where a replay is not what happened, above all under another allocator,
+the state is put together from the recorded events. What a smaller limit would have come to is had
+by replaying, under any allocator.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.explanation.pieces import GRANULE, granules, wholly_free_bytes
+from plimsoll.recordings import Action, EventBatch
+from plimsoll.replays import AMPLE_MEMORY
+
+if TYPE_CHECKING:
+    from plimsoll.recordings import DeviceTrace
+    from plimsoll.replays import PeakBreakdown, ReplayResult
+
+_UNUSED_ADDRESS = 1 << 62
+_ALIGNMENT = 512
+
+
+class Past(ABC):
+    """A history that can be gone back to.
+
+    Attributes:
+        trace: The events.
+        peak: Where the bytes were when the most was reserved.
+        peak_allocated_bytes: The most in live blocks, as far as it is known beyond their rounding.
+        peak_dedicated_bytes: The most reserved on the card.
+        peak_shared_bytes: What of `peak` was in shared memory.
+        num_alloc_retries: Requests for which cached memory had to be returned; None for unknown.
+        is_exact: Whether all of this is to the byte what happened.
+        is_what_if: Whether it is what would have happened under a limit that was given.
+        has_recorded_addresses: Whether blocks lie where they lay in the recording.
+        moves: Whether free pieces go to where they are needed, as under the elastic allocator.
+        max_split_size: As configured.
+
+    Args:
+        trace: The events.
+        allocator: Which one it was.
+        conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
+        version: Of PyTorch.
+    """
+
+    trace: DeviceTrace
+    peak: PeakBreakdown
+    peak_allocated_bytes: int
+    peak_dedicated_bytes: int
+    peak_shared_bytes: int
+    num_alloc_retries: int | None
+    is_exact: bool
+    is_what_if = False
+    has_recorded_addresses = True
+    moves: bool
+    max_split_size: int | None
+
+    def __init__(self, trace: DeviceTrace, allocator: str, conf: str, version: str) -> None:
+        self.trace = trace
+        self.moves = allocator == "elastic"
+        self._is_torch = allocator == "native"
+        self._config = _core.AllocatorConfig.parse(conf, version)
+        self.max_split_size = self._config.max_split_size if self._is_torch else None
+
+    @abstractmethod
+    def after(self, event: int) -> list[_core.SegmentInfo]:
+        """The segments after an event; -1 is before the first."""
+
+    @abstractmethod
+    def units(self, event: int) -> list[_core.SegmentInfo]:
+        """Likewise, in what can only move, or go back to the driver, as a whole."""
+
+    @abstractmethod
+    def movable_bytes(self, event: int) -> int | None:
+        """What is free after an event in pieces that can move; None where memory does not move."""
+
+    def failures(self) -> list[int]:
+        """The events where requests failed."""
+        return recorded_failures(self.trace)
+
+    def round_request(self, size: int) -> int:
+        """What a request takes of a segment."""
+        if self._is_torch:
+            return self._config.round_request(size)
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+    def driver_request(self, size: int) -> int:
+        """What the driver is asked for, where nothing free serves a request."""
+        if self._is_torch:
+            return self._config.segment_size(size)
+        return -(-size // GRANULE) * GRANULE if self.moves else size
+
+
+class ReplayedPast(Past):
+    """What PyTorch's allocator did, by doing it again; or what one would do under another limit.
+
+    Args:
+        trace: The events.
+        start: The segments before the first.
+        replayed: What their replay found.
+    """
+
+    def __init__(
+        self, trace: DeviceTrace, start: list[_core.SegmentInfo], replayed: ReplayResult
+    ) -> None:
+        super().__init__(trace, replayed.allocator, replayed.conf, replayed.version)
+        self.peak_allocated_bytes = replayed.peak_allocated_bytes
+        self.peak_dedicated_bytes = replayed.peak.reserved_bytes
+        self.peak_shared_bytes = 0
+        self.num_alloc_retries = replayed.num_alloc_retries
+        self.is_exact = self.has_recorded_addresses = replayed.matches_recording is True
+        self.is_what_if = replayed.limit_source == "given" and not self.is_exact
+        self._start = start
+        self._replayed = replayed
+        self.peak = self._with_movable(replayed.peak)
+
+    def after(self, event: int) -> list[_core.SegmentInfo]:
+        """See `Past.after`."""
+        return self._run(event).segments()
+
+    def units(self, event: int) -> list[_core.SegmentInfo]:
+        """See `Past.units`; where memory moves, the granules."""
+        segments = self.after(event)
+        return [one for s in segments for one in _in_granules(s)] if self.moves else segments
+
+    def failures(self) -> list[int]:
+        """See `Past.failures`: not recorded ones that are served, but the one that ends it all."""
+        if not self.is_what_if:
+            return super().failures()
+        run = self._start_again()
+        found: list[int] = []
+        served = passed = 0
+        for batch in self.trace.batches():
+            begin = 0
+            for row in np.flatnonzero(batch.action == Action.OOM).tolist():
+                run.feed(batch[begin : row + 1].to_core())
+                if run.stopped:
+                    break
+                if run.avoided_ooms == served:
+                    found.append(passed + row)
+                begin, served = row + 1, run.avoided_ooms
+            run.feed(batch[begin:].to_core())
+            if run.stopped:
+                return [*found, run.events]
+            passed += len(batch)
+        return found
+
+    def movable_bytes(self, event: int) -> int | None:
+        """See `Past.movable_bytes`."""
+        if not self.moves:
+            return None
+        return sum(map(wholly_free_bytes, self.units(event)))
+
+    def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
+        """With what can move as cached, and the rest of what is free as fragments."""
+        movable = self.movable_bytes(peak.event)
+        if movable is None:
+            return peak
+        free = peak.cached_bytes + peak.split_bytes
+        cached = min(movable, free)
+        return replace(peak, cached_bytes=cached, split_bytes=free - cached)
+
+    def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
+        """Whether a request after `event` would get its memory without asking the driver."""
+        run = self._run(event)
+        before = _reserved(run.segments())
+        columns = {
+            "action": np.zeros(1),
+            "address": np.full(1, _UNUSED_ADDRESS),
+            "size": np.full(1, size),
+            "stream": np.full(1, stream, dtype=np.uint64),
+            **dict.fromkeys(("time_us", "pool_first", "pool_second"), np.zeros(1)),
+        }
+        run.feed(EventBatch.of(columns).to_core())
+        return not run.stopped and _reserved(run.segments()) <= before
+
+    def _start_again(self) -> _core.Replay:
+        """The replay before the first event."""
+        replayed = self._replayed
+        compare = replayed.matches_recording is True
+        run = _core.Replay(
+            replayed.allocator,
+            replayed.conf,
+            replayed.version,
+            replayed.limit_bytes,
+            AMPLE_MEMORY,
+            None,
+            compare,
+            "recorded",
+            None if compare else list(replayed.emptied_caches),
+            self.trace.device,
+        )
+        if self._start:
+            run.restore(self._start)
+        return run
+
+    def _run(self, event: int) -> _core.Replay:
+        run = self._start_again()
+        left = event + 1
+        for batch in self.trace.batches():
+            if left <= 0 or run.stopped:
+                break
+            run.feed(batch[:left].to_core())
+            left -= len(batch)
+        return run
+
+
+def recorded_failures(trace: DeviceTrace) -> list[int]:
+    """The `oom` events."""
+    found: list[int] = []
+    passed = 0
+    for batch in trace.batches():
+        found += (np.flatnonzero(batch.action == Action.OOM) + passed).tolist()
+        passed += len(batch)
+    return found
+
+
+def _in_granules(segment: _core.SegmentInfo) -> list[_core.SegmentInfo]:
+    """A segment in what moves as a whole."""
+    found = []
+    blocks = deque(segment.blocks)
+    for begin, size in granules(segment.address, segment.total_size):
+        parts = []
+        while blocks and blocks[0].address < begin + size:
+            block = blocks[0]
+            low, high = max(block.address, begin), block.address + block.size
+            length = min(high, begin + size) - low
+            parts.append(_core.BlockInfo(low, length, block.requested, block.state))
+            if high > begin + size:
+                break
+            blocks.popleft()
+        of = segment
+        found.append(
+            _core.SegmentInfo(begin, size, of.stream, of.pool, of.small, of.expandable, 0, parts)
+        )
+    return found
+
+
+def _reserved(segments: list[_core.SegmentInfo]) -> int:
+    return sum(segment.total_size for segment in segments)

@@ -1,0 +1,1 @@
+"""Saved tensors to the host's memory and back."""

@@ -1,0 +1,12 @@
+"""GPU memory on a page: what was live when, where it lay, and what asked for it.
+
+`view` writes a recording, or two side by side, as one self-contained HTML page; `serve` shows the
+same page from a server on this machine that has the details of any size; `export` writes what other
+tools read.
+"""
+
+from plimsoll.page.exports import EXPORTS, export
+from plimsoll.page.server import PageServer, serve
+from plimsoll.page.view import ViewResult, view
+
+__all__ = ["EXPORTS", "PageServer", "ViewResult", "export", "serve", "view"]

@@ -1,0 +1,73 @@
+"""Blocks as a page takes them: all that overlap a window, or the largest that fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll.page.columns import pack_column, packed_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plimsoll.page.device_view import DeviceView
+
+
+def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Pack some blocks, given by their indices in order.
+
+    `life` is one more than what `end` is after `start`, `wait` one more than what `completed` is
+    after `end`; 0 stands for never.
+    """
+    blocks = view.lifetimes[rows]
+    events = view.event_count
+    life = np.where(blocks.end < events, blocks.end - blocks.start + 1, 0)
+    wait = np.where(blocks.completed < events, blocks.completed - blocks.end + 1, 0)
+    return {
+        "start": pack_column(blocks.start, "delta"),
+        "life": pack_column(life),
+        "wait": pack_column(wait),
+        "address": pack_column(blocks.address - np.uint64(view.origin)),
+        "size": pack_column(blocks.size),
+        "shared": pack_column(blocks.shared),
+        "stream": pack_column(blocks.stream),
+        "stack": pack_column(blocks.stack),
+        "pool": pack_column(blocks.pool),
+        "category": pack_column(view.category[rows]),
+    }
+
+
+def blocks_between(view: DeviceView, begin: int, end: int) -> NDArray[np.int64]:
+    """The blocks that were held at any time after event `begin` and before event `end`.
+
+    Held, since a block that waits for other streams still has its place.
+    """
+    lifetimes = view.lifetimes
+    return np.flatnonzero((lifetimes.start < end) & (lifetimes.completed > begin))
+
+
+def largest_that_fit(view: DeviceView, room: int) -> tuple[dict[str, Any], NDArray[np.int64], int]:
+    """As many blocks as fit into a page, the largest first.
+
+    Args:
+        view: The device.
+        room: Bytes of text that they may take.
+
+    Returns:
+        The packed blocks, their indices, and the size from which on they are all there; 0 for all.
+    """
+    size = view.lifetimes.size
+    rows = np.arange(len(size))
+    least = 0
+    packed = pack_blocks(view, rows)
+    distinct, counts = np.unique(size, return_counts=True)
+    # How many blocks there are of each distinct size or more.
+    at_least = counts[::-1].cumsum()[::-1]
+    while (taken := packed_size(packed)) > room and len(rows):
+        most = int(len(rows) * min(room / taken, 0.98) * 0.97)
+        fitting = np.flatnonzero(at_least <= most)
+        least = int(distinct[fitting[0]]) if len(fitting) else int(distinct[-1]) + 1
+        rows = np.flatnonzero(size >= least)
+        packed = pack_blocks(view, rows)
+    return packed, rows, least

@@ -1,0 +1,239 @@
+"""All that there is to show of one device's history, as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.analysis import find_lifetimes, find_steps
+from plimsoll.analysis.categories import CATEGORIES, find_categories
+from plimsoll.analysis.segments import SegmentLifetimes, find_segments
+from plimsoll.errors import InputError
+from plimsoll.gpus import recorded_card
+from plimsoll.page.columns import MOST
+from plimsoll.page.keys import (
+    Key,
+    key_of_categories,
+    key_of_numbers,
+    key_of_sizes,
+    key_of_tiers,
+    pool_names,
+    stream_names,
+    weights_at_peak,
+)
+from plimsoll.page.marks import (
+    Moment,
+    find_failures,
+    find_releases,
+    named_marks,
+    step_moments,
+)
+from plimsoll.page.overview import Overview, bytes_by_group, make_overview
+from plimsoll.page.stacks import StackTable, make_stack_table
+from plimsoll.recordings import Action, EventBatch
+from plimsoll.text import printable
+from plimsoll.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes, Steps
+    from plimsoll.recordings import DeviceTrace, Recording
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """One device's history.
+
+    Attributes:
+        device: The device's number.
+        event_count: How many events there are.
+        begin_us: The time of the first, microseconds since the epoch.
+        time_us: The time of each, from the first; never falling. int64.
+        lifetimes: Its blocks; their `stack` is an index into the stack table, their `stream` into
+            `streams`.
+        level: Bytes live after each event. int64.
+        streams: Stream handles.
+        stacks: The call stacks.
+        category: Of each block, the index of its category in `CATEGORIES`. uint8.
+        keys: By what blocks can be grouped.
+        segments: What was reserved.
+        moments: What the timeline marks, in order.
+        notes: What has to be said about the history.
+    """
+
+    device: int
+    event_count: int
+    begin_us: int
+    time_us: NDArray[np.int64]
+    lifetimes: Lifetimes
+    level: NDArray[np.int64]
+    streams: Sequence[int]
+    stacks: StackTable
+    category: NDArray[np.uint8]
+    keys: Sequence[Key]
+    segments: SegmentLifetimes
+    moments: Sequence[Moment]
+    notes: Sequence[str]
+
+    @property
+    def origin(self) -> int:
+        """The lowest address; a page counts addresses from it, since its numbers end at 2**53."""
+        starts = np.concatenate([self.lifetimes.address, self.segments.address])
+        return int(starts.min(initial=2**64 - 1)) if len(starts) else 0
+
+    def overview(self) -> Overview:
+        """The history in spans."""
+        return make_overview(self.lifetimes, self.level, self.time_us)
+
+    def numbers_for(self, key: Key) -> NDArray[Any]:
+        """The number of each block that decides its group."""
+        lifetimes = self.lifetimes
+        columns: dict[str, NDArray[Any]] = {
+            "category": self.category,
+            "line": lifetimes.stack,
+            "stream": lifetimes.stream.astype(np.int64),
+            "pool": lifetimes.pool,
+            "size": lifetimes.size,
+        }
+        return columns[key.by]
+
+    def bytes_by_group(self, key: Key, events: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The bytes live after each of some events, which are in order, one column a group."""
+        lifetimes = self.lifetimes
+        if key.by == "tier":
+            everything = np.zeros(len(lifetimes), dtype=np.int64)
+            parts = (lifetimes.size - lifetimes.shared, lifetimes.shared)
+            columns = [bytes_by_group(lifetimes, everything, part, 1, events) for part in parts]
+            return np.concatenate(columns, axis=1)
+        groups = key.groups_of(self.numbers_for(key))
+        return bytes_by_group(lifetimes, groups, lifetimes.size, len(key.groups), events)
+
+
+_CATEGORY_NOTES = {
+    "stacks": "Categories are told by call stacks.",
+    "lifetimes": "Without call stacks, categories are told by lifetimes: read them as likely.",
+    "nothing": "There are neither call stacks nor steps to tell categories by.",
+}
+
+
+def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
+    """Prepare one device's history.
+
+    Raises:
+        InputError: If it holds nothing that can be shown.
+    """
+    rare, numbers, time_us = _pass_through(trace)
+    lifetimes = find_lifetimes(trace)
+    _check(recording, lifetimes.size, rare.size)
+    # A damaged history may say that there is more in shared memory than there is.
+    lifetimes = replace(lifetimes, shared=np.minimum(lifetimes.shared, lifetimes.size))
+    segments, notes = find_segments(rare, numbers, trace, recording.conf)
+    steps = find_steps(lifetimes, recording.marks, device=trace.device)
+    failures = numbers[rare.action == Action.OOM].tolist()
+    categories = find_categories(lifetimes, steps, trace.frames, failures)
+    card = recorded_card(recording.settings, trace.device)
+    if card is not None:
+        size = format_size(card.total_bytes)
+        notes.append(f"Recorded on {printable(card.name)}, which has {size}.")
+    notes += [f"{problem[:1].upper()}{problem[1:]}." for problem in recording.problems]
+    notes += [_CATEGORY_NOTES[categories.source], _about_steps(steps)]
+    streams = np.union1d(lifetimes.stream, segments.stream)
+    numbers_of_streams = np.searchsorted(streams, segments.stream)
+    segments = replace(segments, stream=numbers_of_streams.astype(np.uint64))
+    used, stack = np.unique(lifetimes.stack, return_inverse=True)
+    stacks = make_stack_table(trace.frames(number) for number in used.tolist())
+    lifetimes = replace(
+        lifetimes,
+        stack=stack.astype(np.uint32),
+        stream=np.searchsorted(streams, lifetimes.stream).astype(np.uint64),
+    )
+    level = lifetimes.level()
+    reserved_before = int(segments.size[segments.start < 0].sum())
+    moments = find_failures(rare, numbers)
+    moments += find_releases(
+        rare, numbers, reserved_before, collects="garbage_collection" in recording.conf
+    )
+    moments += step_moments(steps, trace.event_count)
+    moments += named_marks(recording.marks, trace.device, trace.event_count)
+    return DeviceView(
+        device=trace.device,
+        event_count=trace.event_count,
+        begin_us=int(time_us[0]),
+        time_us=np.maximum.accumulate(time_us - time_us[0]),
+        lifetimes=lifetimes,
+        level=level,
+        streams=streams.tolist(),
+        stacks=stacks,
+        category=categories.number,
+        keys=_keys(lifetimes, level, streams.tolist(), stacks, categories.number),
+        segments=segments,
+        moments=sorted(moments, key=lambda moment: moment.event),
+        notes=notes,
+    )
+
+
+def _pass_through(
+    trace: DeviceTrace,
+) -> tuple[EventBatch, NDArray[np.int64], NDArray[np.int64]]:
+    """The events that are about segments or failures, their numbers, and the time of all events."""
+    times, rare, numbers = [], [], []
+    passed = 0
+    for batch in trace.batches():
+        rows = np.flatnonzero(batch.action >= Action.SEGMENT_ALLOC)
+        times.append(batch.time_us)
+        rare.append(batch[rows])
+        numbers.append(rows + passed)
+        passed += len(batch)
+    return EventBatch.join(rare), np.concatenate(numbers), np.concatenate(times)
+
+
+def _about_steps(steps: Steps) -> str:
+    if not len(steps):
+        return "No steps were found."
+    if steps.source == "marks":
+        return f"{format_count(len(steps), 'step')}, as the program marked them."
+    return (
+        f"{format_count(len(steps), 'step')}, found by the rhythm of allocations "
+        f"(confidence {steps.confidence:.0%})."
+    )
+
+
+def _check(recording: Recording, *sizes: NDArray[np.uint64]) -> None:
+    for column in sizes:
+        if column.max(initial=0) >= MOST or column.astype(np.float64).sum() >= 2.0**62:
+            raise InputError(f"{recording.name}: it has sizes beyond any machine's memory")
+
+
+def _keys(
+    lifetimes: Lifetimes,
+    level: NDArray[np.int64],
+    streams: Sequence[int],
+    stacks: StackTable,
+    category: NDArray[np.uint8],
+) -> list[Key]:
+    weights = weights_at_peak(lifetimes, level)
+    by_line = key_of_numbers(
+        "line", "Source line", stacks.lines, stacks.stack_line[lifetimes.stack], weights
+    )
+    # What decides is the stack: blocks know their stacks.
+    table = [by_line.table[line] for line in stacks.stack_line.tolist()]
+    keys = [
+        key_of_categories(CATEGORIES, category),
+        Key("line", by_line.title, by_line.groups, "line", table),
+        key_of_numbers(
+            "stream", "Stream", stream_names(streams), lifetimes.stream.astype(np.int64), weights
+        ),
+        key_of_sizes(),
+    ]
+    if len(lifetimes.pools) > 1:
+        names = pool_names(lifetimes.pools)
+        keys.append(key_of_numbers("pool", "Pool", names, lifetimes.pool, weights))
+    if lifetimes.shared.any():
+        keys.append(key_of_tiers())
+    return keys

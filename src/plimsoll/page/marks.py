@@ -1,0 +1,126 @@
+"""The moments that a timeline marks: where memory was refused or released, steps, and names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from plimsoll.recordings import Action
+from plimsoll.text import printable
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Steps
+    from plimsoll.recordings import EventBatch, Mark
+
+Kind = Literal["oom", "retry", "collection", "empty_cache", "step", "mark"]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A mark on the timeline.
+
+    Attributes:
+        event: The event it happened at.
+        kind: What it is.
+        text: What it says.
+    """
+
+    event: int
+    kind: Kind
+    text: str
+
+
+def find_failures(events: EventBatch, numbers: NDArray[np.int64]) -> list[Moment]:
+    """Where a request failed.
+
+    Args:
+        events: The events that are about segments, and failures.
+        numbers: Their numbers in the history.
+    """
+    rows = np.flatnonzero(events.action == Action.OOM)
+    return [
+        Moment(
+            int(numbers[row]),
+            "oom",
+            f"out of memory: {format_size(int(events.size[row]))} more was needed, the device had "
+            f"{format_size(int(events.address[row]))} free",
+        )
+        for row in rows
+    ]
+
+
+def find_releases(
+    events: EventBatch, numbers: NDArray[np.int64], reserved_before: int, *, collects: bool
+) -> list[Moment]:
+    """Where cached memory went back to the driver, and why as far as the history shows.
+
+    Releases directly before a failure, or before memory is taken that would have made more than
+    was ever reserved, are those of a request that was refused at first. With a garbage collection
+    threshold, releases before new memory may be either. The rest is `empty_cache`.
+
+    Args:
+        events: The events that are about segments, and failures.
+        numbers: Their numbers in the history.
+        reserved_before: What was reserved before the first event.
+        collects: Whether a garbage collection threshold was set.
+    """
+    takes = np.isin(events.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
+    gives = np.isin(events.action, [Action.SEGMENT_FREE, Action.SEGMENT_UNMAP])
+    sizes = events.size.astype(np.int64)
+    level = reserved_before + np.cumsum(np.where(takes, sizes, 0) - np.where(gives, sizes, 0))
+    most = max(int(level.max(initial=0)), reserved_before)
+    found: list[Moment] = []
+    row = 0
+    while row < len(events):
+        if not gives[row]:
+            row += 1
+            continue
+        first = row
+        while row < len(events) and gives[row] and numbers[row] == numbers[first] + row - first:
+            row += 1
+        bytes_ = int(sizes[first:row].sum())
+        text = f"{format_size(bytes_)} of cached memory went back to the driver"
+        at_once = row < len(events) and numbers[row] == numbers[row - 1] + 1
+        kind: Kind = "empty_cache"
+        if at_once and events.action[row] == Action.OOM:
+            kind = "retry"
+        elif at_once and takes[row]:
+            before = int(level[first - 1]) if first else reserved_before
+            if collects:
+                kind = "collection"
+            elif before + int(sizes[row]) > most:
+                kind = "retry"
+        found.append(Moment(int(numbers[first]), kind, f"{_NAMES[kind]}: {text}"))
+    return found
+
+
+_NAMES = {
+    "retry": "retry of a refused request",
+    "collection": "garbage collection or retry",
+    "empty_cache": "empty_cache",
+}
+
+
+def step_moments(steps: Steps, event_count: int) -> list[Moment]:
+    """Where steps end; the first boundary is where the first begins."""
+    ends = steps.boundaries[1:].tolist()
+    return [
+        Moment(min(event, event_count - 1), "step", f"step {number} ends")
+        for number, event in enumerate(ends, start=1)
+    ]
+
+
+def named_marks(marks: Iterable[Mark], device: int, event_count: int) -> list[Moment]:
+    """What the program said itself, of one device, but for the ends of steps."""
+    return [
+        Moment(min(max(mark.event, 0), event_count - 1), "mark", printable(mark.name))
+        for mark in marks
+        if mark.device in (None, device) and mark.name != "step"
+    ]

@@ -1,0 +1,127 @@
+"""A history in some ten thousand spans of events, for drawing all of it without waiting.
+
+Of each span the overview keeps the moment at which the most was live, with what was live then by
+every key, and the least. Spans are joined into longer ones by keeping the higher of two moments, so
+a peak never vanishes however far one zooms out, and what is drawn is always the state at one real
+moment, never a mean. Up to `MOST_SPANS` events, a span is one event and nothing is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll.page.columns import pack_column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
+
+MOST_SPANS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The spans, as columns of length k; each has `span` events, but for the last.
+
+    Attributes:
+        span: Events in a span.
+        top: The event of a span after which the most was live; the first of several. int64.
+        high: Bytes live then. int64.
+        low: The least that was live after an event of the span. int64.
+        shared: Bytes in shared memory after `top`. int64.
+        begin_us: Time of its first event, microseconds since the history's first. int64.
+    """
+
+    span: int
+    top: NDArray[np.int64]
+    high: NDArray[np.int64]
+    low: NDArray[np.int64]
+    shared: NDArray[np.int64]
+    begin_us: NDArray[np.int64]
+
+    def pack(self) -> dict[str, Any]:
+        """For a page."""
+        first = np.arange(len(self.top)) * self.span
+        return {
+            "span": self.span,
+            "top": pack_column(self.top - first),
+            "high": pack_column(self.high, "delta"),
+            "low": pack_column(self.low, "delta"),
+            "shared": pack_column(self.shared, "delta"),
+            "begin_us": pack_column(self.begin_us, "delta"),
+        }
+
+
+def make_overview(
+    lifetimes: Lifetimes, level: NDArray[np.int64], time_us: NDArray[np.int64]
+) -> Overview:
+    """Divide a history into spans.
+
+    Args:
+        lifetimes: Its blocks.
+        level: Bytes live after each event.
+        time_us: The time of each event, from the first.
+    """
+    events = lifetimes.event_count
+    span = max(-(-events // MOST_SPANS), 1)
+    high, top = _highest(level, span)
+    low = -_highest(-level, span)[0]
+    shared = np.zeros(len(top), dtype=np.int64)
+    if lifetimes.shared.any():
+        spilled = lifetimes[lifetimes.shared > 0]
+        none = np.zeros(len(spilled), dtype=np.int64)
+        shared = bytes_by_group(spilled, none, spilled.shared, 1, top)[:, 0]
+    return Overview(span, top, high, low, shared, time_us[::span].copy())
+
+
+def bytes_by_group(
+    lifetimes: Lifetimes,
+    group: NDArray[np.int64],
+    sizes: NDArray[np.uint64],
+    groups: int,
+    events: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The bytes in live blocks after each of some events, which are in order, by group.
+
+    Args:
+        lifetimes: The blocks.
+        group: The group of each.
+        sizes: What each counts.
+        groups: How many groups there are.
+        events: The events.
+
+    Returns:
+        One row an event, one column a group.
+    """
+    rows = len(events) + 1
+    lived = lifetimes.end > lifetimes.start
+    change = np.zeros(rows * groups, dtype=np.int64)
+    for when, sign in ((lifetimes.start, 1), (lifetimes.end, -1)):
+        row = np.searchsorted(events, when[lived])
+        # Whole numbers up to 2**53 are exact in the sums that bincount makes.
+        sums = np.bincount(
+            row * groups + group[lived], weights=sizes[lived], minlength=rows * groups
+        )
+        change += sign * sums.astype(np.int64)
+    result: NDArray[np.int64] = np.cumsum(change.reshape(rows, groups), axis=0)[:-1]
+    return result
+
+
+def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], ...]:
+    """The least and the most of a level in each span."""
+    return -_highest(-level, span)[0], _highest(level, span)[0]
+
+
+def _highest(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The most in each span, and the first event at which it is reached."""
+    whole = len(level) // span * span
+    table = level[:whole].reshape(-1, span)
+    first = np.arange(len(table)) * span
+    at = first + np.argmax(table, axis=1)
+    if whole < len(level):
+        at = np.append(at, whole + int(np.argmax(level[whole:])))
+    return level[at], at

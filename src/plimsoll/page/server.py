@@ -1,0 +1,218 @@
+"""The page with a server behind it, which has the blocks that the page has no room for.
+
+It answers on the loopback interface only, on a port of the system's choice. Every address begins
+with a token that nobody can guess, and the Host header must name this server, so that no page of
+another origin gets at it, whatever name it gives this machine.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import sys
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from plimsoll.files import NewFile
+from plimsoll.page.blocks import blocks_between, pack_blocks
+from plimsoll.page.page import MOST_BYTES, Run, make_page
+from plimsoll.page.view import open_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+    from types import TracebackType
+
+    from plimsoll.recordings import Recording
+
+_MOST_EVENTS = 1 << 24
+"""The longest window that is answered."""
+
+_MOST_UNREAD = 1 << 24
+"""Of a request that is refused: more than these bytes are not waited for."""
+
+_REDIRECT = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>plimsoll view</title>
+<a href="{url}">The page</a>
+"""
+
+
+class PageServer:
+    """Serves the page of one or two runs, on this machine only.
+
+    Used as a context manager it serves in a thread; `serve_forever` serves in the caller's.
+
+    Attributes:
+        url: Where the page is.
+    """
+
+    def __init__(self, runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> None:
+        page = make_page(runs, served=True, most_bytes=most_bytes).html.encode()
+        devices = [view for run in runs for view in run.devices]
+        token = secrets.token_urlsafe(24)
+
+        class Handler(_Handler):
+            pass
+
+        Handler.page, Handler.devices, Handler.token = page, devices, token
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        Handler.host = f"127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{Handler.host}/{token}/"
+
+    def serve_forever(self) -> None:
+        """Serve until the process is interrupted."""
+        try:
+            self._server.serve_forever()
+        finally:
+            self._server.server_close()
+
+    @contextmanager
+    def opening_file(self) -> Iterator[Path]:
+        """A file that leads whoever opens it to the page, and that only this user can read.
+
+        Browsers are to be given this and not `url`: what a process is started with, everybody on
+        the machine may read.
+        """
+        with TemporaryDirectory(prefix="plimsoll-") as folder:
+            path = Path(folder) / "view.html"
+            with NewFile(path) as file:
+                file.write(_REDIRECT.format(url=self.url).encode())
+            yield path
+
+    def __enter__(self) -> PageServer:
+        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def serve(
+    source: str | PathLike[str] | Recording, other: str | PathLike[str] | Recording | None = None
+) -> PageServer:
+    """A server for the page of a recording, or of two side by side.
+
+    Raises:
+        InputError: If a recording cannot be read.
+    """
+    return PageServer(open_runs(source, other))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of who asked and has gone before the answer."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers what the page asks; the class of a server knows what it shows.
+
+    Whatever comes gets an answer of HTTP's.
+    """
+
+    page: bytes
+    devices: Sequence[Any]
+    token: str
+    host: str
+
+    server_version = "plimsoll"
+    sys_version = ""
+    timeout = 60
+
+    def parse_request(self) -> bool:
+        """Read what is asked for; refuse what is none of HTTP's requests."""
+        is_request = super().parse_request()
+        if not is_request and not self.requestline.split():
+            self._refuse(HTTPStatus.BAD_REQUEST, "the request is empty")
+        return is_request
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        try:
+            address = urlsplit(self.path)
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "that is no address")
+            return
+        _, token, *rest = [*address.path.split("/"), "", ""][:4]
+        if self.headers.get("Host") != self.host:
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this is not the host that was asked for")
+        elif not hmac.compare_digest(token.encode(), self.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN, "the token is missing or wrong")
+        elif rest[0] == "":
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.page)
+        elif rest[0] == "blocks":
+            self._answer_blocks(parse_qs(address.query))
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
+
+    def _answer_blocks(self, query: dict[str, list[str]]) -> None:
+        try:
+            number, begin, end = (int(query[name][0]) for name in ("device", "begin", "end"))
+            view = self.devices[number] if number >= 0 else None
+        except (LookupError, ValueError):
+            view = None
+        is_known = view is not None and -1 <= begin <= end <= view.event_count
+        if view is None or not is_known or end - begin > _MOST_EVENTS:
+            self._refuse(HTTPStatus.BAD_REQUEST, "a device and a window of events are asked for")
+            return
+        packed = pack_blocks(view, blocks_between(view, begin, end))
+        self._answer(HTTPStatus.OK, "application/json", json.dumps(packed).encode())
+
+    def send_error(self, code: int, message: str | None = None, _: str | None = None) -> None:
+        """Refuse a request that the base class cannot read."""
+        status = HTTPStatus(code)
+        self._refuse(status, message or status.phrase)
+
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        self._answer(status, "text/plain; charset=utf-8", f"{reason}\n".encode())
+        self._read_the_rest()
+
+    def _read_the_rest(self) -> None:
+        """A connection that is closed upon what was not read takes the answer with it."""
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(1)
+            left = _MOST_UNREAD
+            while left > 0 and (piece := self.connection.recv(1 << 16)):
+                left -= len(piece)
+
+    def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+        self.request_version = "HTTP/1.0"  # what was asked in an older one gets a status line too
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing: the token would be in it."""

@@ -1,0 +1,107 @@
+"""Call stacks as tables: each string, frame and path from the root once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll.analysis import source_line
+from plimsoll.page.columns import pack_column
+from plimsoll.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings import Frame
+
+
+@dataclass(frozen=True)
+class StackTable:
+    """Stacks that share their outer frames.
+
+    Node 0 is the empty stack; every other node adds one frame inside its parent.
+
+    Attributes:
+        strings: File and function names.
+        frame_file: By frame, the file's name. int64, like all that follows.
+        frame_line: By frame, the line.
+        frame_function: By frame, the function's name.
+        node_frame: By node, its frame; of node 0, nothing.
+        node_parent: By node, the node of what called it.
+        stack_node: By stack, its innermost frame's node.
+        stack_line: By stack, the index of the source line it stands for.
+        lines: Source lines.
+    """
+
+    strings: Sequence[str]
+    frame_file: NDArray[np.int64]
+    frame_line: NDArray[np.int64]
+    frame_function: NDArray[np.int64]
+    node_frame: NDArray[np.int64]
+    node_parent: NDArray[np.int64]
+    stack_node: NDArray[np.int64]
+    stack_line: NDArray[np.int64]
+    lines: Sequence[str]
+
+    def frames(self, stack: int) -> list[Frame]:
+        """The frames of a stack, innermost first."""
+        found = []
+        node = int(self.stack_node[stack])
+        while node:
+            frame = int(self.node_frame[node])
+            file, name = self.frame_file[frame], self.frame_function[frame]
+            found.append((self.strings[file], int(self.frame_line[frame]), self.strings[name]))
+            node = int(self.node_parent[node])
+        return found
+
+    def pack(self) -> dict[str, Any]:
+        """For a page."""
+        return {
+            "strings": self.strings,
+            "lines": self.lines,
+            "frame_file": pack_column(self.frame_file),
+            "frame_line": pack_column(self.frame_line),
+            "frame_function": pack_column(self.frame_function),
+            "node_frame": pack_column(self.node_frame),
+            "node_parent": pack_column(self.node_parent),
+            "stack_node": pack_column(self.stack_node),
+            "stack_line": pack_column(self.stack_line),
+        }
+
+
+def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
+    """Put stacks, each with its innermost frame first, into tables, with text as it is shown."""
+    strings: dict[str, int] = {}
+    frames: dict[Frame, int] = {}
+    nodes: dict[tuple[int, int], int] = {}
+    lines: dict[str, int] = {}
+    node_of, line = [], []
+    for stack in stacks:
+        node = 0
+        for frame in reversed(stack):
+            number = frames.setdefault(frame, len(frames))
+            node = nodes.setdefault((node, number), len(nodes) + 1)
+        node_of.append(node)
+        line.append(lines.setdefault(printable(source_line(stack)), len(lines)))
+
+    def string(text: str) -> int:
+        return strings.setdefault(printable(text), len(strings))
+
+    rows = [(string(file), number, string(name)) for file, number, name in frames]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    tree = np.array([(0, 0), *nodes], dtype=np.int64)
+    return StackTable(
+        strings=list(strings),
+        frame_file=table[:, 0],
+        frame_line=table[:, 1],
+        frame_function=table[:, 2],
+        node_frame=tree[:, 1],
+        node_parent=tree[:, 0],
+        stack_node=np.array(node_of, dtype=np.int64),
+        stack_line=np.array(line, dtype=np.int64),
+        lines=list(lines),
+    )

@@ -1,0 +1,170 @@
+"""The largest value of an argument with which a script fits a card."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError, ScriptError
+from plimsoll.prediction.options import Options
+from plimsoll.prediction.predict import predict_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+
+    from plimsoll.prediction.result import Prediction
+
+_PATIENCE = 10  # doublings without a byte more; a batch of 1024 shows in any program's memory
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value that was tried.
+
+    Attributes:
+        value: The value.
+        fits: Whether the script fits with it.
+        device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
+    """
+
+    value: int
+    fits: bool
+    device_used_bytes: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was found for one card; as text, what `plimsoll fit` prints.
+
+    Attributes:
+        gpu: The card.
+        vary: The argument.
+        largest: The largest value that fits; None if not even 1 does.
+        stopped: Why nothing above `largest` was tried, so that larger values may fit, too; None
+            where the next one does not.
+        curve: Every value that was tried, sorted.
+        seconds: Time that the predictions took.
+    """
+
+    gpu: str
+    vary: str
+    largest: int | None
+    stopped: str | None
+    curve: list[Trial]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        from plimsoll.prediction.text import fit_text
+
+        return fit_text(self)
+
+
+def fit(
+    script: str | PathLike[str],
+    vary: str,
+    arguments: Sequence[str] = (),
+    *,
+    gpu: str = "H100",
+    start: int = 1,
+    at_most: int | None = None,
+    progress: Callable[[int, bool | None], None] | None = None,
+    **options: Any,
+) -> Fit:
+    """Find the largest value of `vary` with which a script fits, by doubling and bisection.
+
+    The search ends before something does not fit where memory stops growing, or where the script
+    fails with a larger value; `Fit.stopped` says so. The script's output is shown, on stderr, only
+    when it fails.
+
+    Args:
+        script: A Python file.
+        vary: An argument that takes a number, such as "--batch-size".
+        arguments: The script's other arguments.
+        gpu: The card.
+        start: The value to begin with.
+        at_most: No value above it is tried; None for no such bound.
+        progress: Called with a value before it is tried (None) and after it (whether it fits).
+        options: As `predict` takes them.
+
+    Raises:
+        InputError: If an argument is bad, or memory does not depend on `vary`.
+        ScriptError: If the script fails for another reason than memory before it fits once.
+    """
+    if start < 1 or (at_most is not None and at_most < start):
+        raise InputError("the values to try begin at 1 or above, and end where they begin or above")
+    asked = Options(gpu, **options)
+    tried: dict[int, Prediction] = {}
+
+    def fits(value: int) -> bool:
+        request = asked.request(script, [*arguments, vary, str(value)])
+        if progress is not None:
+            progress(value, None)
+        try:
+            found = predict_request(request, measure_need=False, shows_output=False)
+        except ScriptError:
+            if not any(one.fits for one in tried.values()):
+                raise
+            raise _Stopped(f"with {vary} {value} the script fails") from None
+        if not found.uses_cuda:
+            raise InputError(f"{script} never touches CUDA: it needs no GPU memory")
+        tried[value] = found
+        if progress is not None:
+            progress(value, found.fits)
+        return found.fits
+
+    stopped = None
+    try:
+        low, high = 0, start
+        while fits(high):
+            low, high = high, _next(tried, vary, at_most)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle
+    except _Stopped as stop:
+        stopped = str(stop)
+    values = sorted(tried)
+    return Fit(
+        gpu=tried[start].gpu,
+        vary=vary,
+        largest=max((value for value in values if tried[value].fits), default=None),
+        stopped=stopped,
+        curve=[Trial(value, tried[value].fits, tried[value].device_used_bytes) for value in values],
+        seconds=sum(one.seconds for one in tried.values()),
+    )
+
+
+class _Stopped(Exception):  # noqa: N818
+    """The search ends before a value was found that does not fit; the text says why."""
+
+
+def _next(tried: dict[int, Prediction], vary: str, at_most: int | None) -> int:
+    """The value to try after those that all fit."""
+    *earlier, last = tried
+    if last == at_most:
+        raise _Stopped(f"no value above {at_most} was asked for")
+    need = _requested_bytes(tried[last])
+    same_since = last
+    for value in reversed(earlier):
+        if _requested_bytes(tried[value]) != need:
+            break
+        same_since = value
+    if last >= same_since << _PATIENCE:
+        if same_since == next(iter(tried)):
+            raise InputError(
+                f"memory does not depend on {vary}: {same_since} to {last} need the same"
+            )
+        raise _Stopped(f"memory is the same from {vary} {same_since} on")
+    return 2 * last if at_most is None else min(2 * last, at_most)
+
+
+def _requested_bytes(found: Prediction) -> int:
+    """What the program itself asked for: rounding hides how small values differ."""
+    return found.peak_allocated_bytes - found.by_category["rounding"]

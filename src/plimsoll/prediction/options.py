@@ -1,0 +1,125 @@
+"""What a script is simulated on: the options that `predict`, `fit` and `run --simulate` share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.gpus import gpu_profile
+from plimsoll.prediction.request import Request
+from plimsoll.tiers.limits import SpillPolicyName, Tiers
+from plimsoll.torch.building.versions import rules_version
+from plimsoll.units import format_size, parse_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+AllocatorName = Literal["native", "elastic", "uncached"]
+DriverName = Literal["linux", "wddm"]
+
+_MOST_GPUS = 64
+_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+@dataclass(frozen=True)
+class Options:
+    """As `plimsoll.predict` takes and explains them."""
+
+    gpu: str = "H100"
+    gpus: int = 1
+    driver: str = "linux"
+    conf: str = ""
+    allocator: str = "native"
+    policy: str | None = None
+    dedicated: int | str | None = None
+    shared: int | str | None = None
+    host_memory: int | str | None = None
+
+    def request(
+        self,
+        script: str | PathLike[str],
+        arguments: Sequence[str] = (),
+        *,
+        is_module: bool = False,
+    ) -> Request:
+        """Check everything, and say what the process that runs the script is to do.
+
+        Raises:
+            InputError: As `predict`.
+        """
+        if not is_module:
+            _check_script(Path(script))
+        if not 1 <= self.gpus <= _MOST_GPUS:
+            raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {self.gpus}")
+        _check_name("driver", self.driver, get_args(DriverName))
+        _check_name("allocator", self.allocator, get_args(AllocatorName))
+        tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
+        self._check_dedicated(tiers)
+        driver, policy = self._who_spills(tiers)
+        return Request(
+            script=str(script),
+            arguments=list(arguments),
+            gpus=[self.gpu] * self.gpus,
+            driver=driver,
+            conf=self._checked_conf(),
+            allocator=self.allocator,
+            policy=policy,
+            dedicated_bytes=tiers.dedicated_bytes,
+            host_memory_bytes=self._host_memory(tiers, policy),
+            is_module=is_module,
+        )
+
+    def _check_dedicated(self, tiers: Tiers) -> None:
+        profile = gpu_profile(self.gpu)
+        room = profile.total_bytes - profile.context_bytes
+        if tiers.dedicated_bytes is not None and tiers.dedicated_bytes > room:
+            raise InputError(
+                f"{format_size(tiers.dedicated_bytes)} of dedicated memory is more than "
+                f"{profile.name} has beside its context: {format_size(room)}"
+            )
+
+    def _who_spills(self, tiers: Tiers) -> tuple[str, SpillPolicyName]:
+        """The driver and the policy: where PyTorch's memory spills, the driver is Windows'."""
+        if self.driver == "wddm":
+            if tiers.policy == "strict":
+                raise InputError("the wddm driver spills by itself; strict is for the linux driver")
+            return self.driver, "spill"
+        if tiers.policy == "spill":
+            return "linux" if self.allocator == "elastic" else "wddm", "spill"
+        return self.driver, "strict"
+
+    def _host_memory(self, tiers: Tiers, policy: SpillPolicyName) -> int | None:
+        if tiers.shared_bytes is None:
+            return None if self.host_memory is None else parse_memory(self.host_memory)
+        if policy == "strict":
+            raise InputError("shared memory is for requests that spill; choose the policy spill")
+        if self.host_memory is not None:
+            raise InputError("shared memory is half of the host's; give one of them")
+        return 2 * tiers.shared_bytes
+
+    def _checked_conf(self) -> str:
+        """The configuration, which the environment may give, as the installed PyTorch takes it."""
+        conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
+        try:
+            _core.AllocatorConfig.parse(conf, rules_version())
+        except _core.ConfigError as error:
+            raise InputError(f"the given configuration: {error}") from None
+        return conf
+
+
+def _check_script(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory, not a script")
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+
+
+def _check_name(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        *others, last = known
+        raise InputError(f"unknown {what} {name!r}; there are {', '.join(others)} and {last}")

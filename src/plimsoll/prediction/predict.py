@@ -1,0 +1,93 @@
+"""Run a script on simulated GPUs and say what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.options import Options
+from plimsoll.prediction.process import run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from plimsoll.prediction.options import AllocatorName, DriverName
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.result import Prediction
+    from plimsoll.tiers.limits import SpillPolicyName
+
+
+def predict(
+    script: str | PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    gpu: str = "H100",
+    gpus: int = 1,
+    driver: DriverName = "linux",
+    conf: str = "",
+    allocator: AllocatorName = "native",
+    policy: SpillPolicyName | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
+    host_memory: int | str | None = None,
+    measure_need: bool = True,
+) -> Prediction:
+    """Run a script on simulated GPUs, in a process of its own, and say what it needs.
+
+    The script's output goes to stderr. A script that runs out of memory is run once more on a card
+    of the same kind with memory without end, to find out what it would have needed.
+
+    Args:
+        script: A Python file, run as `python script arguments`.
+        arguments: Its arguments.
+        gpu: The card, as `plimsoll.gpus.gpu_profile` takes it.
+        gpus: How many of them.
+        driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment, or the script, says.
+        allocator: "native" (PyTorch's), "elastic" or "uncached".
+        policy: "strict": a request that finds dedicated memory spent fails. "spill": it goes on in
+            shared memory; with "elastic" by the allocator's doing, else by Windows' driver.
+        dedicated: The card has only so much of its own memory for the program.
+        shared: How much shared memory requests may spill into.
+        host_memory: Instead of `shared`: the memory of the simulated machine, half of which is
+            shared; by default as much as this one has.
+        measure_need: Run a script that ran out of memory once more; if not, the figures are those
+            up to the failure.
+
+    Raises:
+        InputError: If there is no such script or card, the card has not as much memory, options
+            contradict each other, or PyTorch or a compiler is missing.
+        ScriptError: If the script failed for another reason than memory.
+    """
+    options = Options(gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)
+    return predict_request(options.request(script, arguments), measure_need=measure_need)
+
+
+def predict_request(
+    request: Request, *, measure_need: bool = True, shows_output: bool = True
+) -> Prediction:
+    """As `predict`, for a request that was checked.
+
+    Args:
+        request: What to run.
+        measure_need: As for `predict`.
+        shows_output: As for `plimsoll.prediction.process.run`; a second run shows none.
+    """
+    result = run(request, shows_output=shows_output)
+    if result.fits or not measure_need:
+        return result
+    needed = run(replace(request, unlimited=True), shows_output=False)
+    return replace(
+        needed,
+        fits=False,
+        out_of_memory=result.out_of_memory,
+        num_ooms=result.num_ooms,
+        total_bytes=result.total_bytes,
+        headroom_bytes=result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
+        shared_used_bytes=result.shared_used_bytes,
+        shared=result.shared,
+        shared_by_category=result.shared_by_category,
+        shared_lines=result.shared_lines,
+        seconds=result.seconds + needed.seconds,
+    )

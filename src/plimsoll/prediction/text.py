@@ -1,0 +1,157 @@
+"""Predictions and fits in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.text import join_lines, printable
+from plimsoll.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.fit import Fit
+    from plimsoll.prediction.result import Prediction
+
+_MOST_LINES = 6
+_MOST_CARDS = 8
+_MOST_ASSUMPTIONS = 12
+_MOST_OPERATIONS = 4
+
+
+def prediction_text(prediction: Prediction) -> str:
+    """The whole prediction, without colour."""
+    if not prediction.uses_cuda:
+        return printable(f"{prediction.script} never touches CUDA: it needs no GPU memory.")
+    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed, _effort)
+    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(prediction))))
+
+
+def fit_text(fit: Fit) -> str:
+    """The largest value, and a table of all that were tried."""
+    if fit.largest is None:
+        first = f"{fit.gpu}: not even {fit.vary} 1 fits"
+    elif fit.stopped is None:
+        first = f"{fit.gpu}: {fit.vary} {fit.largest}"
+    else:
+        first = f"{fit.gpu}: {fit.vary} at least {fit.largest}; not searched further: {fit.stopped}"
+    width = max(8, len(fit.vary))
+    rows = [f"  {fit.vary:>{width}}  {'on the card':>12}"]
+    for trial in fit.curve:
+        used = format_size(trial.device_used_bytes) if trial.fits else "-"
+        verdict = "fits" if trial.fits else "does not fit"
+        rows.append(f"  {trial.value:>{width}}  {used:>12}  {verdict}")
+    return join_lines([first, *rows])
+
+
+def _verdict(p: Prediction) -> Iterator[str]:
+    verdict = "fits" if p.fits else "does not fit"
+    where = p.gpu
+    if p.shared is not None:
+        where += f" with {format_size(p.shared.total_bytes)} of shared memory"
+    left = "to spare" if p.headroom_bytes >= 0 else "too little"
+    yield f"{p.script} {verdict} on {where}: {format_size(abs(p.headroom_bytes))} {left}"
+    if not p.fits and p.headroom_bytes >= 0:
+        yield "  (the card would hold the peak, but not in the pieces that are free)"
+    yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}"
+    yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}"
+    card = "nvidia-smi shows" if p.fits else "would need"
+    yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
+    caught = p.num_ooms - (p.out_of_memory is not None)
+    if caught > 0:
+        yield f"  requests that failed, after which the script went on: {caught}"
+
+
+def _categories(p: Prediction) -> Iterator[str]:
+    yield "At the peak:"
+    for name, size in _largest_first(p.by_category):
+        share = size / max(1, p.peak_allocated_bytes)
+        yield f"  {name:16} {format_size(size):>12}  {share:5.1%}"
+
+
+def _lines(p: Prediction) -> Iterator[str]:
+    yield "Lines that hold the most then:"
+    for line in p.top_lines[:_MOST_LINES]:
+        yield f"  {format_size(line.bytes):>12}  {line.line}"
+
+
+def _shared(p: Prediction) -> Iterator[str]:
+    if p.shared is None:
+        return
+    by = "Windows' driver, silently" if p.driver == "wddm" else "the allocator"
+    until = "" if p.fits else ", until both memories were spent"
+    is_placed = p.shared.peak_allocated_bytes and not p.shared.num_spills
+    yield "Placed by the program:" if is_placed else f"Spilled by {by}{until}:"
+    for text in p.shared.lines():
+        yield f"  {text}"
+
+
+def _in_shared(p: Prediction) -> Iterator[str]:
+    if p.shared is None or not p.shared.peak_allocated_bytes:
+        return
+    yield "In shared memory, when it held the most:"
+    for name, size in _largest_first(p.shared_by_category):
+        yield f"  {name:16} {format_size(size):>12}"
+    for line in p.shared_lines[:_MOST_LINES]:
+        yield f"  {format_size(line.bytes):>12}  {line.line}"
+
+
+def _steps(p: Prediction) -> Iterator[str]:
+    peaks = p.step_peaks_bytes
+    if len(peaks) < 2:
+        return
+    if peaks[-1] != peaks[-2]:
+        yield f"Not steady: the last steps peaked at {', '.join(map(format_size, peaks[-4:]))}."
+        return
+    steady = next((i for i, peak in enumerate(reversed(peaks)) if peak != peaks[-1]), len(peaks))
+    yield f"Steady from step {len(peaks) - steady + 1} of {len(peaks)} on."
+
+
+def _cards(p: Prediction) -> Iterator[str]:
+    fitting = sorted(
+        (card for card in p.other_gpus if card.fits), key=lambda card: (card.total_bytes, card.gpu)
+    )
+    if not fitting:
+        return
+    alone = " without shared memory" if p.shared else ""
+    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0]
+    tight = [card.gpu for card in fitting if card.headroom_bytes < 0]
+    if roomy:
+        yield f"Fits{alone} (kernels as on {p.gpu}): {_some(roomy)}"
+    if tight:
+        yield (
+            f"Fits{alone} only because cached memory goes back to the driver when it is needed: "
+            f"{_some(tight)}"
+        )
+    failing = [card.gpu for card in p.other_gpus if not card.fits]
+    if failing:
+        yield f"Does not fit: {_some(failing)}"
+
+
+def _some(cards: list[str]) -> str:
+    return ", ".join(cards[:_MOST_CARDS]) + (", …" if len(cards) > _MOST_CARDS else "")
+
+
+def _assumed(p: Prediction) -> Iterator[str]:
+    if not p.assumptions:
+        yield "Nothing was assumed."
+        return
+    yield "Assumed:"
+    by_text: dict[str, list[str]] = {}
+    for assumed in p.assumptions:
+        where = f" ({assumed.line})" if assumed.line and "placeholder" in assumed.what else ""
+        by_text.setdefault(assumed.what, []).append(assumed.operation + where)
+    for text, operations in list(by_text.items())[:_MOST_ASSUMPTIONS]:
+        more = len(operations) - _MOST_OPERATIONS
+        shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
+        yield f"  {text}: {shown}"
+
+
+def _effort(p: Prediction) -> Iterator[str]:
+    yield f"{format_count(p.events, 'event')} in {p.seconds:.1f} s, PyTorch {p.torch}"
+
+
+def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
+    """Names in words and sizes, without those that are nothing."""
+    shown = [(name.replace("_", " "), size) for name, size in sizes.items() if size]
+    return sorted(shown, key=lambda entry: -entry[1])

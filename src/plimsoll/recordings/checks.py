@@ -1,0 +1,163 @@
+"""What every recording must hold, whatever file it came from, and what reading it may cost.
+
+A file from a stranger can hold anything; what passes here breaks no consumer.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Frame
+from plimsoll.units import GiB, format_size, parse_size
+
+MOST_DEVICES = 120
+"""As many as PyTorch knows (C10_COMPILE_TIME_MAX_GPUS)."""
+
+_MOST_SIZE = 1 << 48  # bytes: more than a processor can address
+_MOST_RESERVED = 1 << 42  # bytes of a device: more than any card and its host have
+_MOST_ADDRESS = 1 << 62
+_MOST_TIME = 1 << 53  # microseconds: the year 2255
+_MOST_LINE = (1 << 31) - 1
+_LONGEST_NAME = 512
+_LONGEST_CONF = 4096
+_EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
+_LEAST_MEMORY = 1 * GiB
+_MEMORY_PER_BYTE = 8  # what a snapshot of PyTorch takes, uncompressed, is some 6
+_ALLOCATORS = ("native", "elastic", "uncached")
+
+
+DAMAGE = (
+    pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
+    RecursionError,
+)  # fmt: skip
+"""What bytes of somebody else's making can raise where Arrow or JSON read them."""
+
+
+class DamageError(ValueError):
+    """A part of a file holds what no recording can hold; the message says what."""
+
+
+def reading_memory(file_bytes: int, memory: int | str | None) -> int:
+    """The most bytes that reading a file may take.
+
+    Args:
+        file_bytes: The file's size, as it is.
+        memory: What somebody allows; by default 1 GiB, or eight times the file if that is more.
+    """
+    if memory is not None:
+        return parse_size(memory)
+    return max(_LEAST_MEMORY, _MEMORY_PER_BYTE * file_bytes)
+
+
+def too_large(name: object, memory: int) -> InputError:
+    """The error of a file that takes more than it may."""
+    return InputError(
+        f"{name}: reading takes more than {format_size(memory)} of memory; --read-memory "
+        f"{format_size(2 * memory).replace('.00', '').replace(' ', '')} (from Python: "
+        "read_recording(..., memory=...)) allows more"
+    )
+
+
+def check_count(events: int, memory: int) -> None:
+    """Look whether as many events fit into the memory that they may take.
+
+    Raises:
+        ReadingLimitError: If they do not.
+    """
+    if events * _EVENT_BYTES > memory:
+        raise _core.ReadingLimitError
+
+
+def check_events(batch: EventBatch) -> EventBatch:
+    """The batch itself.
+
+    Raises:
+        DamageError: If an event has a value that it cannot have.
+    """
+    if len(batch) == 0:
+        return batch
+    if int(batch.action.max()) >= len(ACTIONS):
+        raise DamageError("an event has an unknown action")
+    if int(batch.time_us.min()) < 0 or int(batch.time_us.max()) > _MOST_TIME:
+        raise DamageError("an event has an impossible time")
+    is_refused = batch.action == Action.OOM  # somebody may ask for any size
+    if int(batch.size.max(initial=0, where=~is_refused)) > _MOST_SIZE:
+        raise DamageError("an event has an impossible size")
+    if int(batch.size.max()) > _MOST_ADDRESS or int(batch.address.max()) > _MOST_ADDRESS:
+        raise DamageError("an event has an impossible address or size")
+    if (batch.shared > batch.size).any():
+        raise DamageError("an event has more in shared memory than its size")
+    return batch
+
+
+def check_segments(segments: list[_core.SegmentInfo]) -> list[_core.SegmentInfo]:
+    """The segments themselves, by address.
+
+    Raises:
+        DamageError: If they cannot be one beside the other on a device, or blocks do not fill them.
+    """
+    segments = sorted(segments, key=lambda segment: segment.address)
+    for segment in segments:
+        if segment.total_size > _MOST_SIZE or segment.address > _MOST_ADDRESS:
+            raise DamageError("a segment has an impossible address or size")
+        address = segment.address
+        for block in segment.blocks:
+            if block.address != address or max(block.size, block.requested) > _MOST_SIZE:
+                raise DamageError("a segment has blocks that cannot be")
+            address += block.size
+        if address != segment.address + segment.total_size:
+            raise DamageError("a segment has blocks that do not add up to its size")
+    if any(a.address + a.total_size > b.address for a, b in pairwise(segments)):
+        raise DamageError("segments overlap")
+    if sum(segment.total_size for segment in segments) > _MOST_RESERVED:
+        raise DamageError("segments are larger than any device")
+    return segments
+
+
+def check_frame(file: object, line: object, name: object) -> Frame:
+    """A frame of what somebody wrote down as one.
+
+    Raises:
+        TypeError, ValueError or OverflowError: If `line` is no number.
+    """
+    number = int(line)  # type: ignore[call-overload]
+    return (
+        str(file)[:_LONGEST_NAME],
+        number if 0 <= number <= _MOST_LINE else 0,
+        str(name)[:_LONGEST_NAME],
+    )
+
+
+def check_settings(settings: Any) -> dict[str, Any]:
+    """The settings of a recording as a dictionary of their own.
+
+    Raises:
+        DamageError: If they are none, or name an allocator that there is not.
+    """
+    if not isinstance(settings, dict):
+        raise DamageError("the settings are not a dictionary")
+    if (settings.get("allocator") or "native") not in _ALLOCATORS:
+        raise DamageError("the recorded allocator is unknown")
+    for key in ("PYTORCH_CUDA_ALLOC_CONF", "last_allocator_settings", "torch_version"):
+        text = str(settings.get(key, ""))
+        if len(text) > _LONGEST_CONF or not text.isprintable():
+            raise DamageError(f"the recorded {key} is no text that it can be")
+    return dict(settings)
+
+
+def check_moment(time_us: object, name: object) -> tuple[int, str]:
+    """Time, in microseconds since the epoch, and name of a mark.
+
+    Raises:
+        DamageError, TypeError, ValueError or OverflowError: If it can be none.
+    """
+    time = int(time_us)  # type: ignore[call-overload]
+    if not 0 <= time <= _MOST_TIME:
+        raise DamageError("a mark has an impossible time")
+    return time, str(name)[:_LONGEST_NAME]

@@ -1,0 +1,236 @@
+"""How far compressed data would expand, before anything is decompressed.
+
+A few hundred bytes can stand for gigabytes. Arrow's messages and Parquet's pages say beforehand
+what they hold, and what is decompressed has just that size; so the claims are read here, and what
+is beyond all that plimsoll writes is refused. Formats: https://arrow.apache.org/docs/format and
+https://parquet.apache.org/docs/file-format.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import IO, TYPE_CHECKING, Any
+
+from plimsoll.recordings.checks import DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
+_LONGEST_HEADER = 1 << 12  # bytes of a page's header; those of Arrow have less than 200
+_START = struct.Struct("<Ii")  # of a message: a mark, and the length of its flatbuffer
+_MESSAGE = 0xFFFFFFFF
+_RECORD_BATCH = 3  # of the kinds of messages
+_WIDEST = 8  # bytes of a value
+_PADDING = 64
+_UNCOMPRESSED = -1
+
+# Types of fields in Thrift's compact protocol.
+_STOP = 0
+_BOOLEANS = (1, 2)
+_BYTE = 3
+_INTEGERS = (4, 5, 6)
+_DOUBLE = 7
+_BINARY = 8
+_SEQUENCES = (9, 10)
+_STRUCTURE = 12
+_MOST_NESTED = 8
+
+
+def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryview]]:
+    """The messages of an Arrow stream, up to the first that is not whole.
+
+    Args:
+        file: Open for reading, at its beginning.
+        size: The bytes of the file. What is claimed to lie beyond them is not read.
+
+    Yields:
+        The flatbuffer of each message, and the bytes after it.
+    """
+    while len(start := file.read(_START.size)) == _START.size:
+        mark, length = _START.unpack(start)
+        if mark != _MESSAGE or not 0 < length <= size - file.tell():
+            return
+        metadata = file.read(length)
+        try:
+            body_length = _Table(metadata, _unpack("<I", metadata, 0)).get(3, "<q")
+        except (DamageError, struct.error):
+            return
+        if not 0 <= body_length <= size - file.tell():
+            return
+        yield metadata, memoryview(file.read(body_length))
+
+
+def check_message(metadata: bytes, body: memoryview, most_rows: int) -> None:
+    """Look whether a message of an Arrow stream is a batch of columns as large as it may be.
+
+    Args:
+        metadata: The message's flatbuffer.
+        body: The bytes after it.
+        most_rows: The most that a batch may have.
+
+    Raises:
+        DamageError: If it is not.
+    """
+    try:
+        message = _Table(metadata, _unpack("<I", metadata, 0))
+        if message.get(1, "<B") != _RECORD_BATCH:
+            raise DamageError("there is something else than events")
+        batch = message.table(2)
+        rows = batch.get(0, "<q")
+        if not 0 <= rows <= most_rows:
+            raise DamageError("a batch has an impossible number of events")
+        for offset, length in batch.structs(2, "<qq"):
+            if offset < 0 or length < 0 or offset + length > len(body):
+                raise DamageError("a batch is cut")
+            size = length
+            if batch.has(3) and length:
+                size = _unpack("<q", body, offset)
+                size = length if size == _UNCOMPRESSED else size
+            if not 0 <= size <= rows * _WIDEST + _PADDING:
+                raise DamageError("a batch has a column of impossible size")
+    except struct.error:
+        raise DamageError("a batch is described wrongly") from None
+
+
+def check_pages(file: IO[bytes], first: int, size: int) -> int:
+    """Look whether the pages of a column of a Parquet file are as large as they may be.
+
+    Args:
+        file: The file, open for reading.
+        first: Where in the file the first page begins.
+        size: The bytes of all pages, with their headers.
+
+    Returns:
+        How many bytes the pages have when they are decompressed.
+
+    Raises:
+        DamageError: If one is too large, or the pages do not fill their place.
+    """
+    total, at, end = 0, first, first + size
+    while at < end:
+        file.seek(at)
+        header = _Thrift(file.read(min(end - at, _LONGEST_HEADER)))
+        try:
+            fields = header.integers()
+        except IndexError:
+            raise DamageError("a page is described wrongly") from None
+        expanded, packed = fields.get(2, -1), fields.get(3, -1)
+        if packed < 0 or not 0 <= expanded <= _MOST_PAGE:
+            raise DamageError("a page has an impossible size")
+        at += header.at + packed
+        total += expanded
+    if at != end:
+        raise DamageError("pages do not fill their place")
+    return total
+
+
+class _Table:
+    """A table of a flatbuffer: fields by number, each of which may be missing."""
+
+    def __init__(self, buffer: bytes, at: int) -> None:
+        self._buffer = buffer
+        self._at = at
+        self._fields = at - _unpack("<i", buffer, at)
+        self._size = _unpack("<H", buffer, self._fields)
+
+    def _place(self, field: int) -> int:
+        entry = 4 + 2 * field
+        offset = _unpack("<H", self._buffer, self._fields + entry) if entry < self._size else 0
+        return self._at + offset if offset else 0
+
+    def has(self, field: int) -> bool:
+        return self._place(field) != 0
+
+    def get(self, field: int, kind: str) -> int:
+        place = self._place(field)
+        return _unpack(kind, self._buffer, place) if place else 0
+
+    def _followed(self, field: int) -> int:
+        place = self._place(field)
+        if not place:
+            raise DamageError("a batch is described wrongly")
+        return place + _unpack("<I", self._buffer, place)
+
+    def table(self, field: int) -> _Table:
+        return _Table(self._buffer, self._followed(field))
+
+    def structs(self, field: int, kind: str) -> list[tuple[Any, ...]]:
+        at = self._followed(field)
+        count = _unpack("<I", self._buffer, at)
+        width = struct.calcsize(kind)
+        if count * width > len(self._buffer):
+            raise DamageError("a batch is described wrongly")
+        return list(struct.iter_unpack(kind, self._buffer[at + 4 : at + 4 + count * width]))
+
+
+def _unpack(kind: str, buffer: bytes | memoryview, at: int) -> int:
+    if at < 0:
+        raise DamageError("a batch is described wrongly")
+    (value,) = struct.unpack_from(kind, buffer, at)
+    return int(value)
+
+
+class _Thrift:
+    """A structure in Thrift's compact protocol; what is beyond its end raises `IndexError`."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.at = 0
+
+    def integers(self, depth: int = 0) -> dict[int, int]:
+        """Go through the structure; its fields that are integers, by number."""
+        if depth > _MOST_NESTED:
+            raise DamageError("a page is described wrongly")
+        found: dict[int, int] = {}
+        field = 0
+        while (head := self._byte()) & 0x0F != _STOP:
+            field = field + (head >> 4) if head >> 4 else self._zigzag()
+            kind = head & 0x0F
+            if kind in _INTEGERS:
+                found[field] = self._zigzag()
+            elif kind not in _BOOLEANS:  # in a field, a boolean is its own type
+                self._skip(kind, depth)
+        return found
+
+    def _skip(self, kind: int, depth: int) -> None:
+        if kind in _INTEGERS:
+            self._varint()
+        elif kind == _BYTE or kind in _BOOLEANS:
+            self._byte()
+        elif kind == _DOUBLE:
+            self.at += 8
+        elif kind == _BINARY:
+            length = self._varint()
+            self.at += length
+        elif kind in _SEQUENCES:
+            head = self._byte()
+            count = head >> 4 if head >> 4 < 15 else self._varint()
+            if depth > _MOST_NESTED:
+                raise DamageError("a page is described wrongly")
+            for _ in range(count):
+                self._skip(head & 0x0F, depth + 1)
+        elif kind == _STRUCTURE:
+            self.integers(depth + 1)
+        else:  # page headers have no maps
+            raise DamageError("a page is described wrongly")
+
+    def _byte(self) -> int:
+        byte = self._content[self.at]
+        self.at += 1
+        return byte
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise DamageError("a page is described wrongly")
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)

@@ -1,0 +1,168 @@
+"""Reading recordings from files, safely.
+
+A pickle can run code when it is loaded by Python's own reader, and snapshots travel between people;
+so they are read by the engine's reader, which can build nothing but plain data.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.recordings.checks import (
+    DamageError,
+    check_events,
+    check_segments,
+    check_settings,
+    reading_memory,
+    too_large,
+)
+from plimsoll.recordings.events import COLUMNS, Action, EventBatch
+from plimsoll.recordings.recording import LoadedTrace, Recording
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+_PART = 1 << 20  # bytes that are unpacked at a time
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+_ARROW_STREAM = b"\xff\xff\xff\xff"
+_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
+
+
+def read_recording(
+    path: str | PathLike[str], *, needs_history: bool = True, memory: int | str | None = None
+) -> Recording:
+    """Read a snapshot (`.pickle`, `.pickle.gz`) or a trace (`.plim`, `.parquet`).
+
+    The kind of file is told by its first bytes, not by its name. Time and memory are linear in what
+    the file holds when it is uncompressed, and a signal ends the reading.
+
+    Args:
+        path: Of the file.
+        needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
+        memory: What the file's contents, uncompressed, and the values in them may take, such as
+            "8GiB" or in bytes; by default 1 GiB, or eight times the file's size if that is more.
+            Reading takes at most about twice as much.
+
+    Raises:
+        InputError: If there is no such file, or it holds no history; the message says which.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            magic = file.peek(4)[:4]
+            most = reading_memory(os.fstat(file.fileno()).st_size, memory)
+            if not magic:
+                raise InputError(f"{path}: the file is empty")
+            if magic == _PARQUET:
+                from plimsoll.recordings.parquet import read_parquet
+
+                return read_parquet(path, most)
+            if magic == _ARROW_STREAM:
+                from plimsoll.recordings.stream import read_stream
+
+                return read_stream(path, most)
+            if magic[:2] == _GZIP:
+                with gzip.open(file) as packed:
+                    content: bytes | bytearray = _unpack(packed, most)
+            else:
+                content = file.read(most + 1)
+        return read_snapshot(content, str(path), needs_history=needs_history, memory=most)
+    except _core.ReadingLimitError:
+        raise too_large(path, most) from None
+    except MemoryError:
+        raise InputError(f"{path}: there is not enough memory to read it") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a directory, not a snapshot") from None
+    except EOFError:
+        raise InputError(f"{path}: the gzip file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: the gzip file is damaged: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _unpack(packed: gzip.GzipFile, most: int) -> bytearray:
+    content = bytearray()
+    while part := packed.read(_PART):
+        if len(content) + len(part) > most:
+            raise _core.ReadingLimitError
+        content += part
+    return content
+
+
+def read_snapshot(
+    content: bytes | bytearray,
+    name: str = "snapshot",
+    *,
+    needs_history: bool = True,
+    memory: int | str | None = None,
+) -> Recording:
+    """Read the pickle that `torch.cuda.memory._dump_snapshot` writes, from memory.
+
+    Args:
+        content: The pickle.
+        name: What to call it in messages.
+        needs_history: Whether one without a history is refused. Else it is read as one in which
+            nothing happens but the snapshot itself.
+        memory: The most memory that reading may take, as for `read_recording`.
+
+    Raises:
+        InputError: If it is not one, or it holds nothing, or reading takes too much memory.
+    """
+    most = reading_memory(len(content), memory)
+    try:
+        if len(content) > most:
+            raise _core.ReadingLimitError
+        file = _core.SnapshotFile(content, most - len(content))
+        devices = [_trace(file, device) for device in range(file.device_count)]
+        settings = check_settings({} if file.settings is None else file.settings)
+    except _core.ReadingLimitError:
+        raise too_large(name, most) from None
+    except MemoryError:
+        raise InputError(f"{name}: there is not enough memory to read it") from None
+    except _core.PickleError as error:
+        reason = f": {error}" if content[:1] in _PICKLES else ""
+        raise InputError(
+            f"{name}: not a readable pickle{reason}; what can be read are snapshots of PyTorch "
+            "(.pickle, .pickle.gz) and traces of plimsoll (.plim, .parquet)"
+        ) from None
+    except (_core.RecordingError, DamageError) as error:
+        raise InputError(f"{name}: {error}") from None
+    if not needs_history and not any(trace.event_count for trace in devices):
+        devices = [
+            LoadedTrace(trace.device, _one_snapshot(), trace.segments, file)
+            for trace in devices
+            if trace.segments
+        ]
+    devices = [trace for trace in devices if trace.event_count > 0]
+    if not devices:
+        raise InputError(
+            f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
+            "called before the run, with enabled='all'?"
+        )
+    if not file.has_host_memory:  # which all have from 2.14 on
+        settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
+    return Recording(name=name, devices=list(devices), settings=settings)
+
+
+def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:
+    columns = {column: file.column(device, column) for column in COLUMNS}
+    events = check_events(EventBatch.of(columns))
+    return LoadedTrace(device, events, check_segments(file.segments(device)), file)
+
+
+def _one_snapshot() -> EventBatch:
+    columns = {name: np.zeros(1, dtype=dtype) for name, dtype in COLUMNS.items()}
+    columns["action"][:] = Action.SNAPSHOT
+    return EventBatch.of(columns)

@@ -1,0 +1,420 @@
+"""Columnar traces: a history as Parquet, which streams in both directions.
+
+The columns are those of `EventBatch`, with `device` before them; devices follow each other. What is
+not an event, the settings, the marks and the segments at both ends, is JSON in the file's metadata
+under the key `plimsoll`; call stacks are spelled out under `plimsoll.stacks`. `plimsoll.crc` is
+the CRC-32 of the bytes of both, one after the other, as decimal digits; pages have Parquet's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from contextlib import ExitStack
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.files import NewFile
+from plimsoll.recordings.checks import (
+    DAMAGE,
+    MOST_DEVICES,
+    DamageError,
+    check_count,
+    check_events,
+    check_frame,
+    check_moment,
+    check_segments,
+    check_settings,
+)
+from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
+from plimsoll.recordings.expansion import check_pages
+from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
+from plimsoll.recordings.segments import segment_from_json, segment_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+_FORMAT = 3
+_KEY = b"plimsoll"
+_STACKS_KEY = b"plimsoll.stacks"
+_SUM_KEY = b"plimsoll.crc"
+_BATCH = 1 << 17
+_LONGEST_DAMAGE = 200  # letters
+_SCHEMA = pa.schema(
+    [
+        ("device", pa.int32()),
+        *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items()),
+    ]
+)
+_NEW_IN_FORMAT_2 = ("stack", "shared")
+_SCHEMAS = {
+    1: pa.schema([field for field in _SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
+    2: _SCHEMA,
+    3: _SCHEMA,
+}
+_WITH_CHECKSUM = 3
+_SAFELY = {
+    "page_checksum_verification": True,
+    "thrift_string_size_limit": 1 << 30,
+    "thrift_container_size_limit": 1 << 20,
+}
+"""How files from strangers are opened."""
+
+
+def write_parquet(
+    recording: Recording, path: str | os.PathLike[str], *, force: bool | None = None
+) -> None:
+    """Keep a recording as a columnar trace.
+
+    Args:
+        recording: What to keep.
+        path: Of the file.
+        force: See `NewFile`.
+
+    Raises:
+        InputError: If `path` exists already or cannot be written, or the start of the history
+            cannot be reconstructed.
+    """
+    with TraceWriter(
+        path,
+        force=force,
+        settings=recording.settings,
+        marks=recording.marks,
+        dropped=recording.dropped,
+        is_whole=recording.is_whole,
+        damage=recording.damage,
+    ) as writer:
+        for trace in recording.devices:
+            start = trace.start(recording.conf, _core.NEWEST_VERSION)
+            for batch in trace.batches():
+                writer.write(trace.device, batch)
+            writer.end_device(
+                trace.device, segments=trace.segments, start=start, frames=trace.frames
+            )
+
+
+class TraceWriter:
+    """Writes a columnar trace batch by batch, one device after the other.
+
+    The file appears under its name only when the `with` block ends without an error.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool | None = None,
+        settings: dict[str, Any] | None = None,
+        marks: Iterable[Mark] = (),
+        dropped: int = 0,
+        is_whole: bool = True,
+        damage: str | None = None,
+    ) -> None:
+        self._target = NewFile(path, force=force)
+        self._settings = settings or {}
+        self._marks = list(marks)
+        self._losses = {"dropped": dropped, "is_whole": is_whole, "damage": damage}
+        self._devices: dict[int, dict[str, Any]] = {}
+        self._used: dict[int, set[int]] = {}
+        self._stacks = _StackTable()
+
+    def __enter__(self) -> TraceWriter:
+        self._stack = ExitStack()
+        file = self._stack.enter_context(self._target)
+        self._writer = self._stack.enter_context(
+            pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True)
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            if error is not None:
+                raise error
+            metadata = {
+                "format": _FORMAT,
+                "settings": self._settings,
+                "marks": [[m.event, m.time_us, m.name, m.device] for m in self._marks],
+                "devices": self._devices,
+                **self._losses,
+            }
+            texts = [json.dumps(metadata), json.dumps(self._stacks.to_json())]
+            keys = [key.decode() for key in (_KEY, _STACKS_KEY, _SUM_KEY)]
+            checksum = _checksum(*(text.encode() for text in texts))
+            self._writer.add_key_value_metadata(
+                dict(zip(keys, [*texts, str(checksum)], strict=True))
+            )
+
+    def write(self, device: int, batch: EventBatch) -> None:
+        """Append events of `device`."""
+        entry = self._devices.setdefault(device, {"events": 0, "segments": [], "start": []})
+        entry["events"] += len(batch)
+        self._used.setdefault(device, set()).update(np.unique(batch.stack).tolist())
+        columns = [pa.array(getattr(batch, name)) for name in COLUMNS]
+        devices = pa.array(np.full(len(batch), device, dtype=np.int32))
+        self._writer.write_batch(
+            pa.RecordBatch.from_arrays([devices, *columns], schema=_SCHEMA), row_group_size=1 << 20
+        )
+
+    def end_device(
+        self,
+        device: int,
+        *,
+        segments: list[_core.SegmentInfo],
+        start: list[_core.SegmentInfo],
+        frames: Callable[[int], list[Frame]] | None = None,
+    ) -> None:
+        """State the segments of `device` before its first and after its last event.
+
+        Args:
+            device: Its number.
+            segments: After the last event.
+            start: Before the first one.
+            frames: Spells out the call stacks; without it they have no frames.
+        """
+        entry = self._devices.setdefault(device, {"events": 0})
+        if frames is not None:
+            used = self._used.get(device, set())
+            used |= {number for part in (segments, start) for number in _stacks_of(part)}
+            self._stacks.add(device, {number: frames(number) for number in used - {0}})
+        entry["segments"] = [segment_to_json(segment) for segment in segments]
+        entry["start"] = [segment_to_json(segment) for segment in start]
+
+
+def read_parquet(path: Path, memory: int) -> Recording:
+    """Open a columnar trace; events are read only when they are gone through.
+
+    Args:
+        path: Of the file.
+        memory: The most bytes that all events may take.
+
+    Raises:
+        InputError: If it is not a trace that `write_parquet` or `TraceWriter` made, or is damaged.
+        ReadingLimitError: If the events take more.
+    """
+    try:
+        with path.open("rb") as content, pq.ParquetFile(content, **_SAFELY) as file:
+            schema = file.schema_arrow
+            texts = file.metadata.metadata or {}
+            metadata = json.loads(texts[_KEY])
+            number = metadata["format"]
+            is_known = number in _SCHEMAS and schema.equals(_SCHEMAS[number])
+            if is_known and number >= _WITH_CHECKSUM:
+                checksum = _checksum(texts[_KEY], texts[_STACKS_KEY])
+                if texts[_SUM_KEY] != str(checksum).encode():
+                    raise DamageError("its checksum is wrong")
+            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+            rows = sum(group.num_rows for group in groups)
+            if rows != file.metadata.num_rows:
+                raise DamageError("the number of its events is wrong")
+            check_count(rows, memory)
+            expanded = _expanded_bytes(content, groups)
+        columns = [name for name in COLUMNS if name in schema.names]
+        several = len(metadata["devices"]) > 1
+        stacks = _Stacks(path)
+        devices: list[DeviceTrace] = [
+            ParquetTrace(path, _device_number(device), entry, columns, stacks, several=several)
+            for device, entry in metadata["devices"].items()
+            if entry["events"] > 0
+        ]
+        if sum(trace.event_count for trace in devices) != rows:
+            raise DamageError("the number of its events is wrong")
+        settings = check_settings(metadata["settings"])
+        marks = [
+            Mark(int(event), *check_moment(time_us, name), _device(device))
+            for event, time_us, name, device in metadata.get("marks", [])
+            if event >= 0
+        ]
+        dropped = int(metadata.get("dropped", 0))
+        is_whole = bool(metadata.get("is_whole", True))
+        damage = metadata.get("damage")
+        if dropped < 0:
+            raise DamageError("less than no events found no room")
+    except DamageError as error:
+        raise InputError(f"{path}: the columnar trace is damaged: {error}") from None
+    except DAMAGE:
+        raise InputError(f"{path}: not a columnar trace of plimsoll") from None
+    if not is_known:
+        raise InputError(f"{path}: a columnar trace of another version of plimsoll")
+    if not devices:
+        raise InputError(f"{path}: the history is empty")
+    if expanded > memory:
+        raise _core.ReadingLimitError
+    return Recording(
+        name=str(path),
+        devices=devices,
+        settings=settings,
+        marks=marks,
+        dropped=dropped,
+        is_whole=is_whole,
+        damage=None if damage is None else str(damage)[:_LONGEST_DAMAGE],
+    )
+
+
+def _checksum(metadata: bytes, stacks: bytes) -> int:
+    return zlib.crc32(stacks, zlib.crc32(metadata))
+
+
+def _device(device: object) -> int | None:
+    return None if device is None else int(device)  # type: ignore[call-overload]
+
+
+def _device_number(name: str) -> int:
+    number = int(name)
+    if str(number) != name or not 0 <= number < MOST_DEVICES:
+        raise DamageError("a device has an impossible number")
+    return number
+
+
+def _expanded_bytes(content: IO[bytes], groups: list[Any]) -> int:
+    """How many bytes the pages of a file have when they are decompressed.
+
+    Raises:
+        DamageError: If a page is larger than it may be, or pages are there more than once.
+    """
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    if sum(chunk.total_compressed_size for chunk in chunks) > os.fstat(content.fileno()).st_size:
+        raise DamageError("its columns are larger than the file")
+    total = 0
+    for chunk in chunks:
+        first = chunk.data_page_offset
+        if chunk.has_dictionary_page:
+            first = min(first, chunk.dictionary_page_offset)
+        total += check_pages(content, first, chunk.total_compressed_size)
+    return total
+
+
+class ParquetTrace(DeviceTrace):
+    """The history of one device in a columnar trace."""
+
+    def __init__(
+        self,
+        path: Path,
+        device: int,
+        entry: dict[str, Any],
+        columns: list[str],
+        stacks: _Stacks,
+        *,
+        several: bool,
+    ) -> None:
+        self._path = path
+        self._columns = columns
+        self._stacks = stacks
+        self._several = several
+        self.device = device
+        self.event_count = int(entry["events"])
+        self.segments = check_segments([segment_from_json(one) for one in entry["segments"]])
+        self._start = check_segments([segment_from_json(one) for one in entry["start"]])
+
+    def batches(self) -> Iterator[EventBatch]:
+        """See `DeviceTrace.batches`."""
+        count = 0
+        try:
+            for batch in self._batches():
+                count += len(batch)
+                if count > self.event_count:
+                    raise DamageError("the number of its events is wrong")
+                if len(batch) > 0:
+                    yield check_events(batch)
+            if count != self.event_count:
+                raise DamageError("the number of its events is wrong")
+        except DamageError as error:
+            raise InputError(f"{self._path}: the columnar trace is damaged: {error}") from None
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self._path}: cannot be read: {error}") from None
+
+    def _batches(self) -> Iterator[EventBatch]:
+        columns = [*(["device"] if self._several else []), *self._columns]
+        with (
+            self._path.open("rb") as content,
+            pq.ParquetFile(content, pre_buffer=False, **_SAFELY) as file,
+        ):
+            for rows in file.iter_batches(batch_size=_BATCH, columns=columns, use_threads=False):
+                if any(column.null_count for column in rows.columns):
+                    raise DamageError("a value is missing")
+                batch = EventBatch.of(
+                    {
+                        name: rows.column(name).to_numpy(zero_copy_only=False)
+                        for name in self._columns
+                    }
+                )
+                if self._several:
+                    batch = batch[rows.column("device").to_numpy() == self.device]
+                yield batch
+
+    def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:  # noqa: ARG002
+        """See `DeviceTrace.start`."""
+        return self._start
+
+    def frames(self, stack: int) -> list[Frame]:
+        """See `DeviceTrace.frames`."""
+        return self._stacks.frames(self.device, stack)
+
+
+class _Stacks:
+    """The call stacks of a file, which are read when the first one is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def frames(self, device: int, stack: int) -> list[Frame]:
+        """The frames of a stack, innermost first; none if there is no such stack.
+
+        Raises:
+            InputError: If the stacks cannot be read.
+        """
+        return self._by_device.get(device, {}).get(stack, [])
+
+    @cached_property
+    def _by_device(self) -> dict[int, dict[int, list[Frame]]]:
+        try:
+            with self._path.open("rb") as content:
+                metadata = pq.read_metadata(content).metadata or {}
+            return _StackTable.from_json(json.loads(metadata.get(_STACKS_KEY, b"{}")))
+        except DAMAGE:
+            raise InputError(f"{self._path}: its call stacks cannot be read") from None
+
+
+class _StackTable:
+    """Call stacks by device and number, with each frame written once."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._devices: dict[int, dict[int, list[int]]] = {}
+
+    def add(self, device: int, stacks: dict[int, list[Frame]]) -> None:
+        self._devices[device] = {
+            number: [self._frames.setdefault(frame, len(self._frames)) for frame in frames]
+            for number, frames in stacks.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {"frames": list(self._frames), "devices": self._devices}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> dict[int, dict[int, list[Frame]]]:
+        """The stacks of each device, by their numbers, as `to_json` gave them."""
+        frames = [check_frame(*one) for one in value.get("frames", [])]
+        return {
+            int(device): {int(number): [frames[i] for i in stack] for number, stack in of.items()}
+            for device, of in value.get("devices", {}).items()
+        }
+
+
+def _stacks_of(segments: list[_core.SegmentInfo]) -> Iterator[int]:
+    for segment in segments:
+        yield segment.context
+        yield from (block.context for block in segment.blocks)

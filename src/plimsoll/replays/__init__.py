@@ -1,0 +1,15 @@
+"""Replay a recorded history under any allocator, configuration, limit and GPU size."""
+
+from plimsoll.replays.replay import AMPLE_MEMORY, AllocatorName, replay
+from plimsoll.replays.result import Difference, FirstOom, PeakBreakdown, ReplayResult, Replays
+
+__all__ = [
+    "AMPLE_MEMORY",
+    "AllocatorName",
+    "Difference",
+    "FirstOom",
+    "PeakBreakdown",
+    "ReplayResult",
+    "Replays",
+    "replay",
+]

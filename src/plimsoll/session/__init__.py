@@ -1,0 +1,1 @@
+"""What puts the packages together in a program."""

@@ -1,0 +1,1 @@
+"""Compiling against the installed PyTorch."""

@@ -1,0 +1,297 @@
+"""The native libraries that are compiled against the installed PyTorch: built once, then cached.
+
+There are two: one gives PyTorch a simulated CUDA device, the other puts plimsoll's allocator under
+PyTorch on a real one (the bridge). Each is kept under a name that holds PyTorch's version and a
+digest of all that it is made of.
+
+PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
+is one translation unit: a file that includes them all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.torch.building import versions
+from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+_TORCH = Path(__file__).parents[1]
+_INCLUDE = _TORCH.parent / "include"
+# Only our own names: other compilers' inline functions must not replace those of PyTorch.
+_EXPORTS = _TORCH / "simulated" / "csrc" / "exports.map"
+_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
+_SECONDS_BETWEEN_NEWS = 10
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a library is made.
+
+    Attributes:
+        name: Of its file.
+        purpose: What it is, for people.
+        sources: The folder of its sources; its folders may hold more.
+        flags: For the compiler, besides those of all libraries.
+        libraries: What of PyTorch it is linked to.
+        needs_cuda: Whether it includes the headers of CUDA's runtime.
+        check: A module that is run with the library's file where PyTorch is newer than what is
+            known; it fails, and says why in its last line, if the library does not work there.
+    """
+
+    name: str
+    purpose: str
+    sources: Path
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    needs_cuda: bool
+    check: str | None = None
+
+
+SIMULATED_GPU = Recipe(
+    name="simulated-cuda",
+    purpose="the simulated GPU",
+    sources=_TORCH / "simulated" / "csrc",
+    # Of PyTorch's headers, those that are needed.
+    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_TORCH / 'simulated' / 'csrc' / 'lean'}"),
+    # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
+    libraries=("torch", "torch_cpu", "c10"),
+    needs_cuda=False,
+    check="plimsoll.torch.building.check",
+)
+BRIDGE = Recipe(
+    name="bridge",
+    purpose="the bridge to PyTorch's allocator",
+    sources=_TORCH / "live" / "bridge",
+    flags=("-O2",),
+    libraries=("torch_cpu", "c10", "c10_cuda"),
+    needs_cuda=True,
+)
+
+
+def load(recipe: Recipe) -> ctypes.CDLL:
+    """A library, built if it is not in the cache.
+
+    Raises:
+        InputError: As `build`.
+    """
+    return ctypes.CDLL(str(build(recipe)))
+
+
+def build(recipe: Recipe) -> Path:
+    """The file of a library, built if it is not in the cache; what is done is said on stderr.
+
+    Raises:
+        InputError: If there is no compiler, or it fails, or there is no safe place for the library,
+            or PyTorch is newer than what is known and the library does not work there.
+    """
+    versions.torch_version()
+    folder = cache_folder()
+    library = folder / f"{recipe.name}-torch{versions.torch_build()}-{_digest(recipe)[:16]}.so"
+    if is_usable(library):
+        return library
+    with building(folder) as place:
+        if not is_usable(library):  # nobody has built it meanwhile
+            library.unlink(missing_ok=True)
+            made = place / library.name
+            with _ended_by_signals():
+                _compile(recipe, made)
+                _check(recipe, made)
+            seal(made)
+            made.replace(library)
+    return library
+
+
+def _digest(recipe: Recipe) -> str:
+    """Of all that a library is made of."""
+    digest = hashlib.sha256(" ".join([*_FLAGS, *recipe.flags]).encode())
+    digest.update(str(versions.torch_folder()).encode())
+    files = [_EXPORTS]
+    files += [path for top in (recipe.sources, _INCLUDE) for path in sorted(top.rglob("*"))]
+    for path in files:
+        if path.is_file():
+            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _units(recipe: Recipe, place: Path) -> list[Path]:
+    """The translation units: a file for each folder of sources."""
+    folders = sorted({path.parent for path in recipe.sources.rglob("*.cpp")})
+    units = []
+    for folder in folders:
+        unit = place / f"{folder.name}.cpp"
+        unit.write_text("".join(f'#include "{path}"\n' for path in sorted(folder.glob("*.cpp"))))
+        units.append(unit)
+    return units
+
+
+def _compile(recipe: Recipe, library: Path) -> None:
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    compiler = next((found for found in map(shutil.which, names) if found is not None), None)
+    if compiler is None:
+        raise InputError(
+            f"{recipe.purpose} needs a C++20 compiler once, to be built against the installed "
+            "PyTorch: install g++ 11 or later, or set CXX"
+        )
+    compiler = os.path.abspath(compiler)  # noqa: PTH100  it is called from another folder
+    torch = versions.torch_folder()
+    includes = [_INCLUDE, torch / "include", torch / "include/torch/csrc/api/include"]
+    if recipe.needs_cuda:
+        includes += _cuda_includes()
+    flags = [*_FLAGS, *recipe.flags, *(f"-I{folder}" for folder in includes)]
+    units = _units(recipe, library.parent)
+    objects = [unit.with_suffix(".o") for unit in units]
+    steps = [
+        [compiler, "-c", *flags, "-o", str(target), str(unit)]
+        for unit, target in zip(units, objects, strict=True)
+    ]
+    link = [compiler, "-shared", "-o", str(library), *map(str, objects)]
+    link += ["-Wl,--no-as-needed", f"-L{torch / 'lib'}"]
+    link += [f"-l{name}" for name in recipe.libraries]
+    link += [f"-Wl,-rpath,{torch / 'lib'}", f"-Wl,--version-script={_EXPORTS}"]
+    news = _News(f"building {recipe.purpose} for PyTorch {versions.torch_build()}, once")
+    for commands in (steps, [link]):
+        if problem := _run(commands, library.parent, news):
+            raise InputError(f"{compiler} could not build {recipe.purpose}: {problem}")
+    news.say("done")
+
+
+class _News:
+    """Says on stderr what is being done and how far it is, at once and now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = self._last = time.monotonic()
+        print(f"plimsoll: {what}", file=sys.stderr, flush=True)
+
+    def say(self, state: str) -> None:
+        """Say how far it is."""
+        self._last = time.monotonic()
+        seconds = round(self._last - self._began)
+        print(f"plimsoll: {self._what}: {state}, {seconds} s", file=sys.stderr, flush=True)
+
+    def say_now_and_then(self, state: str) -> None:
+        """Say how far it is, unless that was said a moment ago."""
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_NEWS:
+            self.say(state)
+
+
+def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
+    """Run compilers, as many at a time as there are processors; the first one's first error."""
+    waiting = list(commands)
+    running: list[tuple[subprocess.Popen[bytes], Path]] = []
+    done = 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                output = place / f"{len(commands) - len(waiting)}.txt"
+                with output.open("wb") as file:
+                    process = subprocess.Popen(  # noqa: S603
+                        [*_WITH_PARENT, *waiting.pop(0)], stdout=file, stderr=file, cwd=place,
+                        env={**os.environ, "TMPDIR": str(place)}, start_new_session=True,
+                        preexec_fn=_end_with_parent,
+                    )  # fmt: skip
+                running.append((process, output))
+            time.sleep(0.05)
+            news.say_now_and_then(f"{done} of {len(commands)} parts compiled")
+            for process, output in [entry for entry in running if entry[0].poll() is not None]:
+                if process.returncode != 0:
+                    return _first_error(output.read_text(errors="replace"))
+                running.remove((process, output))
+                done += 1
+    finally:
+        for process, _ in running:
+            _kill(process)
+    return None
+
+
+# The shell that leads a compiler's processes ends them all when it is told that our process died.
+_WITH_PARENT = ("/bin/sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "sh")
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+_LIBC = ctypes.CDLL(None)
+
+
+def _end_with_parent() -> None:
+    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a compiler and the programs that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _first_error(output: str) -> str:
+    lines = output.splitlines()
+    return next((line for line in lines if "error" in line), "it gave no reason")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a signal that would end the process raise SystemExit, so that nothing is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    taken = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _check(recipe: Recipe, library: Path) -> None:
+    """Try a library with a PyTorch that nobody has tried it with."""
+    if recipe.check is None or versions.is_known():
+        return
+    command = [sys.executable, "-P", "-m", recipe.check, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise InputError(
+            f"{recipe.purpose} does not work under PyTorch {versions.torch_build()}, which is "
+            f"newer than what is known; install torch=={versions.text(versions.NEWEST)}.*: {last}"
+        )
+
+
+def _cuda_includes() -> list[Path]:
+    """Folders with the headers of CUDA's runtime: PyTorch's packages have them, or a toolkit."""
+    packages = versions.torch_folder().parent
+    folders = [*sorted(packages.glob("nvidia/cu[0-9]*/include"))]
+    folders += sorted(packages.glob("nvidia/cuda_*/include"))
+    folders.append(packages / "triton/backends/nvidia/include")  # with what the first ones lack
+    folders.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
+    found = [
+        folder
+        for folder in folders
+        if (folder / "cuda_runtime_api.h").exists() or (folder / "crt").exists()
+    ]
+    if not found:
+        raise InputError(
+            "the headers of CUDA's runtime are missing: install NVIDIA's CUDA toolkit and set "
+            "CUDA_HOME"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""plimsoll's allocator under PyTorch, on a real GPU."""

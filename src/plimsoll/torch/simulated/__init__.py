@@ -1,0 +1,1 @@
+"""PyTorch on CUDA devices that no GPU is behind."""

@@ -1,0 +1,199 @@
+"""What else has to change in PyTorch's Python code, after it is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.building.versions import cuda_version
+from plimsoll.torch.simulated.legacy_types import add_legacy_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_MOST_VALUE_BYTES = 1 << 20
+
+
+def patch(torch: ModuleType, simulation: Simulation) -> None:
+    """Fit `torch` to its simulated GPUs."""
+    torch.cuda._device_count_nvml = lambda: -1
+    if torch.version.cuda is None:
+        torch.version.cuda = cuda_version(simulation.version)
+    torch.compile = _compile_eagerly  # type: ignore[attr-defined]
+    _patch_storage(torch)
+    _patch_host_tensors(torch)
+    _patch_nvml(torch, simulation)
+    add_legacy_types(torch)
+
+
+def _patch_storage(torch: ModuleType) -> None:
+    """Storages are made and resized in C++, which asks the CUDA runtime; here tensors do it."""
+    storage = torch.UntypedStorage
+    make, resize = storage.__new__, storage.resize_
+    write, read = storage._write_file, storage._set_from_file
+
+    def new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is not None and torch.device(device).type == "cuda":
+            size = args[0] if args else kwargs.get("size", 0)
+            return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+        return make(cls, *args, device=device, **kwargs)
+
+    def resize_(self: Any, size: int) -> Any:
+        if self.device.type != "cuda":
+            return resize(self, size)
+        tensor = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        torch.ops.plimsoll.resize_storage(tensor, size)
+        return self
+
+    def write_file(self: Any, *args: Any) -> None:
+        write(self.cpu() if self.device.type == "cuda" else self, *args)
+
+    def set_from_file(self: Any, *args: Any) -> Any:
+        if self.device.type != "cuda":
+            return read(self, *args)
+        return self.copy_(read(storage(self.nbytes()), *args))
+
+    storage.__new__ = new
+    storage.resize_ = resize_
+    storage._write_file = write_file
+    storage._set_from_file = set_from_file
+
+
+def _patch_host_tensors(torch: ModuleType) -> None:
+    """Host tensors without contents: PyTorch cannot name their type, nor need it share them.
+
+    Tensors of a simulated GPU go to other processes by value, for each has its own.
+    """
+    from multiprocessing.reduction import ForkingPickler
+
+    from torch.multiprocessing.reductions import reduce_tensor
+
+    make = torch.Tensor.new
+
+    def new(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = torch.empty(0, dtype=self.dtype) if _is_virtual(self) else self
+        return make(kind, *args, **kwargs)
+
+    def reduce(tensor: Any) -> Any:
+        if tensor.is_cuda:
+            layout = (tensor.size(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+            return _rebuild_cuda, (type(tensor), *layout, tensor.device, _values(tensor))
+        if not _is_virtual(tensor):
+            return reduce_tensor(tensor)
+        layout = (tensor.size(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+        return _rebuild_virtual, (type(tensor), *layout)
+
+    torch.Tensor.new = new
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(kind, reduce)
+
+
+def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch.utils.data._utils.collate`; without contents a batch needs no shared memory."""
+    execute()
+    import torch
+
+    collate = module.collate_tensor_fn
+
+    def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        if _is_virtual(batch[0]):
+            return torch.stack(batch, 0)
+        return collate(batch, collate_fn_map=collate_fn_map)
+
+    module.collate_tensor_fn = collate_tensor_fn  # type: ignore[attr-defined]
+    module.default_collate_fn_map[torch.Tensor] = collate_tensor_fn
+
+
+def _is_virtual(tensor: Any) -> bool:
+    import torch
+
+    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/virtual.h
+    return bool(torch._C._dispatch_keys(tensor).has(key))
+
+
+def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_grad: bool) -> Any:
+    import torch
+
+    tensor = torch.empty_strided(size, stride, dtype=dtype).zero_()
+    if kind is torch.nn.Parameter:
+        return kind(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _values(tensor: Any) -> bytes:
+    """Those of a small tensor; large ones have none."""
+    import torch
+
+    if not 0 < tensor.nbytes <= _MOST_VALUE_BYTES:
+        return b""
+    values: bytes = tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return values
+
+
+def _rebuild_cuda(
+    kind: Any,
+    size: Any,
+    stride: Any,
+    dtype: Any,
+    requires_grad: bool,
+    device: Any,
+    values: bytes,
+) -> Any:
+    import torch
+
+    tensor = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    if values:
+        tensor.copy_(torch.frombuffer(bytearray(values), dtype=dtype).reshape(size))
+    if kind is torch.nn.Parameter:
+        return kind(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _patch_nvml(torch: ModuleType, simulation: Simulation) -> None:
+    """What PyTorch asks NVML for, as far as it is known."""
+
+    def device_memory_used(device: Any = None) -> int:
+        index: int = torch.cuda._utils._get_device_index(device, optional=True)
+        return simulation.machine.gpus[index].dedicated_used_bytes
+
+    def list_gpu_processes(device: Any = None) -> str:
+        index = torch.cuda._utils._get_device_index(device, optional=True)
+        if index not in simulation.contexts:
+            return f"GPU:{index}\nno processes are running"
+        used = device_memory_used(index) / (1 << 20)
+        return f"GPU:{index}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB GPU memory"
+
+    torch.cuda.device_memory_used = device_memory_used
+    torch.cuda.list_gpu_processes = list_gpu_processes
+    torch.cuda.memory.list_gpu_processes = list_gpu_processes
+
+
+def _compile_eagerly(model: Any = None, **_: Any) -> Any:
+    print("plimsoll: torch.compile runs the model eagerly here", file=sys.stderr)
+    return model if model is not None else lambda function: function
+
+
+def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
+    """Load `torch._meta_registrations`, but only where PyTorch has no Meta kernel in C++.
+
+    The native ones are those that the CUDA kernels use, and ten times faster.
+    """
+    import torch
+
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    register = torch.library.Library.impl
+
+    def register_if_missing(library: Any, op: Any, *args: Any, **kwargs: Any) -> None:
+        name = op.name() if hasattr(op, "name") else None
+        if name is None or not has_kernel(name, "Meta"):
+            register(library, op, *args, **kwargs)
+
+    torch.library.Library.impl = register_if_missing
+    try:
+        execute()
+    finally:
+        torch.library.Library.impl = register

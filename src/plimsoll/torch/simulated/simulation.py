@@ -1,0 +1,382 @@
+"""A process in which PyTorch has simulated GPUs.
+
+`start` must run before PyTorch is imported: PyTorch looks for its CUDA hooks once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.gpus import card_entry
+from plimsoll.simulator import Allocator, SimulatedMachine
+from plimsoll.simulator.snapshot import note_fragments, snapshot_dict
+from plimsoll.telemetry.publisher import publish
+from plimsoll.telemetry.sources import SimulatedSource
+from plimsoll.tiers.engines import set_engines
+from plimsoll.tiers.limits import Tiers, warn_of_spills
+from plimsoll.torch.building import versions
+from plimsoll.torch.building.compiler import SIMULATED_GPU, load
+from plimsoll.torch.simulated import library
+from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
+from plimsoll.torch.simulated.distributed import pretend_other_processes
+from plimsoll.torch.simulated.operations import CUDA_KERNELS
+from plimsoll.torch.simulated.patches import (
+    keep_native_shape_functions,
+    patch,
+    stack_virtual_batches,
+)
+from plimsoll.torch.simulated.spawned import simulate_in_spawned
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+    from plimsoll.gpus import GpuProfile
+    from plimsoll.simulator.allocator import AllocatorName
+    from plimsoll.simulator.machine import DriverName
+    from plimsoll.tiers.limits import SpillPolicyName
+
+_ALL_EVENTS = 1 << 40
+
+
+class Simulation:
+    """The simulated GPUs of this process, and what was recorded of them."""
+
+    def __init__(
+        self,
+        profiles: Sequence[GpuProfile],
+        *,
+        driver: DriverName = "linux",
+        conf: str = "",
+        allocator: AllocatorName = "native",
+        policy: SpillPolicyName | None = None,
+        host_memory: int | str | None = None,
+        unlimited: bool = False,
+        lib: ctypes.CDLL | None = None,
+    ) -> None:
+        self.arguments: dict[str, Any] = {
+            "profiles": list(profiles),
+            "driver": driver,
+            "conf": conf,
+            "allocator": allocator,
+            "policy": policy,
+            "host_memory": host_memory,
+            "unlimited": unlimited,
+        }
+        self.profiles = list(profiles)
+        self.version = versions.torch_version()
+        memory = host_memory if host_memory is not None else _host_memory()
+        sizes = [1 << 50 if unlimited else profile.total_bytes for profile in profiles]
+        self.machine = SimulatedMachine(sizes, host_memory=memory, driver=driver)
+        self._allocator, self._policy = allocator, policy
+        self.allocators = self._make_allocators(conf)
+        self.fractions = [1.0] * len(self.allocators)
+        self.contexts: set[int] = set()
+        self.keeps_history = False
+        self.is_over = False
+        self.capturing: set[int] = set()
+        self.is_observed = False
+        self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
+        self._takes_environment = not conf
+        self._environment: str | None = None
+        self._history = 0
+        self._events: _core.EventBuffer | None = None
+        self._after_import: list[Callable[[], None]] = []
+        self.library = library.Library(lib or load(SIMULATED_GPU))
+        self.library.start(
+            _core.c_api(),
+            self.version,
+            [allocator._engine.handle for allocator in self.allocators],
+            [_properties(profile) for profile in self.profiles],
+        )
+        self.library.call_back(self._make_context, self._tell_observers)
+
+    def _make_allocators(self, conf: str) -> list[Allocator]:
+        return [
+            Allocator(
+                gpu,
+                allocator=self._allocator,
+                policy=self._policy,
+                conf=conf,
+                version=versions.rules_version(),
+            )
+            for gpu in self.machine.gpus
+        ]
+
+    def configure(self, conf: str) -> bool:
+        """Take settings that the program made before it allocated; False if it is too late.
+
+        Raises:
+            InputError: If they are bad; nothing is changed then.
+        """
+        if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
+            return False
+        self.allocators[:] = self._make_allocators(conf)
+        for index, allocator in enumerate(self.allocators):
+            self.library.replace_engine(index, allocator._engine.handle)
+            allocator._engine.record_history(self._history)
+            allocator._engine.record(self._events)
+            if self.fractions[index] != 1:
+                allocator.set_per_process_memory_fraction(self.fractions[index])
+        self.watch_tiers()
+        return True
+
+    def read_environment(self) -> None:
+        """Take the settings of the environment, if they changed; `conf` comes before them.
+
+        Raises:
+            InputError: If they are bad.
+        """
+        conf = os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))
+        if self._takes_environment and conf != self._environment:
+            self.configure(conf or "")
+            self._environment = conf
+
+    @property
+    def allocator(self) -> AllocatorName:
+        """Which one serves the GPUs."""
+        return self._allocator
+
+    def open(self, device: int) -> _core.Engine:
+        """The engine of a GPU, as the tiers' functions ask for it."""
+        return self.allocators[device]._engine
+
+    def opened(self) -> dict[int, _core.Engine]:
+        """The engines of all GPUs."""
+        return {index: self.open(index) for index in range(len(self.allocators))}
+
+    def watch_tiers(self) -> None:
+        """Treat what the allocator spills as on a real GPU, and warn of what the driver does."""
+        for engine in self.opened().values():
+            if self.machine.driver == "wddm":
+                warn_of_spills(engine)
+            elif self._allocator == "elastic":
+                Tiers(self._policy).apply(engine)
+
+    def torch_is_imported(self) -> None:
+        """PyTorch has its simulated GPUs."""
+        for action in self._after_import:
+            action()
+
+    def end(self) -> None:
+        """The interpreter ends: tensors that die from now on tell nobody."""
+        self.library.lib.plimsoll_end()
+        self.is_over = True
+
+    def observe(self) -> None:
+        """Record everything, for a report."""
+        self.library.lib.plimsoll_record(1, 1)
+        self.is_observed = True
+        self._keep_history(_ALL_EVENTS)
+
+    def after_import(self, action: Callable[[], None]) -> None:
+        """Call `action` once PyTorch is imported."""
+        if "torch" in sys.modules:
+            action()
+        else:
+            self._after_import.append(action)
+
+    def record_events(self, buffer: _core.EventBuffer | None, *, stacks: bool) -> None:
+        """Put every event from now on into `buffer`, or into none."""
+        self._events = buffer
+        for allocator in self.allocators:
+            allocator._engine.record(buffer)
+        if not self.is_observed and not self.keeps_history:
+            self.library.lib.plimsoll_record(int(stacks), int(stacks))
+
+    def is_forked(self) -> bool:
+        """Whether this is a child of a process that has used CUDA, and so may not."""
+        return bool(self.library.lib.plimsoll_is_bad_fork())
+
+    @property
+    def has_contexts(self) -> bool:
+        """Whether CUDA is in use."""
+        return bool(self.contexts)
+
+    def _make_context(self, device: int) -> None:
+        """Take the memory that a CUDA context needs, when the device is used first."""
+        self.machine.gpus[device].take(self.profiles[device].context_bytes)
+        self.contexts.add(device)
+        if len(self.contexts) == 1:
+            publish(SimulatedSource(self))
+
+    def set_capturing(self, device: int, *, on: bool) -> None:
+        """A graph is made of what is queued on a device, or no more."""
+        (self.capturing.add if on else self.capturing.discard)(device)
+        self.library.lib.plimsoll_set_capturing(device, int(on))
+
+    def _tell_observers(self, device: int, size: int) -> None:
+        """As PyTorch's allocator does before it raises: device, asked for, the most, free."""
+        free, total = self.allocators[device].mem_get_info()
+        most = self.allocators[device].limit_bytes or total
+        for observer in self.out_of_memory_observers:
+            observer(device, size, most, free)
+
+    def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
+        """As torch.cuda.memory._record_memory_history."""
+        self.keeps_history = enabled is not None
+        if self.is_observed:
+            return  # the report's own recording goes on, and serves
+        if self._events is None:
+            self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
+        self._keep_history(min(max_entries, _ALL_EVENTS) if enabled == "all" else 0)
+
+    def _keep_history(self, max_entries: int) -> None:
+        self._history = max_entries
+        for allocator in self.allocators:
+            allocator._engine.record_history(max_entries)
+
+    def site_stacks(self) -> SiteStacks:
+        """The program's call stacks."""
+        return SiteStacks(self.library)
+
+    def snapshot(self) -> dict[str, Any]:
+        """As torch.cuda.memory._snapshot, over all devices; the settings name the cards too."""
+        stacks = self.site_stacks()
+        parts = [
+            snapshot_dict(a._engine, i, a.conf, a.config, stacks, a.name, a.version)
+            for i, a in enumerate(self.allocators)
+        ]
+        for allocator in self.allocators:
+            allocator._engine.note_snapshot()
+        whole = parts[0]
+        for part in parts[1:]:
+            for device, fragments in part["allocator_settings"].get("fragments_bytes", {}).items():
+                note_fragments(whole["allocator_settings"], device, fragments)
+        whole["segments"] = [segment for part in parts for segment in part["segments"]]
+        whole["device_traces"] = [part["device_traces"][i] for i, part in enumerate(parts)]
+        whole["allocator_settings"]["gpus"] = [
+            card_entry(i, card.name, card.total_bytes) for i, card in enumerate(self.profiles)
+        ]
+        return whole
+
+
+class SiteStacks:
+    """The program's call stacks by the number of the site that asked, innermost frame first.
+
+    What runs the program, and so ends each of them, is left out.
+    """
+
+    _RUNNERS = frozenset(
+        {"<frozen runpy>", str(Path(__file__).parents[1] / "predict" / "child.py")}
+    )
+
+    def __init__(self, lib: library.Library) -> None:
+        self._library = lib
+        self._sites: list[library.Site] = []
+
+    def __getitem__(self, context: int) -> list[tuple[str, int, str]]:
+        if context >= len(self._sites):
+            self._sites = self._library.sites()
+        frames = _core.stack_frames(self._sites[context].stack)
+        while frames and frames[-1][0] in self._RUNNERS:
+            frames.pop()
+        return frames
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _properties(profile: GpuProfile) -> library.DeviceProperties:
+    major, minor = profile.compute_capability
+    return library.DeviceProperties(
+        profile.multiprocessors,
+        major,
+        minor,
+        profile.max_threads_per_multiprocessor,
+        profile.memory_bandwidth_bytes_per_s * 1e-9,
+        profile.fp32_flops * 1e-9,
+        profile.tensor_flops * 1e-9,
+        _core.COPY_BYTES_PER_NS,
+    )
+
+
+# --- around PyTorch's import ---------------------------------------------------------------------
+
+
+class _AroundImport(importlib.abc.MetaPathFinder):
+    """Runs the code of chosen modules through a function of ours."""
+
+    def __init__(
+        self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]
+    ) -> None:
+        self._actions = actions
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        action = self._actions.get(name)
+        if action is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            action(module, lambda: execute(module))
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_running: Simulation | None = None
+
+
+def running() -> Simulation | None:
+    """The simulated GPUs of this process, if it has any."""
+    return _running
+
+
+def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | None = None) -> None:
+    """Make the next `import torch` see the simulated GPUs.
+
+    Args:
+        simulation: The GPUs.
+        after_import: Called with the module `torch` once it is ready.
+
+    Raises:
+        InputError: If PyTorch is imported already.
+    """
+    if "torch" in sys.modules:
+        raise InputError("PyTorch is imported already; simulate in a process of its own")
+
+    def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        simulation.read_environment()
+        add_cuda_functions(module, simulation)
+
+    def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        simulation.library.install(CUDA_KERNELS)
+        patch(module, simulation)
+        simulation.watch_tiers()
+        simulation.torch_is_imported()
+        if after_import is not None:
+            after_import(module)
+
+    sys.meta_path.insert(
+        0,
+        _AroundImport(
+            {
+                "torch._C": load_c,
+                "torch._meta_registrations": keep_native_shape_functions,
+                "torch.distributed.distributed_c10d": pretend_other_processes,
+                "torch.utils.data._utils.collate": stack_virtual_batches,
+                "torch": load_torch,
+            }
+        ),
+    )
+    global _running
+    _running = simulation
+    set_engines(simulation)
+    simulate_in_spawned(simulation.arguments)
+    atexit.register(simulation.end)
