@@ -49,7 +49,7 @@ export class BlockCard {
 
   draw() {
     const { run, actions } = this;
-    const { device, card } = run;
+    const { card } = run;
     this.element.hidden = card === null;
     if (card === null) return;
     const close = make(
