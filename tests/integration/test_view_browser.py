@@ -10,7 +10,8 @@ import pytest
 
 from plimsoll.analysis import find_lifetimes
 from plimsoll.page import view
-from plimsoll.page.page import MOST_BYTES, make_page, prepare
+from plimsoll.page.document import MOST_BYTES, make_page
+from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
 from plimsoll.recordings import Action, Mark, read_recording
 from plimsoll.units import format_size
