@@ -21,8 +21,8 @@ from plimsoll.page.assets import join_modules
 from plimsoll.page.columns import unpack_column
 from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
+from plimsoll.printable import printable
 from plimsoll.recordings import Action, read_recording
-from plimsoll.text import printable
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import KiB, Row, recording_of
 

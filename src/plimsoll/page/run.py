@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.page.device_view import DeviceView, make_device_view
+from plimsoll.printable import printable
 from plimsoll.recordings import Recording, read_recording
-from plimsoll.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -268,7 +268,7 @@ class ScriptRun:
         script: The script.
         gpu: The card that was simulated.
         peak_allocated_bytes: The most in live blocks, of the script as it is.
-        peak_reserved_bytes: The most taken from the driver, likewise.
+        peak_reserved_bytes: The most taken from the driver, by the script as it is.
         fits: Whether it got all the memory that it asked for.
         seems_recorded: Whether it can be the recorded program: what both allocate at their peaks
             differs by less than 5 %.
@@ -285,8 +285,8 @@ class ScriptRun:
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """Why one device's memory was used as it was. `str()` of it is the report.
+class ExplanationParts:
+    """All that is said of one device's memory.
 
     Attributes:
         file: What was explained.
@@ -341,13 +341,3 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys, None for unknown."""
         return asdict(self)
-
-    def __str__(self) -> str:
-        from plimsoll.explanation.report import report
-
-        return report(self)
-
-    def _repr_html_(self) -> str:
-        from plimsoll.explanation.html import to_html
-
-        return to_html(self)
