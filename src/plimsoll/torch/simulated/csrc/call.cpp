@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <unordered_map>
 
 namespace plimsoll::simulated {
@@ -45,10 +44,6 @@ c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {
     return list;
   }
   return value;
-}
-
-bool starts_with(const std::string& text, std::string_view start) {
-  return text.compare(0, start.size(), start) == 0;
 }
 
 // Makes the host's own generator, the only one that some operations know, draw from a seed; what
@@ -149,71 +144,6 @@ at::Tensor values_of(const at::Tensor& tensor) {
   return values;
 }
 
-// --- what an operation is ------------------------------------------------------------------------
-
-const OperationInfo& info_of(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
-  static auto* const known =
-      new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OperationInfo>>;
-  const c10::FunctionSchema& schema = op.schema();
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto place = known->find(&schema); place != known->end()) return *place->second;
-  }
-  auto info = std::make_unique<OperationInfo>();
-  const std::string& qualified = schema.name();
-  info->plain_name = qualified.substr(qualified.find("::") + 2);
-  info->name = runtime().name(qualified);
-  const auto& arguments = schema.arguments();
-  for (const c10::Argument& argument : arguments) {
-    info->is_written.push_back(argument.alias_info() != nullptr &&
-                               argument.alias_info()->isWrite());
-  }
-  for (const c10::Argument& returned : schema.returns()) {
-    Result result;
-    if (const c10::AliasInfo* const alias = returned.alias_info()) {
-      result.kind = alias->isWrite() ? Result::Kind::argument : Result::Kind::view;
-      for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const c10::AliasInfo* const other = arguments[i].alias_info();
-        if (other != nullptr && !other->beforeSets().empty() &&
-            other->beforeSets() == alias->beforeSets()) {
-          result.argument = i;
-          break;
-        }
-      }
-    }
-    info->results.push_back(result);
-  }
-  for (const at::Tag tag : op.getTags()) {
-    if (tag == at::Tag::pointwise) info->is_pointwise = true;
-    if (tag == at::Tag::nondeterministic_seeded) info->is_random = true;
-  }
-  const std::string& name = info->plain_name;
-  info->takes_indices = name == "index" || starts_with(name, "index_put") ||
-                        name == "_index_put_impl_" || starts_with(name, "_unsafe_index");
-  info->is_foreach = starts_with(name, "_foreach");
-  info->mixes_devices = info->takes_indices || info->is_foreach || starts_with(name, "_fused") ||
-                        name == "record_stream" || starts_with(name, "set_");
-  static const std::set<std::string> overwriting{"zero_",    "fill_",      "arange",  "linspace",
-                                                 "eye",      "random_",    "normal_", "uniform_",
-                                                 "randperm", "bernoulli_", "range",   "logspace"};
-  info->overwrites = overwriting.count(name) != 0;
-  const bool is_in_place = !name.empty() && name.back() == '_' && !info->results.empty() &&
-                           info->results[0].kind == Result::Kind::argument;
-  info->needs_shapes = !(schema.returns().empty() || (is_in_place && info->is_random));
-  const RuleEntry entry = find_rule(
-      qualified + (schema.overload_name().empty() ? "" : "." + schema.overload_name()), name);
-  info->rule = entry.rule;
-  const bool all_aliases =
-      std::all_of(info->results.begin(), info->results.end(),
-                  [](const Result& r) { return r.kind != Result::Kind::fresh; });
-  info->is_known =
-      entry.is_known || info->is_pointwise ||
-      (all_aliases && !info->results.empty() && info->results[0].kind == Result::Kind::view);
-  const std::lock_guard lock(mutex);
-  return *known->try_emplace(&schema, std::move(info)).first->second;
-}
-
 // --- a call --------------------------------------------------------------------------------------
 
 Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack)
@@ -227,8 +157,8 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
     });
   }
   find_device();
-  if (info.takes_indices) check_indices();
-  if (!info.mixes_devices) check_devices();
+  if (info.has(kTakesIndices)) check_indices();
+  if (!info.has(kMixesDevices)) check_devices();
   results_.resize(info.results.size());
   is_allocated_.assign(info.results.size(), false);
 }
@@ -272,8 +202,8 @@ void Call::check_devices() const {
         common = tensor.device();
       } else if (*common != tensor.device()) {
         // TensorIterator's text, and then that of PyTorch's generated code.
-        TORCH_CHECK(!info_.is_pointwise && !starts_with(info_.plain_name, "index_fill"),
-                    kTwoDevices, *common, " and ", tensor.device(), "!");
+        TORCH_CHECK(!info_.is_pointwise && !info_.has(kByIterator), kTwoDevices, *common, " and ",
+                    tensor.device(), "!");
         const std::string method = "wrapper_CUDA_" + info_.plain_name;
         c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
                                                schema_arguments[i].name().c_str());
@@ -369,7 +299,7 @@ at::Tensor Call::allocate(std::size_t index) {
     if (!shape.defined() || !shape.is_meta()) return shape;
     if (result.kind == Result::Kind::fresh) {
       // Of a list each result is where its own operand is, and the operands come first.
-      const bool is_elsewhere = info_.is_foreach && inputs_[element].is_cuda();
+      const bool is_elsewhere = info_.has(kOnLists) && inputs_[element].is_cuda();
       return make_tensor(shape, is_elsewhere ? inputs_[element++].device().index() : device_);
     }
     const at::Tensor of = base.isTensor() ? base.toTensor() : base.toTensorVector()[element++];
@@ -467,10 +397,10 @@ void Call::compute_values() {
           (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type()))) {
         fits = false;
       } else if (tensor.scalar_type() == at::kBool && allocation != nullptr &&
-                 !allocation->values && !(info_.overwrites && info_.is_written[i])) {
+                 !allocation->values && !(info_.has(kOverwrites) && info_.is_written[i])) {
         fits = false;  // a comparison of unknown numbers
       } else if (allocation != nullptr && allocation->is_placeholder &&
-                 !(info_.overwrites && info_.is_written[i])) {
+                 !(info_.has(kOverwrites) && info_.is_written[i])) {
         is_placeholder = true;
       }
       return tensor;
@@ -541,26 +471,21 @@ void Call::compute_values() {
       // The CPU has no such kernel, or placeholders made no sense to it.
     }
   }
-  // Gradients are taken to be finite, or a scaler would never step.
-  const bool finds_infinity = info_.plain_name == "_amp_foreach_non_finite_check_and_unscale_";
   for (const at::Tensor& tensor : written) {
     Allocation* const allocation = allocation_of(tensor);
     allocation->is_placeholder = true;
     const bool is_integer = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
-    if (!allocation->values || is_integer || finds_infinity) continue;
+    if (!allocation->values || is_integer || info_.has(kFindsFinite)) continue;
     if (const at::Tensor values = values_of(tensor); values.defined()) fill_unknown(values);
   }
   if (results_.empty() || !results_[0].isTensor()) return;
-  // Programs assert that all is finite, or equal, or in range: so it is taken to be.
-  const bool is_all = info_.plain_name == "all";
-  // A mask that is unknown selects every element, and so its count is of every one. Counts by row
-  // are not: PyTorch takes those of zeros in prod's backward pass.
+  // Counts by row are not of every element: PyTorch takes those of zeros in prod's backward pass.
   const at::Tensor result = results_[0].toTensor();
-  const bool is_count = result.numel() == 1 && inputs_[0].scalar_type() == at::kBool &&
-                        (info_.plain_name == "sum" || info_.plain_name == "count_nonzero");
-  if (!is_all && !is_count) return;
+  const bool is_count =
+      info_.has(kCountsAll) && result.numel() == 1 && inputs_[0].scalar_type() == at::kBool;
+  if (!is_count && !info_.has(kHoldsTrue)) return;
   if (const at::Tensor values = values_of(result); values.defined()) {
-    values.fill_(is_all ? 1 : inputs_[0].numel());
+    values.fill_(is_count ? inputs_[0].numel() : 1);
   }
 }
 
@@ -594,11 +519,8 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);
-  const bool is_view = !info.results.empty() && info.results[0].kind == Result::Kind::view;
-  if (!info.is_known && !is_view) {
-    call.assume("its kernel takes no memory besides its results");
-  }
-  if (info.is_random && !info.results.empty() && info.results[0].kind == Result::Kind::argument) {
+  if (!info.is_known()) call.assume("its kernel takes no memory besides its results");
+  if (info.is_random && info.is_in_place()) {
     const at::Tensor target = call.tensor(info.results[0].argument);
     const Allocation* const allocation = allocation_of(target);
     if (allocation != nullptr) {
@@ -607,7 +529,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (info.rule != nullptr) info.rule(call);
   call.allocate_all();
-  if (!is_view) call.launch();
+  if (!info.is_view()) call.launch();
   call.finish();
 }
 

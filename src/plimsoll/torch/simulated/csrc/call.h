@@ -14,37 +14,10 @@
 #include <vector>
 
 #include "memory.h"
+#include "operation.h"
 #include "runtime.h"
 
 namespace plimsoll::simulated {
-
-class Call;
-
-// How a kernel's inner memory is described: takes what the kernel takes, in its order.
-using Rule = void (*)(Call&);
-
-// What a return value is, by the operation's schema.
-struct Result {
-  enum class Kind : std::uint8_t { fresh, argument, view } kind = Kind::fresh;
-  std::size_t argument = 0;  // whose tensor it is, or aliases
-};
-
-// Worked out once for each operation.
-struct OperationInfo {
-  std::uint32_t name = 0;
-  std::string plain_name;  // "addmm" for aten::addmm.out
-  std::vector<Result> results;
-  std::vector<bool> is_written;  // by argument
-  Rule rule = nullptr;
-  bool is_known = false;  // its inner allocations are known, if only to be none
-  bool is_pointwise = false;
-  bool is_foreach = false;  // on lists, element by element
-  bool mixes_devices = false;
-  bool takes_indices = false;  // a list of them, as x[i, j]; those of the host are taken over
-  bool is_random = false;
-  bool overwrites = false;   // what it writes does not depend on what was there
-  bool needs_shapes = true;  // its Meta kernel says something that the arguments do not
-};
 
 class Call {
  public:
@@ -77,10 +50,6 @@ class Call {
   std::size_t temporary(std::size_t bytes);
   void release(std::size_t temporary);
   void release_last() { release(temporaries_.size() - 1); }
-  // A product's workspace: the library handle's, which PyTorch keeps, or, from 2.15 on, one that is
-  // given back when the product is queued. cuBLAS's, and cublasLt's.
-  void blas_workspace();
-  void lt_workspace();
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
@@ -101,7 +70,6 @@ class Call {
   // What values are drawn with: from the program's generator, or the device's, which it moves on.
   std::uint64_t next_seed() const;
   void compute_values();
-  void take_workspace(std::size_t bytes, bool lt);
 
   const c10::OperatorHandle& op_;
   const OperationInfo& info_;
@@ -135,15 +103,5 @@ bool has_values(const at::Tensor& tensor);
 
 // The kernel for every operation on CUDA tensors.
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-
-// What an operation is, worked out at its first call.
-const OperationInfo& info_of(const c10::OperatorHandle& op);
-
-// What kernels take inside, by operation; see rules/. Null: nothing, or not known.
-struct RuleEntry {
-  Rule rule = nullptr;
-  bool is_known = false;
-};
-RuleEntry find_rule(const std::string& qualified, const std::string& plain);
 
 }  // namespace plimsoll::simulated

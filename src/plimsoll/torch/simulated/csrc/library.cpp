@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "blas.h"
 #include "hooks.h"
 #include "kernels.h"
 #include "memory.h"
 #include "profiler.h"
-#include "rules/rules.h"
 #include "runtime.h"
 
 using plimsoll::simulated::Device;

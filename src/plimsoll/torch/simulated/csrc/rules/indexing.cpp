@@ -331,9 +331,10 @@ void embedding_dense_backward(Call& call) {
 }
 
 // (grad, indices, [offsets,] offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...)
+// `rows`: where num_weights is.
+template <std::size_t rows>
 void embedding_bag_backward(Call& call) {
   const at::Tensor grad = call.tensor(0);
-  const std::size_t rows = call.info().plain_name == "_embedding_bag_backward" ? 6 : 5;
   if (!grad.is_contiguous()) call.temporary(bytes_of(grad));
   constexpr std::int64_t kMax = 2;
   const bool is_sparse = rows == 6 && call.argument(9).toBool();
@@ -364,44 +365,46 @@ void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
 }
 
 constexpr RuleRow kIndexingRules[] = {
+    {"index", kUnknown, kTakesIndices | kMixesDevices},
+    {"index_put*", kUnknown, kTakesIndices | kMixesDevices},
+    {"_unsafe_index*", kUnknown, kTakesIndices | kMixesDevices},
+    {"index_fill*", kUnknown, kByIterator},
     {"aten::index.Tensor", index},
     {"aten::_unsafe_index.Tensor", index},
     {"masked_select", masked_select},
-    {"_index_put_impl_", index_put},
+    {"_index_put_impl_", index_put, kTakesIndices | kMixesDevices},
     {"masked_scatter_", masked_scatter},
     {"scatter_reduce", scatter_reduce},
     {"scatter_reduce_", scatter_reduce},
     {"embedding_dense_backward", embedding_dense_backward},
-    {"_embedding_bag_backward", embedding_bag_backward},
-    {"_embedding_bag_dense_backward", embedding_bag_backward},
+    {"_embedding_bag_backward", embedding_bag_backward<6>},
+    {"_embedding_bag_dense_backward", embedding_bag_backward<5>},
     {"_embedding_bag", embedding_bag},
     {"_embedding_bag_forward_only", embedding_bag},
-    {"_embedding_bag_per_sample_weights_backward", nullptr},
-    {"embedding", nullptr},
+    {"_embedding_bag_per_sample_weights_backward", nothing},
+    {"embedding", nothing},
     {"embedding_renorm_", embedding_renorm},
     {"index_add", index_add},
     {"index_add_", index_add},
-    {"index_copy", nullptr},
-    {"index_copy_", nullptr},
-    {"index_fill_", nullptr},
-    {"index_reduce", nullptr},
-    {"index_reduce_", nullptr},
-    {"index_select", nullptr},
-    {"gather", nullptr},
-    {"scatter", nullptr},
-    {"scatter_", nullptr},
-    {"scatter_add", nullptr},
-    {"scatter_add_", nullptr},
+    {"index_copy", nothing},
+    {"index_copy_", nothing},
+    {"index_fill_", nothing},
+    {"index_reduce", nothing},
+    {"index_reduce_", nothing},
+    {"index_select", nothing},
+    {"gather", nothing},
+    {"scatter", nothing},
+    {"scatter_", nothing},
+    {"scatter_add", nothing},
+    {"scatter_add_", nothing},
     {"masked_fill", masked_fill},
     {"masked_fill_", masked_fill},
-    {"take", nullptr},
-    {"put_", nullptr},
-    {"where", nullptr},
-    {"cat", nullptr},
-    {"stack", nullptr},
-    {"flip", nullptr},
-    {"tril_indices", nullptr},
-    {"triu_indices", nullptr},
+    {"take", nothing},
+    {"put_", nothing},
+    {"where", nothing},
+    {"cat", nothing},
+    {"stack", nothing},
+    {"flip", nothing},
 };
 
 }  // namespace

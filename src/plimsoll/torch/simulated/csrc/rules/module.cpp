@@ -10,6 +10,7 @@
 #include <iterator>
 #include <vector>
 
+#include "../blas.h"
 #include "rules.h"
 
 namespace plimsoll::simulated {
@@ -391,7 +392,7 @@ void fft_of_complex(Call& call) {
 // A layer with a bias.
 std::size_t linear(Call& call, std::size_t bytes) {
   const std::size_t made = call.temporary(bytes);
-  call.lt_workspace();
+  take_lt_workspace(call);
   return made;
 }
 
@@ -420,18 +421,18 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   const std::size_t scores_bytes =
       static_cast<std::size_t>(query.size(0) * heads) * steps * steps * query.itemsize();
   const std::size_t joint = call.temporary(3 * bytes);
-  call.blas_workspace();
+  take_blas_workspace(call);
   const std::size_t split = call.temporary(3 * bytes);
   call.release(joint);
   std::size_t scores = call.temporary(scores_bytes);
-  call.blas_workspace();
+  take_blas_workspace(call);
   if (mask.defined()) {
     const std::size_t masked = call.temporary(scores_bytes);
     call.release(scores);
     scores = masked;
   }
   const std::size_t context = call.temporary(bytes);
-  call.blas_workspace();
+  take_blas_workspace(call);
   return {split, scores, context};
 }
 
@@ -445,14 +446,14 @@ void native_attention(Call& call) {
     const std::size_t joint = linear(call, 3 * bytes_of(query));
     const std::size_t attention = fused_attention(call, query);
     call.allocate(0);
-    call.lt_workspace();
+    take_lt_workspace(call);
     call.release(attention);
     call.release(joint);
     return;
   }
   const Weighted weighted = plain_attention(call, query, call.argument(4).toInt(), mask);
   call.allocate(0);
-  call.lt_workspace();
+  take_lt_workspace(call);
   call.release(weighted.context);
   call.allocate(1);
   call.release(weighted.scores);
@@ -504,7 +505,7 @@ void encoder_layer(Call& call) {
   const std::size_t inner = linear(call, rows * inner_width * input.itemsize());
   if (norm_first) {
     call.allocate(0);
-    call.lt_workspace();
+    take_lt_workspace(call);
     call.release(inner);
     call.release(second);
     call.release(attended);
@@ -536,8 +537,8 @@ constexpr RuleRow kModuleRules[] = {
     {"aten::pow.Scalar", power_of_number},
     {"upsample_nearest2d", upsample},
     {"_upsample_nearest_exact2d", upsample},
-    {"upsample_bilinear2d", nullptr},
-    {"upsample_bicubic2d", nullptr},
+    {"upsample_bilinear2d", nothing},
+    {"upsample_bicubic2d", nothing},
     {"upsample_nearest2d_backward", upsample},
     {"_upsample_nearest_exact2d_backward", upsample},
     {"upsample_bilinear2d_backward", upsample},
@@ -553,6 +554,9 @@ constexpr RuleRow kModuleRules[] = {
     {"im2col", columns},
     {"col2im", columns},
     {"aten::repeat_interleave.Tensor", repeat_interleave},
+    {"_foreach*", kUnknown, kOnLists | kMixesDevices},
+    {"_fused*", kUnknown, kMixesDevices},
+    {"_amp_foreach_non_finite_check_and_unscale_", nothing, kFindsFinite},
     {"_foreach_norm", foreach_norm},
     {"_foreach_max", foreach_max},
     {"_cdist_backward", cdist_backward},
@@ -562,6 +566,17 @@ constexpr RuleRow kModuleRules[] = {
     {"_fft_c2c", fft_of_complex},
     {"_native_multi_head_attention", native_attention},
     {"_transformer_encoder_layer_fwd", encoder_layer},
+    {"zero_", nothing, kOverwrites},
+    {"fill_", nothing, kOverwrites},
+    {"arange", nothing, kOverwrites},
+    {"range", kUnknown, kOverwrites},
+    {"linspace", nothing, kOverwrites},
+    {"logspace", nothing, kOverwrites},
+    {"eye", nothing, kOverwrites},
+    {"random_", nothing, kOverwrites},
+    {"normal_", nothing, kOverwrites},
+    {"uniform_", nothing, kOverwrites},
+    {"bernoulli_", nothing, kOverwrites},
 };
 
 // Checked to take nothing besides their results.
@@ -610,7 +625,6 @@ constexpr const char* kNothingInside[] = {
     "upsample_linear1d_backward",
     "channel_shuffle",
     // lists of tensors
-    "_amp_foreach_non_finite_check_and_unscale_",
     "_amp_update_scale_",
     "_foreach_abs",
     "_foreach_add",
@@ -644,34 +658,19 @@ constexpr const char* kNothingInside[] = {
     "_fused_adamw_",
     "_fused_sgd_",
     // filling and copying
-    "arange",
-    "bernoulli_",
-    "cat",
     "cauchy_",
     "complex",
     "exponential_",
-    "eye",
-    "fill_",
-    "flip",
     "geometric_",
-    "linspace",
     "log_normal_",
-    "logspace",
-    "masked_fill_",
     "normal",
-    "normal_",
     "poisson",
     "polar",
-    "random_",
     "trace",
     "tril",
     "tril_indices",
     "triu",
     "triu_indices",
-    "uniform_",
-    "where",
-    "zero_",
-    "gather",
     "_cdist_forward",
     "_pdist_forward",
     "linalg_cross",
@@ -682,7 +681,7 @@ constexpr const char* kNothingInside[] = {
 std::span<const RuleRow> module_rules() {
   static const auto* const rows = [] {
     auto* const all = new std::vector<RuleRow>(std::begin(kModuleRules), std::end(kModuleRules));
-    for (const char* const name : kNothingInside) all->push_back({name, nullptr});
+    for (const char* const name : kNothingInside) all->push_back({name, nothing});
     return all;
   }();
   return *rows;

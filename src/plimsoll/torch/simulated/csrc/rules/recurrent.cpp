@@ -362,7 +362,7 @@ constexpr RuleRow kRecurrentRules[] = {
     {"_cudnn_init_dropout_state", dropout_state},
     {"_thnn_fused_lstm_cell", lstm_cell},
     {"_thnn_fused_gru_cell", gru_cell},
-    {"_thnn_fused_lstm_cell_backward_impl", nullptr},
+    {"_thnn_fused_lstm_cell_backward_impl", nothing},
     {"_thnn_fused_gru_cell_backward", gru_cell_backward},
 };
 

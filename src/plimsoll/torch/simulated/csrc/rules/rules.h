@@ -9,15 +9,30 @@
 #include <ATen/ops/empty.h>
 
 #include <span>
+#include <string>
 
 #include "../call.h"
 
 namespace plimsoll::simulated {
 
+// A new rule is a new row of one of the tables. An operation has the rule of the row with its full
+// name, else of that with its plain one, and the traits of all rows that name it.
 struct RuleRow {
-  const char* name;  // "topk", or with its overload "aten::max.dim"
-  Rule rule;         // null: the kernel takes nothing besides its results
+  const char* name;   // "topk", with its overload "aten::max.dim", or a family "_foreach_*"
+  Rule rule;          // `nothing`, or `kUnknown`, as families have
+  Traits traits = 0;  // of operation.h, joined by |
 };
+
+// The kernel takes nothing besides its results.
+inline void nothing(Call&) {}
+constexpr Rule kUnknown = nullptr;
+
+struct Found {
+  Rule rule = kUnknown;
+  Traits traits = 0;
+};
+// `full`: "aten::max.dim"; `plain`: "max".
+Found find_rule(const std::string& full, const std::string& plain);
 
 std::span<const RuleRow> matmul_rules();
 std::span<const RuleRow> attention_rules();
@@ -28,9 +43,8 @@ std::span<const RuleRow> sorting_rules();    // sort, topk, scans, unique, rando
 std::span<const RuleRow> indexing_rules();   // index, scatter, embedding
 std::span<const RuleRow> recurrent_rules();  // LSTM, GRU, RNN
 std::span<const RuleRow> shape_rules();      // operations without a shape function of PyTorch's
+std::span<const RuleRow> storage_rules();    // what is written out in kernels.cpp
 std::span<const RuleRow> module_rules();     // fused transformer layers, losses, what is left
-
-void clear_blas_workspaces();
 
 inline std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;

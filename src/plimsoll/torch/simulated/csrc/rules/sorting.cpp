@@ -248,9 +248,6 @@ void topk(Call& call) {  // (self, k, dim, largest, sorted)
 
 void scan(Call& call) {
   const at::Tensor self = call.tensor(0);
-  if (call.info().plain_name == "_logcumsumexp") {  // has no Meta kernel
-    call.set_shape(0, meta_empty(self.sizes(), self.scalar_type()));
-  }
   const at::Tensor result = call.allocate(0);
   if (self.dim() == 0 || self.numel() == 0) return;
   if (self.scalar_type() != result.scalar_type() || !self.is_contiguous()) {
@@ -259,6 +256,12 @@ void scan(Call& call) {
   if (self.dim() == 1 || self.numel() == self.size(call.argument(1).toInt())) {
     scratch(call, cub::scan(elements(self), result.scalar_type()));
   }
+}
+
+void logarithmic_scan(Call& call) {  // has no Meta kernel
+  const at::Tensor self = call.tensor(0);
+  call.set_shape(0, meta_empty(self.sizes(), self.scalar_type()));
+  scan(call);
 }
 
 // --- unique --------------------------------------------------------------------------------------
@@ -527,26 +530,26 @@ void isin(Call& call) {  // (elements, test_elements, assume_unique, invert)
 constexpr RuleRow kSortingRules[] = {
     {"sort", sort},
     {"topk", topk},
-    {"kthvalue", nullptr},
-    {"mode", nullptr},
+    {"kthvalue", nothing},
+    {"mode", nothing},
     {"aten::median", median},
     {"aten::nanmedian", median},
-    {"median", nullptr},
-    {"nanmedian", nullptr},
+    {"median", nothing},
+    {"nanmedian", nothing},
     {"cumsum", scan},
     {"cumsum_", scan},
     {"cumprod", scan},
     {"cumprod_", scan},
-    {"_logcumsumexp", scan},
+    {"_logcumsumexp", logarithmic_scan},
     {"logcumsumexp", scan},
-    {"_cummax_helper", nullptr},
-    {"_cummin_helper", nullptr},
+    {"_cummax_helper", nothing},
+    {"_cummin_helper", nothing},
     {"_unique", unique},
     {"_unique2", unique},
     {"unique_dim", unique_dim},
     {"unique_dim_consecutive", unique_dim},
     {"unique_consecutive", unique_consecutive},
-    {"randperm", randperm},
+    {"randperm", randperm, kOverwrites},
     {"multinomial", multinomial},
     {"_sample_dirichlet", sample_dirichlet},
     {"nonzero_static", nonzero_static},
