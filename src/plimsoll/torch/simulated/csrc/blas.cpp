@@ -125,16 +125,13 @@ bool keeps_workspaces(const Call& call) {
 }
 
 void take_workspace(Call& call, std::size_t bytes, bool lt) {
-  Runtime& state = runtime();
   const c10::DeviceIndex device = call.device();
   const bool is_kept = keeps_workspaces(call);
-  const WorkspaceKey key{device, thread_handles.of(device), state.current_stream(device), lt};
+  const WorkspaceKey key{device, thread_handles.of(device), runtime().current_stream(device), lt};
   if (is_kept && workspaces().has(key)) return;
   const OperationScope scope(call.info().name, Role::workspace);
-  const c10::DeviceIndex before = state.current_device();
-  state.set_device(device);
+  const DeviceScope on(device);
   at::DataPtr memory = take_memory(bytes);
-  state.set_device(before);
   if (is_kept) workspaces().keep(key, std::move(memory));
 }
 

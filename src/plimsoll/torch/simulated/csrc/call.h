@@ -23,9 +23,15 @@ class Call {
  public:
   Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack);
 
+  [[nodiscard]] const c10::OperatorHandle& op() const { return op_; }
   [[nodiscard]] const OperationInfo& info() const { return info_; }
   [[nodiscard]] std::size_t argument_count() const { return count_; }
   [[nodiscard]] const c10::IValue& argument(std::size_t index) const { return arguments_[index]; }
+  [[nodiscard]] const std::vector<c10::IValue>& arguments() const { return arguments_; }
+  // All tensors of the arguments, those within lists too.
+  [[nodiscard]] const std::vector<at::Tensor>& inputs() const { return inputs_; }
+  // Those that are allocated.
+  [[nodiscard]] const std::vector<c10::IValue>& results() const { return results_; }
   // Undefined where the argument is none.
   [[nodiscard]] at::Tensor tensor(std::size_t index) const;
   [[nodiscard]] std::vector<at::Tensor> tensors(std::size_t index) const;
@@ -67,9 +73,6 @@ class Call {
   void find_device();
   void check_devices() const;
   void check_indices() const;
-  // What values are drawn with: from the program's generator, or the device's, which it moves on.
-  std::uint64_t next_seed() const;
-  void compute_values();
 
   const c10::OperatorHandle& op_;
   const OperationInfo& info_;
@@ -86,20 +89,6 @@ class Call {
   double temporary_bytes_ = 0;
   double work_ns_ = 0;
 };
-
-// The size of what a tensor of this shape needs, from the start of its storage.
-std::size_t storage_bytes(const at::Tensor& shape);
-// A fresh tensor on the device with that shape.
-at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
-// Makes a tensor with this shape and no memory.
-at::Tensor meta_like(const at::Tensor& tensor);
-
-// The values of a small tensor as a CPU tensor over the same memory; undefined for a large one.
-at::Tensor values_of(const at::Tensor& tensor);
-// Writes what stands for values that nobody knows: ones, which programs may divide by and take
-// logarithms of; and zeros where they are integers, which may be indices.
-void fill_unknown(const at::Tensor& tensor);
-bool has_values(const at::Tensor& tensor);
 
 // The kernel for every operation on CUDA tensors.
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack);

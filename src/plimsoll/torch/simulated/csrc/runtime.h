@@ -18,7 +18,7 @@
 
 namespace plimsoll::simulated {
 
-// What rules depend on; the layout is shared with Python (plimsoll/torch/library.py).
+// What rules depend on; the layout is shared with Python (library.py).
 struct DeviceProperties {
   std::int32_t multiprocessors = 0;
   std::int32_t major = 0;
@@ -162,6 +162,20 @@ class OperationScope {
 
  private:
   CurrentOperation saved_;
+};
+
+// Lets a device be the thread's current one; none if the number is negative.
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex index) : before_(runtime().current_device()) {
+    if (index >= 0) runtime().set_device(index);
+  }
+  ~DeviceScope() { runtime().set_device(before_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex before_;
 };
 
 }  // namespace plimsoll::simulated

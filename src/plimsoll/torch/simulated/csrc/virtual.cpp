@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "call.h"
+#include "values.h"
 
 namespace plimsoll::simulated {
 namespace {

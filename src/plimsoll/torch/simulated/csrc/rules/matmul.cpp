@@ -24,7 +24,7 @@ bool fits_blas(const at::Tensor& matrix) {
 
 void copy_for_blas(Call& call, const at::Tensor& matrix) {
   if (matrix.dim() >= 2 && matrix.numel() != 0 && !fits_blas(matrix)) {
-    call.temporary(elements(matrix) * matrix.itemsize());
+    call.temporary(bytes_of(matrix));
   }
 }
 

@@ -9,11 +9,6 @@ namespace {
 
 using at::Tensor;
 
-std::size_t copy_unless_contiguous(Call& call, const Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_contiguous()) return 0;
-  return call.temporary(elements(tensor) * tensor.itemsize());
-}
-
 // native_layer_norm(input, shape, weight, bias, eps), _fused_rms_norm(input, shape, weight, eps)
 void layer_norm(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
