@@ -11,11 +11,12 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
-from plimsoll.prediction.analysis import PHASES, ROLES, Run, Site, find_peak
+from plimsoll.prediction.analysis import Run, Site, find_peak
 from plimsoll.prediction.result import Assumed, CardVerdict, Prediction
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
+from plimsoll.torch.simulated.library import PHASES, ROLES
 
 if TYPE_CHECKING:
     from plimsoll.prediction.observer import Observer

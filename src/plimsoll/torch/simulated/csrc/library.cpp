@@ -3,13 +3,12 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "blas.h"
+#include "export.h"
 #include "hooks.h"
 #include "kernels.h"
 #include "memory.h"
 #include "profiler.h"
 #include "runtime.h"
-
-#define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace plimsoll::simulated {
 
