@@ -14,10 +14,10 @@ pytest.importorskip("torch")
 CHECK = """
 import ctypes
 from plimsoll import InputError
-from plimsoll.torch.building.compiler import SIMULATED_GPU, load
+from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
 
-lib = load(SIMULATED_GPU)
+lib = load(library.SIMULATED_GPU)
 library.Library(lib)
 {change}
 try:

@@ -16,8 +16,9 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.torch.building import cache, versions
-from plimsoll.torch.building.compiler import SIMULATED_GPU, Recipe, build, load
+from plimsoll.torch.building.compiler import Recipe, build, load
 from plimsoll.torch.building.tables import as_include
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
