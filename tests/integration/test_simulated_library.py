@@ -52,7 +52,7 @@ library.STRUCTURES = tuple(Counter if s is library.Counter else s for s in libra
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (WIDER, "where Site of 24 bytes: stack=u8@0"),
+        (WIDER, "where Site of 16 bytes: stack=u8@0"),
         (SIGNED, "where LateRole of 16 bytes: serial=u8@0 device=i4@8 role=u4@12"),
         (SWAPPED, "where Counter of 32 bytes: peak=i8@0"),
         ("library.STRUCTURES = library.STRUCTURES[1:]", "it has DeviceProperties of"),

@@ -1,4 +1,4 @@
-// Operations on storage, whose kernels are written out in kernels.cpp: their traits.
+// Traits of operations on storage, whose kernels are written out: see written_out.h.
 #include "rules.h"
 
 namespace plimsoll::simulated {
