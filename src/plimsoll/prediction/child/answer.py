@@ -11,11 +11,12 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
-from plimsoll.prediction.child.peak_contents import PHASES, ROLES, Run, Site, find_peak
+from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
 from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
+from plimsoll.torch.simulated.library import PHASES, ROLES
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import Peaks
