@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from plimsoll import InputError, explain, replay
 from plimsoll.gpus import gpu_profile
 from plimsoll.page.device_view import make_device_view
 from plimsoll.recordings import Action, Recording, read_recording, write_parquet
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,11 +220,8 @@ def test_a_killed_script_leaves_a_file_that_opens(script: Path, tmp_path: Path) 
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "training\n"
-        deadline = time.monotonic() + 120
         try:
-            while not has_steps(path):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_for(lambda: has_steps(path))
         finally:
             os.killpg(child.pid, signal.SIGKILL)
     recording = read_recording(path)

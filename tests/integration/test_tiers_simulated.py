@@ -383,8 +383,9 @@ def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
 def predicted(program: str, *arguments: str) -> dict[str, Any]:
     """The prediction for a program on an H100, under the elastic allocator."""
     options = ("--gpu", "H100", *ELASTIC, "--json")
+    command = [sys.executable, "-m", "plimsoll", "predict", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", *options, PROGRAMS / "tiers" / program, *arguments],
+        [*command, str(PROGRAMS / "tiers" / program), *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -28,11 +28,11 @@ from plimsoll.telemetry import read_processes, request_snapshot
 from plimsoll.telemetry.folder import counters_path
 from plimsoll.top import Watch
 from plimsoll.top.app import TopApp
+from tests.waiting import PATIENCE_SECONDS, wait_for
 
 pytest.importorskip("torch")
 
 MIB = 1 << 20
-PATIENCE_SECONDS = 120  # for what a busy machine does sooner or later
 PROGRAM = """
 import sys, torch
 if "record" in sys.argv:
@@ -101,14 +101,6 @@ def holder_of(arguments: tuple[str, ...]) -> int:
         return [process.pid for process in mine if process.heartbeat_ns > now]
 
     return int(wait_for(found)[0])
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    ends = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-    return found
 
 
 def pids_of(found: dict[str, Any]) -> list[int]:
