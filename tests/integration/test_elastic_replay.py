@@ -19,7 +19,7 @@ _PROGRAMS = [each for each in recordings_in(LARGE) if each.name.endswith(".defau
 
 
 def name(recorded: Recorded | None) -> str | None:
-    return recorded and recorded.name
+    return recorded.name if recorded else None
 
 
 @pytest.mark.parametrize("recorded", _SMALL, ids=name)
