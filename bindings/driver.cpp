@@ -1,10 +1,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <optional>
+#include <utility>
 
 #include "module.h"
+#include "plimsoll/driver/host_memory.h"
 #include "plimsoll/simulated/driver.h"
 
 namespace nb = nanobind;
@@ -13,6 +16,14 @@ using namespace nb::literals;
 namespace plimsoll::python {
 
 void bind_driver(nb::module_& module) {
+  module.def(
+      "host_memory",
+      [] {
+        const MemoryInfo info = host_memory();
+        return std::pair(info.free, info.total);
+      },
+      "Free and total bytes of the host's memory, as far as this process may use them: a "
+      "container's limits count.");
   nb::enum_<DriverModel>(module, "DriverModel")
       .value("linux", DriverModel::linux)
       .value("wddm", DriverModel::wddm);

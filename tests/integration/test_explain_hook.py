@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explanation import LeakWarning, LeakWatch
-from plimsoll.explanation.hook import OomHook
+from plimsoll.explanation.oom_hook import OomHook
 from plimsoll.recordings import read_recording
 from plimsoll.units import MiB
 from tests.simulated import PROGRAMS

@@ -158,7 +158,7 @@ def test_a_profile_says_what_memory_operations_take() -> None:
 @on_simulated_gpus()
 def test_sites_may_be_read_while_others_are_added() -> None:
     from plimsoll import _core
-    from plimsoll.torch.simulated.simulation import running
+    from plimsoll.torch.simulated.start import running
 
     torch.cuda.memory._record_memory_history()
     simulation = running()

@@ -17,11 +17,12 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, _core
+from plimsoll.engines.current import engine_of
+from plimsoll.engines.protocol import Engine
 from plimsoll.simulator import SimulatedMachine
-from plimsoll.tiers import steps
-from plimsoll.tiers.engines import Engine, engine_of
+from plimsoll.tiers import rebalancing
 from plimsoll.tiers.regions import Backup
-from plimsoll.torch.simulated.simulation import running
+from plimsoll.torch.simulated.start import running
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
@@ -359,7 +360,7 @@ def test_coming_back_never_fails_a_program() -> None:
 def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
     step, _ = training()
     step()
-    assert not steps._engines  # nobody looks under the policy strict
+    assert not rebalancing._engines  # nobody looks under the policy strict
     plimsoll.set_tiers(policy="spill")
     calls = []
 
@@ -370,7 +371,7 @@ def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
         def rebalance(self) -> None:
             calls.append(1)
 
-    steps.watch_steps(cast("Engine", Watched()))  # in the engine's place
+    rebalancing.watch_steps(cast("Engine", Watched()))  # in the engine's place
     step()
     assert not calls
     Watched.shared_allocated_bytes = 1

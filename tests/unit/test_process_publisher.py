@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from plimsoll.telemetry.counter_source import Counters
 from plimsoll.telemetry.counters import DeviceCounters, read_counters, read_processes
 from plimsoll.telemetry.folder import counters_path, socket_path
 from plimsoll.telemetry.publisher import Publisher
-from plimsoll.telemetry.sources import Counters
 from tests.recordings import ROOT
 from tests.waiting import wait_for
 

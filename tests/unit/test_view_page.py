@@ -18,8 +18,8 @@ from plimsoll import InputError
 from plimsoll.page import view
 from plimsoll.page.columns import unpack_column
 from plimsoll.page.page import join_modules, make_page, prepare
+from plimsoll.printable import printable
 from plimsoll.recordings import Action, read_recording
-from plimsoll.text import printable
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import KiB, Row, recording_of
 

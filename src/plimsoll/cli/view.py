@@ -13,7 +13,7 @@ import typer
 from plimsoll.cli.options import ReadMemory
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
-from plimsoll.text import printable
+from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.explanation.gradients import with_earlier_zero_grad
-from plimsoll.explanation.result import Advice, AdviceKind
+from plimsoll.explanation.parts import Advice, AdviceKind
 from plimsoll.recordings import Action
 from plimsoll.replays import AMPLE_MEMORY, replay
 from plimsoll.units import MiB, format_size
 
 if TYPE_CHECKING:
     from plimsoll.analysis import Categories, Lifetimes, Steps
-    from plimsoll.explanation.result import OutOfMemory
+    from plimsoll.explanation.parts import OutOfMemory
     from plimsoll.recordings import DeviceTrace, Recording
     from plimsoll.replays import AllocatorName, ReplayResult
 

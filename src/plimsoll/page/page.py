@@ -13,7 +13,6 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from plimsoll.page.blocks import largest_that_fit
 from plimsoll.page.columns import pack_column
 from plimsoll.page.device_view import DeviceView, make_device_view
 from plimsoll.page.overview import span_extremes
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,7 +191,7 @@ def _json(data: dict[str, Any]) -> str:
 @cache
 def _template() -> str:
     """The page without its data."""
-    folder = files("plimsoll.page").joinpath("web")
+    folder = Path(__file__).parent / "web"
     modules = (path for path in folder.iterdir() if path.name.endswith(".js"))
     script = join_modules({path.name: path.read_text("utf-8") for path in modules}, "main.js")
     style = folder.joinpath("style.css").read_text("utf-8")

@@ -10,7 +10,8 @@ from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
 from plimsoll.recordings import DeviceTrace, Recording, read_recording
-from plimsoll.replays.result import Difference, FirstOom, PeakBreakdown, ReplayResult, Replays
+from plimsoll.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
+from plimsoll.replays.results import Replays
 from plimsoll.simulator import SharedUse
 from plimsoll.units import parse_memory
 

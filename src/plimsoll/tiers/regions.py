@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plimsoll import _core
+from plimsoll.engines.current import check_elastic, engines_in_use
 from plimsoll.errors import InputError, OutOfMemoryError
-from plimsoll.tiers.engines import check_elastic, engines_in_use
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from plimsoll.tiers.engines import Engine
+    from plimsoll.engines.protocol import Engine
 
 TierName = Literal["dedicated", "shared"]
 Backup = Literal["host", "disk", "drop"]

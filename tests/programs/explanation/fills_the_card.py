@@ -9,7 +9,8 @@ import sys
 import threading
 
 from plimsoll.gpus import gpu_profile
-from plimsoll.torch.simulated.simulation import Simulation, start
+from plimsoll.torch.simulated.simulation import Simulation
+from plimsoll.torch.simulated.start import start
 
 start(Simulation([gpu_profile("T4")]))
 

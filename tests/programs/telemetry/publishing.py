@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import plimsoll.telemetry.publisher
+from plimsoll.telemetry.counter_source import Counters
 from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters, read_processes
 from plimsoll.telemetry.publisher import publish
-from plimsoll.telemetry.sources import Counters
 
 plimsoll.telemetry.publisher._PATIENCE_SECONDS = 120
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.engines.current import allocator_name, device_number, engine_of, engines_in_use
+from plimsoll.engines.snapshot import add_tiers, note_fragments
+from plimsoll.engines.summary import summary_text, tiers_text
 from plimsoll.gpus import card_entry
-from plimsoll.simulator.snapshot import add_tiers, note_fragments
-from plimsoll.simulator.summary import summary_text, tiers_text
-from plimsoll.tiers.engines import allocator_name, device_number, engine_of, engines_in_use
 from plimsoll.tiers.regions import region_names, region_uses
 from plimsoll.units import format_size
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll.analysis import LineShare, find_lifetimes
-from plimsoll.prediction.result import CATEGORIES
+from plimsoll.prediction.parts import CATEGORIES
 from plimsoll.recordings.events import EventBatch
 from plimsoll.recordings.recording import LoadedTrace
 

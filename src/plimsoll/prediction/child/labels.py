@@ -6,7 +6,7 @@ import importlib
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.prediction.analysis import Label
+from plimsoll.prediction.child.peak_contents import Label
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -56,7 +56,7 @@ class Observer:
         device = tensor.device.index
         address = _address(tensor)
         if address:
-            event = self._simulation.allocators[device]._engine.history_size
+            event = self._simulation.allocators[device].engine.history_size
             self.labels[device].append(Label(event, address, category))
 
     def _before_forward(self, module: Any, _: Any) -> None:
@@ -94,7 +94,7 @@ class Observer:
                 if hasattr(value, "untyped_storage"):
                     self._label(value, "optimizer_state")
         for device, allocator in enumerate(self._simulation.allocators):
-            self.steps[device].append(allocator._engine.history_size)
+            self.steps[device].append(allocator.engine.history_size)
 
 
 def _address(tensor: Any) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.torch.account import Account, make_account
+from plimsoll.telemetry.accounts import Account, make_account
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.peaks import Peaks
-    from plimsoll.prediction.shadow import Shadow
+    from plimsoll.prediction.child.high_water import Peaks
+    from plimsoll.prediction.child.native_replay import Shadow
     from plimsoll.torch.simulated.simulation import Simulation
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.request import BAD_INPUT, Request
-from plimsoll.prediction.result import Prediction
-from plimsoll.torch.building.compiler import SIMULATED_GPU, build
+from plimsoll.prediction.results import Prediction
+from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 if TYPE_CHECKING:
     from typing import Any
@@ -99,7 +100,7 @@ def _hold_interrupts() -> None:
 
 def _command(request: int) -> list[str]:
     # -P: not the current folder, where anybody may have put a module of any name.
-    return [sys.executable, "-P", "-m", "plimsoll.prediction.child", str(request)]
+    return [sys.executable, "-P", "-m", "plimsoll.prediction.child.program", str(request)]
 
 
 def _result(request: Request, status: int, path: Path) -> Prediction:

@@ -6,14 +6,14 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from plimsoll.explanation.leaks import LEAST_STEPS
-from plimsoll.text import join_lines
+from plimsoll.printable import join_lines
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from plimsoll.analysis import LineShare
-    from plimsoll.explanation.result import Advice, Explanation, OutOfMemory
+    from plimsoll.explanation.parts import Advice, ExplanationParts, OutOfMemory
 
 _ALLOCATORS = {
     "native": "PyTorch's allocator",
@@ -25,7 +25,7 @@ _INDENT = "  "
 _WIDTH = 100
 
 
-def report(explanation: Explanation) -> str:
+def explanation_text(explanation: ExplanationParts) -> str:
     """The whole explanation as text, without colour, in lines of about 100 characters."""
     parts = (
         _answer, _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,
@@ -34,7 +34,7 @@ def report(explanation: Explanation) -> str:
     return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(explanation))))
 
 
-def answers(e: Explanation) -> Iterator[str]:
+def answers(e: ExplanationParts) -> Iterator[str]:
     """What was asked with an option, each answer one sentence or two."""
     script = e.script
     if script is not None and not script.seems_recorded:
@@ -47,12 +47,12 @@ def answers(e: Explanation) -> Iterator[str]:
         yield _fit(e, e.limit_bytes)
 
 
-def _answer(e: Explanation) -> Iterator[str]:
+def _answer(e: ExplanationParts) -> Iterator[str]:
     for answer in answers(e):
         yield from _wrapped(answer, "")
 
 
-def _fit(e: Explanation, limit: int) -> str:
+def _fit(e: ExplanationParts, limit: int) -> str:
     """Whether what was recorded fits in the given limit."""
     most = format_size(limit)
     failed = next((one for one in e.out_of_memory if not one.recorded), None)
@@ -77,7 +77,7 @@ def _fit(e: Explanation, limit: int) -> str:
     return f"It fits in {most}: no more than {reserved} is reserved."
 
 
-def _title(e: Explanation) -> Iterator[str]:
+def _title(e: ExplanationParts) -> Iterator[str]:
     steps = ""
     if e.steps.count:
         how = "as marked" if e.steps.source == "marks" else "found from the rhythm of allocations"
@@ -88,7 +88,7 @@ def _title(e: Explanation) -> Iterator[str]:
     yield f"allocator: {_allocator(e)}{conf}"
 
 
-def _card(e: Explanation) -> Iterator[str]:
+def _card(e: ExplanationParts) -> Iterator[str]:
     card = e.card
     yield "What the card shows: context + reserved + others"
     if card.context_bytes is None:
@@ -108,7 +108,7 @@ def _card(e: Explanation) -> Iterator[str]:
         yield _row(card.shown_bytes, f"in all, of {format_size(card.total_bytes)} ({card.gpu})")
 
 
-def _reserved(e: Explanation) -> Iterator[str]:
+def _reserved(e: ExplanationParts) -> Iterator[str]:
     r = e.reserved
     exact = "" if r.exact else " (see the notes)"
     when = f", at its peak, event {r.event:,}{_in_step(r.step)}" if e.has_history else ""
@@ -124,7 +124,7 @@ def _reserved(e: Explanation) -> Iterator[str]:
     yield from _retries(e)
 
 
-def _retries(e: Explanation) -> Iterator[str]:
+def _retries(e: ExplanationParts) -> Iterator[str]:
     """How often PyTorch's allocator returned cached memory; others count other retries."""
     if e.allocator != "native" or not e.num_alloc_retries:
         return
@@ -137,7 +137,7 @@ def _retries(e: Explanation) -> Iterator[str]:
         )
 
 
-def _peak(e: Explanation) -> Iterator[str]:
+def _peak(e: ExplanationParts) -> Iterator[str]:
     p = e.peak
     when = "" if p.seconds is None else f", {p.seconds:.2f} s after the first event"
     allocated = f"{format_size(p.allocated_bytes)} allocated in {_blocks(p.blocks)}"
@@ -161,7 +161,7 @@ def _peak(e: Explanation) -> Iterator[str]:
         yield "By source line: record with call stacks to see them."
 
 
-def _fragmentation(e: Explanation) -> Iterator[str]:
+def _fragmentation(e: ExplanationParts) -> Iterator[str]:
     f = e.fragmentation
     when = "before the last request that failed" if e.out_of_memory else "at the peak of reserved"
     yield f"Fragmentation, {when}, after event {f.event:,}" if e.has_history else "Fragmentation"
@@ -192,7 +192,7 @@ def _fragmentation(e: Explanation) -> Iterator[str]:
         yield f"{_INDENT}and {more}, partly in use"
 
 
-def _leaks(e: Explanation) -> Iterator[str]:
+def _leaks(e: ExplanationParts) -> Iterator[str]:
     if not e.has_history:
         return
     yield "Leaks"
@@ -217,7 +217,7 @@ def _leaks(e: Explanation) -> Iterator[str]:
         yield f"{_INDENT}and {len(e.leaks) - _MOST_LEAKS} more"
 
 
-def _out_of_memory(e: Explanation) -> Iterator[str]:
+def _out_of_memory(e: ExplanationParts) -> Iterator[str]:
     for number, failed in enumerate(e.out_of_memory):
         if number:
             yield ""
@@ -283,7 +283,7 @@ def _reason(o: OutOfMemory) -> str:
     )
 
 
-def _advice(e: Explanation) -> Iterator[str]:
+def _advice(e: ExplanationParts) -> Iterator[str]:
     if not e.tried:
         if e.search_ended_early:
             yield (
@@ -308,7 +308,7 @@ def _advice(e: Explanation) -> Iterator[str]:
         )
 
 
-def _of_the_script(e: Explanation) -> Iterator[str]:
+def _of_the_script(e: ExplanationParts) -> Iterator[str]:
     script = e.script
     if script is None:
         return
@@ -349,7 +349,7 @@ def _one_advice(number: int, a: Advice) -> Iterator[str]:
         yield from _wrapped(f"     {'; '.join(extra)}", "     ")
 
 
-def _notes(e: Explanation) -> Iterator[str]:
+def _notes(e: ExplanationParts) -> Iterator[str]:
     for note in e.notes:
         yield from _wrapped(f"note: {note}", _INDENT)
 
@@ -373,7 +373,7 @@ def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) 
     return f"{_INDENT * depth}{shown:>12}  {share}{what}"
 
 
-def _allocator(e: Explanation) -> str:
+def _allocator(e: ExplanationParts) -> str:
     return _ALLOCATORS.get(e.allocator, e.allocator)
 
 

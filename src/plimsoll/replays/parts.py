@@ -167,16 +167,3 @@ class ReplayResult:
         result["first_difference"] = self.first_difference and self.first_difference.to_dict()
         result["conf_without_effect"] = dict(self.conf_without_effect)
         return result
-
-
-class Replays(list[ReplayResult]):
-    """Replays, as a list; printed, or as what a notebook shows, the table of `plimsoll replay`.
-
-    Lists of replays under several configurations make one table when they are joined:
-    `print(Replays(first + second))`.
-    """
-
-    def __repr__(self) -> str:
-        from plimsoll.replays.text import replays_text
-
-        return replays_text(self) if self else "[]"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.files import NewFile
-from plimsoll.text import join_lines, printable
+from plimsoll.printable import join_lines, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ class OomHook:
 
     def _write(self, error: BaseException) -> Path:
         from plimsoll.explanation.explain import explain
-        from plimsoll.recordings.files import read_snapshot
+        from plimsoll.recordings.reading import read_snapshot
 
         content = _snapshot()
         path = self._unused_name()
@@ -192,8 +192,8 @@ def _record_history(max_entries: int, *, stacks: bool) -> None:
 def _snapshot() -> bytes:
     import pickle
 
-    from plimsoll.tiers.engines import allocator_name
-    from plimsoll.tiers.report import memory_snapshot, torch_snapshot
+    from plimsoll.engines.current import allocator_name
+    from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
 
     # Of its own allocator, PyTorch's snapshot says all but the card.
     is_ours = allocator_name() is not None

@@ -145,3 +145,10 @@ def settings_dict(
         "expandable_segments": config.expandable_segments,
         "roundup_power2_divisions": {str(1 << i): value for i, value in enumerate(divisions)},
     }
+
+
+def segments_now(engine: _core.Engine) -> list[_core.SegmentInfo]:
+    """All segments, and an event for whoever records the engine that says when they were so."""
+    segments = engine.segments()
+    engine.note_snapshot()
+    return segments

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
-from plimsoll.explanation.result import Advice, ScriptRun
+from plimsoll.explanation.parts import Advice, ScriptRun
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:

@@ -285,8 +285,8 @@ class ScriptRun:
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """Why one device's memory was used as it was. `str()` of it is the report.
+class ExplanationParts:
+    """All that is said of one device's memory.
 
     Attributes:
         file: What was explained.
@@ -341,13 +341,3 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys, None for unknown."""
         return asdict(self)
-
-    def __str__(self) -> str:
-        from plimsoll.explanation.report import report
-
-        return report(self)
-
-    def _repr_html_(self) -> str:
-        from plimsoll.explanation.html import to_html
-
-        return to_html(self)

@@ -1,9 +1,9 @@
-"""What a prediction found."""
+"""What predictions and fits say, as data."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from plimsoll import analysis
 from plimsoll.analysis import LineShare
@@ -50,8 +50,8 @@ class CardVerdict:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What one script needs on one card; as text, what `plimsoll predict` prints.
+class PredictionParts:
+    """All that is said of one script on one card.
 
     Attributes:
         script: The script.
@@ -66,7 +66,7 @@ class Prediction:
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context, and what is reserved on
-            the card; where it does not fit, what the card would have to have.
+            the card; where it does not fit, the least memory of a card that holds the peak.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
         shared: What lay in shared memory, and the least that it costs; None where nothing could
             spill and nothing was placed there. This and what follows of shared memory is up to
@@ -117,17 +117,12 @@ class Prediction:
     events: int
     seconds: float = field(compare=False)
 
-    def __str__(self) -> str:
-        from plimsoll.prediction.text import prediction_text
-
-        return prediction_text(self)
-
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Prediction:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         return cls(
             **{
@@ -139,3 +134,44 @@ class Prediction:
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
             }
         )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value that was tried.
+
+    Attributes:
+        value: The value.
+        fits: Whether the script fits with it.
+        device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
+    """
+
+    value: int
+    fits: bool
+    device_used_bytes: int
+
+
+@dataclass(frozen=True)
+class FitParts:
+    """What was found for one card.
+
+    Attributes:
+        gpu: The card.
+        vary: The argument.
+        largest: The largest value that fits; None if not even 1 does.
+        stopped: Why nothing above `largest` was tried, so that larger values may fit, too; None
+            where the next one does not.
+        curve: Every value that was tried, sorted.
+        seconds: Time that the predictions took.
+    """
+
+    gpu: str
+    vary: str
+    largest: int | None
+    stopped: str | None
+    curve: list[Trial]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)

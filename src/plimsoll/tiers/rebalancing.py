@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from plimsoll.tiers.engines import current_engines
+from plimsoll.engines.current import current_engines
 
 if TYPE_CHECKING:
-    from plimsoll.tiers.engines import Engine
+    from plimsoll.engines.protocol import Engine
 
 RebalanceTime = Literal["step", "manual"]
 

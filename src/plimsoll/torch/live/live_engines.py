@@ -16,31 +16,25 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll import _core
+from plimsoll.engines.current import set_engines
 from plimsoll.errors import InputError
-from plimsoll.session.recording import record_if_asked
+from plimsoll.telemetry.accounts import Account, make_account
 from plimsoll.telemetry.nvml import Nvml
-from plimsoll.telemetry.publisher import publish
-from plimsoll.telemetry.sources import EngineSource, Source, TorchSource
-from plimsoll.tiers.engines import current_engines, set_engines
-from plimsoll.tiers.limits import SpillPolicyName, Tiers
-from plimsoll.torch.account import Account, make_account, report_at_exit, torch_accounts
-from plimsoll.torch.building.compiler import BRIDGE, load
-from plimsoll.torch.building.versions import is_cuda_build, rules_version, tell_if_unknown
+from plimsoll.tiers.limits import Tiers
+from plimsoll.torch.building.compiler import load
+from plimsoll.torch.building.versions import rules_version, tell_if_unknown
+from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.tiers.engines import Engines
-    from plimsoll.tiers.steps import RebalanceTime
 
 AllocatorName = Literal["elastic", "native"]
 
-_NAMES = get_args(AllocatorName)
-_TIERS = ("POLICY", "DEDICATED", "SHARED", "REBALANCE")
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch
 _OPEN_ENGINE = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
@@ -58,7 +52,7 @@ class _Choice:
     tiers: Tiers
 
 
-class _Engines:
+class LiveEngines:
     """The engines of this process, by GPU.
 
     An engine is never destroyed, so each GPU gets one, whatever happens then. No request is served
@@ -123,107 +117,35 @@ class _Engines:
 @dataclass(frozen=True)
 class _Installed:
     choice: _Choice
-    engines: _Engines
+    engines: LiveEngines
     keep: Any  # what C++ calls
 
 
 _installed: _Installed | None = None
 
 
-def install(
-    allocator: AllocatorName = "elastic",
-    *,
-    conf: str | None = None,
-    policy: SpillPolicyName | None = None,
-    dedicated: int | str | None = None,
-    shared: int | str | None = None,
-    rebalance: RebalanceTime | None = None,
-) -> None:
-    """Put plimsoll's allocator under PyTorch, for this process.
+def is_installed() -> bool:
+    """Whether plimsoll's allocator is in place."""
+    return _installed is not None
 
-    Call it before the first tensor on a GPU. All of torch.cuda's memory functions go on to work.
-    Calling it again with the same choice does nothing. On simulated GPUs it sets the tiers; their
-    allocator was chosen where they were simulated, and must be the same one.
+
+def put_in_place(
+    allocator: AllocatorName, conf: str | None, tiers: Tiers, *, keeps_account: bool
+) -> LiveEngines:
+    """Put an allocator under PyTorch; the same choice again changes nothing.
 
     Args:
-        allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment says. "native" honours
-            every key, "elastic" `per_process_memory_fraction`.
-        policy: What happens when dedicated memory is spent, see `plimsoll.set_tiers`.
-        dedicated: The most of each card's own memory, as bytes or "6GiB".
-        shared: The most of the host's memory that each GPU may use; by default half of it.
-        rebalance: When spilled memory comes back to the card, see `plimsoll.set_tiers`.
+        allocator: Which one.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; None for what the environment says.
+        tiers: What is to hold on every GPU.
+        keeps_account: Whether the engines keep what `LiveEngines.accounts` tells.
+
+    Returns:
+        The engines, one for each GPU that is used.
 
     Raises:
-        InputError: If PyTorch has no CUDA, there is no GPU, PyTorch has allocated GPU memory
-            already, another choice is installed, a size is more than there is, or the configuration
-            is bad. A size that only some of the cards have is found out when one that has not is
-            first used; that request fails, and all others there.
+        InputError: See `plimsoll.install`.
     """
-    if allocator not in _NAMES:
-        raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
-    tiers = Tiers.parse(policy, dedicated, shared, rebalance)
-    there = current_engines()
-    if there is not None and _installed is None:
-        _use_simulated(there, allocator, tiers)
-        return
-    if not is_cuda_build():
-        raise InputError("the installed PyTorch has no CUDA; install a build for NVIDIA GPUs")
-    import torch
-
-    if torch.cuda.device_count() == 0:
-        raise InputError("there is no NVIDIA GPU here; `plimsoll run --simulate` needs none")
-    _install(allocator, conf, tiers)
-
-
-def _use_simulated(engines: Engines, allocator: AllocatorName, tiers: Tiers) -> None:
-    """Simulated GPUs have their allocator from the start."""
-    if engines.allocator != allocator:
-        raise InputError(
-            f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
-            f"{allocator} where they are simulated"
-        )
-    for engine in engines.opened().values():
-        tiers.apply(engine)
-
-
-def install_from_environment() -> None:
-    """Do what PLIMSOLL_ALLOCATOR and its like say; ends the process if that is impossible.
-
-    PLIMSOLL_POLICY, _DEDICATED, _SHARED and _REBALANCE are as `install` takes them. Where
-    PyTorch has no CUDA, or there is no GPU, it does nothing: such a process uses no GPU.
-    """
-    name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
-    try:
-        if name not in (*_NAMES, "torch"):
-            raise InputError(
-                f"PLIMSOLL_ALLOCATOR is {name!r}; there are {', '.join(_NAMES)} and torch"
-            )
-        if not is_cuda_build():
-            return
-        import torch
-
-        if torch.cuda.device_count() == 0:
-            return
-        torch.cuda._lazy_call(record_if_asked)  # the allocator is in place by then
-        if name != "torch":
-            tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
-            _install(name, None, tiers)  # type: ignore[arg-type]
-            return
-        _publish_once_cuda_runs(torch, TorchSource())
-        if to := _report():
-            report_at_exit(torch_accounts, to)
-    except InputError as error:
-        print(f"plimsoll: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def _report() -> str:
-    to = os.environ.get("PLIMSOLL_REPORT", "")
-    return "" if to == "0" else to
-
-
-def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
     global _installed
     given = conf
     if conf is None:
@@ -238,7 +160,7 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
                 f"the {there.allocator} allocator is installed already, with the configuration "
                 f"{there.conf!r} and {there.tiers}; a process has one"
             )
-        return
+        return _installed.engines
     try:
         _core.AllocatorConfig.parse(conf, rules_version())
     except _core.ConfigError as error:
@@ -252,8 +174,7 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
     if given is not None:
         _settings(torch)(given)  # for what PyTorch itself reads there, such as pinned memory
     tell_if_unknown()
-    to = _report()
-    engines = _Engines(choice, keeps_account=bool(to))
+    engines = LiveEngines(choice, keeps_account=keeps_account)
     try:
         library = load(BRIDGE)
     except InputError as error:
@@ -261,16 +182,14 @@ def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
     else:
         keep = _use_bridge(library, engines)
     _follow_settings(torch, engines)
-    if to:
-        report_at_exit(engines.accounts, to)
     _installed = _Installed(choice, engines, keep)
     set_engines(engines)
-    _publish_once_cuda_runs(torch, EngineSource(engines))
+    return engines
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
     """Refuse what no card and no host has, as far as that is known before CUDA runs."""
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(
             f"{format_size(tiers.shared_bytes)} of shared memory is more than the host can lock "
@@ -287,11 +206,7 @@ def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
         )
 
 
-def _publish_once_cuda_runs(torch: Any, source: Source) -> None:
-    torch.cuda._lazy_call(lambda: publish(source))
-
-
-def _use_bridge(library: ctypes.CDLL, engines: _Engines) -> Any:
+def _use_bridge(library: ctypes.CDLL, engines: LiveEngines) -> Any:
     def open_engine(device: int, problem: Any, capacity: int) -> int | None:
         try:
             handle: int = engines.open(device).handle
@@ -314,7 +229,7 @@ def _use_bridge(library: ctypes.CDLL, engines: _Engines) -> Any:
     return callback
 
 
-def _use_pluggable(torch: Any, engines: _Engines, reason: str) -> Any:
+def _use_pluggable(torch: Any, engines: LiveEngines, reason: str) -> Any:
     functions = _core.pluggable_functions()
     allocator = torch._C._cuda_customAllocator(functions["alloc"], functions["free"])
     allocator.set_reset_fn(functions["reset"])
@@ -353,7 +268,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
     return function
 
 
-def _follow_settings(torch: Any, engines: _Engines) -> None:
+def _follow_settings(torch: Any, engines: LiveEngines) -> None:
     """Let settings that the program makes reach the engines, while there are none."""
     set_in_torch = _settings(torch)
 

@@ -1,6 +1,6 @@
 """Whether simulated GPUs work with the installed PyTorch; run by `compiler.py` as a program.
 
-    python -m plimsoll.torch.building.check LIBRARY
+    python -m plimsoll.torch.simulated.check LIBRARY
 
 Run when the library is built for a PyTorch that nobody has tried it with. The last line on stderr
 says what does not work.
@@ -12,7 +12,8 @@ import ctypes
 import sys
 
 from plimsoll.gpus import gpu_profile
-from plimsoll.torch.simulated.simulation import Simulation, start
+from plimsoll.torch.simulated.simulation import Simulation
+from plimsoll.torch.simulated.start import start
 
 
 def main() -> None:

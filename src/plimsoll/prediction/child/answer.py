@@ -11,15 +11,15 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
-from plimsoll.prediction.analysis import PHASES, ROLES, Run, Site, find_peak
-from plimsoll.prediction.result import Assumed, CardVerdict, Prediction
+from plimsoll.prediction.child.peak_contents import PHASES, ROLES, Run, Site, find_peak
+from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.observer import Observer
-    from plimsoll.prediction.peaks import Peaks
+    from plimsoll.prediction.child.high_water import Peaks
+    from plimsoll.prediction.child.labels import Observer
     from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
 
@@ -32,7 +32,7 @@ def make_report(
     error: BaseException | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """A `Prediction` as a dictionary, and how the script ended.
+    """A `PredictionParts` as a dictionary, and how the script ended.
 
     Keys: prediction; error: None, "out_of_memory" or "other".
     """
@@ -50,7 +50,7 @@ def make_report(
     by_category["rounding"] += allocated - sum(by_category.values())
     context = profile.context_bytes if device in simulation.contexts else 0
     fits = out_of_memory is None
-    prediction = Prediction(
+    prediction = PredictionParts(
         script=request.script,
         gpu=profile.name,
         driver=request.driver,
@@ -98,7 +98,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 
 def _run(simulation: Simulation, observer: Observer, device: int) -> Run:
-    engine = simulation.allocators[device]._engine
+    engine = simulation.allocators[device].engine
     action, address, size, _, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
     return Run(
@@ -171,7 +171,7 @@ def _other_cards(
 
 
 def _recording(simulation: Simulation, device: int) -> Recording:
-    columns = simulation.allocators[device]._engine.history_columns()
+    columns = simulation.allocators[device].engine.history_columns()
     action, address, size, stream, time_us, _, shared = columns
     keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])
     none = np.zeros(len(action), dtype=np.uint64)

@@ -1,8 +1,9 @@
 """The process in which a script runs on simulated GPUs; the command starts it.
 
-`python -m plimsoll.prediction.child FILE`: the number of an open file that holds a `Request`. The
-script's own output is untouched, and so is its exit status. The process is started with interrupts
-blocked: one that comes while modules are imported waits, and then ends it without a word.
+`python -m plimsoll.prediction.child.program FILE`: the number of an open file that holds a
+`Request`. The script's own output is untouched, and so is its exit status. The process is started
+with interrupts blocked: one that comes while modules are imported waits, and then ends it without a
+word.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.gpus import GpuProfile, gpu_profile
-from plimsoll.prediction.account import simulated_accounts
-from plimsoll.prediction.observer import Observer
-from plimsoll.prediction.peaks import Peaks
-from plimsoll.prediction.report import make_report
+from plimsoll.prediction.child.answer import make_report
+from plimsoll.prediction.child.at_exit import simulated_accounts
+from plimsoll.prediction.child.high_water import Peaks
+from plimsoll.prediction.child.labels import Observer
+from plimsoll.prediction.child.native_replay import Shadow
 from plimsoll.prediction.request import BAD_INPUT, Request
-from plimsoll.prediction.shadow import Shadow
-from plimsoll.session.recording import record_if_asked
-from plimsoll.torch.account import report_at_exit
-from plimsoll.torch.simulated.simulation import Simulation, start
+from plimsoll.session.environment import record_if_asked
+from plimsoll.session.simulate import simulate
+from plimsoll.telemetry.accounts import report_at_exit
+from plimsoll.torch.simulated.simulation import Simulation
 
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
@@ -68,7 +70,8 @@ def main() -> None:
         else:
             record_if_asked()
 
-    start(simulation, install)
+    simulation.runners.add(__file__)
+    simulate(simulation, install)
     if request.account is not None:
         shadow = Shadow(simulation) if request.allocator == "elastic" else None
         report_at_exit(lambda: simulated_accounts(simulation, peaks, shadow), request.account)

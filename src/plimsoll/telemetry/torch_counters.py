@@ -1,55 +1,23 @@
-"""Where a process's counters come from: plimsoll's engines, PyTorch's own allocator, a simulation.
-
-A source only reads. It never makes a context on a GPU, and speaks of those GPUs alone that the
-process has taken memory of.
-"""
+"""The counters of PyTorch on a real GPU, whose memory plimsoll's engines serve or its own do."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plimsoll.telemetry.counters import DeviceCounters
+from plimsoll.telemetry.counter_source import Counters, device_counters
 from plimsoll.telemetry.nvml import Nvml, plain_uuid
+from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from plimsoll import _core
-    from plimsoll.torch.simulated.simulation import Simulation
+    from plimsoll.telemetry.counters import DeviceCounters
 
 _BETWEEN_CHARGES_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What a source says at one moment; None is unknown.
-
-    Attributes:
-        devices: The GPUs in use.
-        pinned_bytes: Page-locked memory of the host.
-        shared_total_bytes: How much of the host's memory GPUs may use.
-    """
-
-    devices: tuple[DeviceCounters, ...] = field(default=())
-    pinned_bytes: int | None = None
-    shared_total_bytes: int | None = None
-
-
-class Source(Protocol):
-    """What a process can say of itself."""
-
-    @property
-    def allocator(self) -> str:
-        """The name of its allocator."""
-
-    def read(self) -> Counters:
-        """Its counters now."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format, with the history if one is recorded."""
 
 
 class EnginesInUse(Protocol):
@@ -61,12 +29,6 @@ class EnginesInUse(Protocol):
 
     def opened(self) -> dict[int, _core.LiveEngine]:
         """Those that there are, by GPU."""
-
-
-class _Elastic(Protocol):
-    """An engine of the elastic allocator."""
-
-    def fragments_bytes(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +73,7 @@ class _Gpus:
         return self._contexts.get(index)
 
 
-class EngineSource:
+class EngineCounters:
     """plimsoll's engines under PyTorch."""
 
     def __init__(self, engines: EnginesInUse) -> None:
@@ -142,7 +104,7 @@ class EngineSource:
             return statistics["reserved_bytes.all.current"] - shared
 
         gpu = self._gpus.describe(index)
-        return _device_counters(
+        return device_counters(
             engine.statistics(),
             index=index,
             name=gpu.name,
@@ -154,12 +116,10 @@ class EngineSource:
 
     def snapshot(self) -> dict[str, Any]:
         """A snapshot in PyTorch's format, with what is in shared memory."""
-        from plimsoll.tiers.report import memory_snapshot
-
         return memory_snapshot()
 
 
-class TorchSource:
+class TorchCounters:
     """PyTorch's own allocator."""
 
     allocator = "torch"
@@ -186,7 +146,7 @@ class TorchSource:
             return _torch_statistics(index)["reserved_bytes.all.current"]
 
         gpu = self._gpus.describe(index)
-        return _device_counters(
+        return device_counters(
             statistics,
             index=index,
             name=gpu.name,
@@ -197,47 +157,7 @@ class TorchSource:
 
     def snapshot(self) -> dict[str, Any]:
         """A snapshot in PyTorch's format, which names the cards."""
-        from plimsoll.tiers.report import torch_snapshot
-
         return torch_snapshot()
-
-
-class SimulatedSource:
-    """The simulated GPUs of this process."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    @property
-    def allocator(self) -> str:
-        """The name of its allocator."""
-        return self._simulation.allocators[0].name
-
-    def read(self) -> Counters:
-        """Its counters now."""
-        simulation = self._simulation
-        devices = []
-        pinned = 0
-        for index, (allocator, profile) in enumerate(
-            zip(simulation.allocators, simulation.profiles, strict=True)
-        ):
-            device = _device_counters(
-                allocator._engine.statistics(),
-                index=index,
-                name=profile.full_name,
-                is_simulated=True,
-                total_bytes=profile.total_bytes,
-                used_bytes=allocator.gpu.dedicated_used_bytes,
-                context_bytes=profile.context_bytes if index in simulation.contexts else 0,
-                elastic=allocator._engine if allocator.name == "elastic" else None,
-            )
-            devices.append(device)
-            pinned += max(allocator.gpu.shared_used_bytes - device.shared_bytes, 0)
-        return Counters(tuple(devices), pinned, simulation.machine.shared_total_bytes)
-
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format."""
-        return self._simulation.snapshot()
 
 
 def _torch_statistics(index: int) -> dict[str, int]:
@@ -267,41 +187,3 @@ def _torch_pinned_bytes() -> int | None:
     nested = torch.cuda.memory.host_memory_stats_as_nested_dict()
     found = nested.get("allocated_bytes", {}).get("current")
     return None if found is None else int(found)
-
-
-def _device_counters(
-    statistics: Mapping[str, int],
-    *,
-    index: int,
-    name: str,
-    total_bytes: int,
-    context_bytes: int | None,
-    uuid: str = "",
-    is_simulated: bool = False,
-    used_bytes: int | None = None,
-    elastic: _Elastic | None = None,
-) -> DeviceCounters:
-    # PyTorch's rules count what they cannot return; the elastic allocator works it out when asked.
-    fragments: int | None = statistics["inactive_split_bytes.all.current"]
-    if elastic is not None:
-        fragments = elastic.fragments_bytes()
-    return DeviceCounters(
-        index=index,
-        is_simulated=is_simulated,
-        name=name,
-        uuid=uuid,
-        total_bytes=total_bytes,
-        used_bytes=used_bytes,
-        context_bytes=context_bytes,
-        allocated_bytes=statistics["allocated_bytes.all.current"],
-        active_bytes=statistics["active_bytes.all.current"],
-        reserved_bytes=statistics["reserved_bytes.all.current"],
-        fragments_bytes=fragments,
-        shared_bytes=statistics.get("shared_reserved_bytes.current", 0),
-        shared_allocated_bytes=statistics.get("shared_allocated_bytes.current", 0),
-        peak_allocated_bytes=statistics["allocated_bytes.all.peak"],
-        peak_reserved_bytes=statistics["reserved_bytes.all.peak"],
-        num_alloc_retries=statistics["num_alloc_retries"],
-        num_ooms=statistics["num_ooms"],
-        num_spills=statistics.get("num_spills", 0),
-    )

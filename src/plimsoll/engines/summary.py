@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
-    from plimsoll.tiers.engines import Engine
+    from plimsoll.engines.protocol import Engine
 
 _WIDTH = 75
 _COLUMNS = ("current", "peak", "allocated", "freed")

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from plimsoll.engines.current import opened_engine
 from plimsoll.errors import InputError
 from plimsoll.offloading.plan import Plan
-from plimsoll.tiers.engines import opened_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,6 +8,6 @@ import os
 def record_if_asked(*_: object) -> None:
     """Record from now on, if the environment says so."""
     if os.environ.get("PLIMSOLL_RECORD"):
-        from plimsoll.recorder.environment import record_from_environment
+        from plimsoll.session.record import record_from_environment
 
         record_from_environment()
