@@ -29,7 +29,7 @@ class Engine(Protocol):
         """The most dedicated memory that may be reserved, or None."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Let a person set that limit; it holds beside the one of a fraction."""
+        """Set a second limit beside `limit`, the program's own; the lower one holds."""
 
     shared_limit: int | None
     """The most shared memory that may be reserved, or None."""
