@@ -22,7 +22,8 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
 
-ROOT = Path(__file__).parents[1]
+from tests.apart import ROOT, command_of
+
 PROGRAMS = ROOT / "tests" / "programs"
 GPU = "A100-80GB"
 Program = Path | str | Callable[..., None]
@@ -113,10 +114,7 @@ def _command(program: Program, arguments: Sequence[object], folder: Path) -> lis
         return [str(path), *map(str, arguments)]
     if isinstance(program, Path):
         return [str(program), *map(str, arguments)]
-    file = Path(inspect.getfile(inspect.unwrap(program))).relative_to(ROOT)
-    module = ".".join(file.with_suffix("").parts)
-    name = program.__qualname__
-    return [str(ROOT / "tests" / "calling.py"), module, name, json.dumps(list(arguments))]
+    return command_of(program, arguments)
 
 
 class _Simulator:

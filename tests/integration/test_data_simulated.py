@@ -19,7 +19,8 @@ import pytest
 
 import plimsoll
 from plimsoll.data import PinnedCollate, PrefetchLoader, collate, copy_async
-from tests.simulated import ROOT, on_simulated_gpus, output_of, simulate
+from tests.recordings import ROOT
+from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
 
