@@ -13,7 +13,7 @@ from tests.simulated import PROGRAMS
 pytest.importorskip("torch")
 
 if TYPE_CHECKING:
-    from plimsoll.replays import AllocatorName
+    from plimsoll.engines.protocol import AllocatorName
 
 SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 

@@ -28,7 +28,7 @@ from tests.unit.view_histories import KiB, Row, recording_of
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 HOSTILE = "</script><script>document.title='owned'</script><!--<img src=x onerror=alert(1)>&\u2028"
-WEB = Path(assets.__file__).parent / "web"
+WEB = (Path(assets.__file__).parent / "web").resolve()
 _FROM = re.compile(r'from "(\.[^"]+)"')
 ROWS: list[Row] = [(int(Action.ALLOC), 4096, 512, 0, 1, 0)]
 

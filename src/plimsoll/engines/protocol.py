@@ -9,6 +9,12 @@ if TYPE_CHECKING:
 
     from plimsoll import _core
 
+AllocatorName = Literal["native", "elastic", "uncached"]
+"""PyTorch's rules, plimsoll's own, or a driver call for each request."""
+
+LiveAllocatorName = Literal["elastic", "native"]
+"""Those of them that serve PyTorch on a real GPU."""
+
 SpillPolicyName = Literal["strict", "spill"]
 """What happens to a request when dedicated memory is spent: it fails, or gets shared memory."""
 

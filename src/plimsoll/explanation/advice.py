@@ -22,9 +22,10 @@ from plimsoll.units import MiB, format_size
 
 if TYPE_CHECKING:
     from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.explanation.parts import OutOfMemory
     from plimsoll.recordings import DeviceTrace, Recording
-    from plimsoll.replays import AllocatorName, ReplayResult
+    from plimsoll.replays import ReplayResult
 
 SETTINGS = (
     "expandable_segments:True",

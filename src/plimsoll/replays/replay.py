@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.gpus import RecordedCard
 
     Progress = Callable[[int, int], None]
 
-AllocatorName = Literal["native", "elastic", "uncached"]
 Completion = Literal["recorded", "at_once", "late"]
 
 AMPLE_MEMORY = 1 << 40

@@ -8,11 +8,11 @@ HOW is what becomes of the error, or `other` for an error that has nothing to do
 import sys
 import threading
 
-from plimsoll.gpus import gpu_profile
+from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulation import Simulation
 from plimsoll.torch.simulated.start import start
 
-start(Simulation([gpu_profile("T4")]))
+start(Simulation(Setup(("T4",))))
 
 import torch  # noqa: E402
 

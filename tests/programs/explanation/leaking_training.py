@@ -9,11 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from plimsoll.gpus import gpu_profile
+from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulation import Simulation
 from plimsoll.torch.simulated.start import start
 
-start(Simulation([gpu_profile("T4")]))
+start(Simulation(Setup(("T4",))))
 
 import torch  # noqa: E402
 

@@ -11,11 +11,12 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
-from plimsoll.prediction.child.peak_contents import PHASES, ROLES, Run, Site, find_peak
+from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
 from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
+from plimsoll.torch.simulated.library import PHASES, ROLES
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import Peaks
@@ -53,9 +54,9 @@ def make_report(
     prediction = PredictionParts(
         script=request.script,
         gpu=profile.name,
-        driver=request.driver,
-        allocator=request.allocator,
-        policy=request.policy,
+        driver=request.setup.driver,
+        allocator=request.setup.allocator,
+        policy=request.setup.policy or "strict",
         conf=allocator.conf,
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,

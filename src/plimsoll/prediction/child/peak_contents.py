@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from plimsoll.analysis import Lifetimes
 
-ROLES = ("output", "temporary", "workspace", "input", "copy")
-PHASES = ("forward", "backward", "optimizer")
-
 
 @dataclass(frozen=True)
 class Site:
@@ -33,8 +30,8 @@ class Site:
 
     Attributes:
         stack: Number of the Python call stack; 0 for none.
-        role: One of `ROLES`.
-        phase: One of `PHASES`.
+        role: output, temporary, workspace, input or copy.
+        phase: forward, backward or optimizer.
         grad_enabled: Whether autograd was recording.
     """
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
-from plimsoll.torch.building import versions
+from plimsoll.torch.building import tables, versions
 from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Recipe:
         needs_cuda: Whether it includes the headers of CUDA's runtime.
         check: A module that is run with the library's file where PyTorch is newer than what is
             known; it fails, and says why in its last line, if the library does not work there.
+        tables: The folder of its data files: the sources include NAME.txt and NAME.csv as NAME.inc.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Recipe:
     libraries: tuple[str, ...]
     needs_cuda: bool
     check: str | None = None
+    tables: Path | None = None
 
 
 def load(recipe: Recipe) -> ctypes.CDLL:
@@ -99,8 +101,12 @@ def _digest(recipe: Recipe) -> str:
     """Of all that a library is made of."""
     digest = hashlib.sha256(" ".join([*_FLAGS, *recipe.flags]).encode())
     digest.update(str(versions.torch_folder()).encode())
+    folders = [recipe.sources, _INCLUDE]
     files = [_EXPORTS]
-    files += [path for top in (recipe.sources, _INCLUDE) for path in sorted(top.rglob("*"))]
+    if recipe.tables is not None:
+        folders.append(recipe.tables)
+        files.append(Path(tables.__file__))
+    files += [path for top in folders for path in sorted(top.rglob("*"))]
     for path in files:
         if path.is_file():
             digest.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
@@ -132,6 +138,9 @@ def _compile(recipe: Recipe, library: Path) -> None:
     if recipe.needs_cuda:
         includes += _cuda_includes()
     flags = [*_FLAGS, *recipe.flags, *(f"-I{folder}" for folder in includes)]
+    if recipe.tables is not None:
+        tables.write_includes(recipe.tables, library.parent)
+        flags.append(f"-I{library.parent}")
     units = _units(recipe, library.parent)
     objects = [unit.with_suffix(".o") for unit in units]
     steps = [

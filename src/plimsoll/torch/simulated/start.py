@@ -15,7 +15,6 @@ from plimsoll.engines.current import set_engines
 from plimsoll.errors import InputError
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.distributed import pretend_other_processes
-from plimsoll.torch.simulated.operations import CUDA_KERNELS
 from plimsoll.torch.simulated.patches import (
     keep_native_shape_functions,
     patch,
@@ -81,7 +80,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
 
     def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
         execute()
-        simulation.library.install(CUDA_KERNELS)
+        simulation.library.install()
         patch(module, simulation)
         simulation.watch_tiers()
         simulation.torch_is_imported()

@@ -15,19 +15,3 @@ export function firstAbove(values, value) {
   }
   return low;
 }
-
-/**
- * The first index whose value is `value` or more.
- * @param {ArrayLike<number>} values
- * @param {number} value
- */
-export function firstFrom(values, value) {
-  let low = 0;
-  let high = values.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if (values[middle] >= value) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}

@@ -15,6 +15,8 @@ export const MARKS = {
 /** In a crowd, the kind that comes first here is the one that is shown. */
 const RANK = Object.keys(MARKS);
 
+/** @typedef {{ x: number, moments: Moment[] }} Crowd Marks at one place. */
+
 /**
  * The marks in a window, those that would cover each other as one.
  * @param {Moment[]} moments In order.
@@ -23,7 +25,7 @@ const RANK = Object.keys(MARKS);
  * @param {number} apart Pixels that a mark needs.
  */
 export function crowds(moments, xOf, width, apart) {
-  /** @type {{ x: number, moments: Moment[] }[]} */
+  /** @type {Crowd[]} */
   const found = [];
   for (const moment of moments) {
     const x = xOf(moment.event);
