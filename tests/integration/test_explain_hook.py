@@ -39,7 +39,7 @@ def place(program: Path, text: str) -> str:
     """The line of the program that has this text."""
     lines = program.read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)
-    return f"{program.name}:{number}"
+    return f"{program}:{number}"
 
 
 def the_explanation(folder: Path) -> str:
