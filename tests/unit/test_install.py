@@ -18,6 +18,7 @@ from plimsoll.telemetry.nvml import Nvml
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.live import live_engines
 from plimsoll.units import GiB
+from tests.simulated import PROGRAMS
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
@@ -184,18 +185,8 @@ class TestAccount:
         assert first["peak_reserved_bytes"] == 2
         assert first["card_peak_bytes"] is None
 
-    def test_processes_of_multiprocessing_report_too(self, tmp_path: Path) -> None:
-        path = tmp_path / "script.py"
-        path.write_text(
-            "import multiprocessing as mp\n"
-            "from plimsoll.telemetry.accounts import Account, report_at_exit\n"
-            "def work(rank):\n"
-            "    report_at_exit(lambda: [Account('torch', rank, 7, 0, 1, 2)], '1')\n"
-            "if __name__ == '__main__':\n"
-            "    process = mp.get_context('spawn').Process(target=work, args=(3,))\n"
-            "    process.start()\n"
-            "    process.join()\n"
-        )
+    def test_processes_of_multiprocessing_report_too(self) -> None:
+        path = PROGRAMS / "telemetry" / "account_of_a_child.py"
         done = subprocess.run(
             [sys.executable, str(path)], capture_output=True, text=True, check=True
         )

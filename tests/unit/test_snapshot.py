@@ -23,7 +23,7 @@ from plimsoll import (
 from plimsoll.recordings.reading import read_snapshot
 from plimsoll.units import MiB
 from tests.recordings import SMALL
-from tests.unit.programs import (
+from tests.unit.random_programs import (
     EmptyCache,
     Free,
     Malloc,

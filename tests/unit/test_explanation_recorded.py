@@ -109,7 +109,7 @@ def test_what_the_elastic_allocator_did_is_told(tmp_path: Path) -> None:
     assert found.fragmentation.free_bytes == r.cached_bytes + r.fragments_bytes
     assert found.fragmentation.movable_bytes == r.cached_bytes
     assert found.fragmentation.largest_request_bytes is None
-    assert all("test_explain_recorded.py" in line.line
+    assert all("test_explanation_recorded.py" in line.line
                for segment in found.fragmentation.pinned for line in segment.lines)  # fmt: skip
     text = str(found)
     assert "reserved by plimsoll's elastic allocator, at its peak" in text

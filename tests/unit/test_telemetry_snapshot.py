@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +21,7 @@ from plimsoll.telemetry import request_snapshot
 from plimsoll.telemetry import requests as module
 from plimsoll.telemetry.folder import socket_path
 from plimsoll.telemetry.requests import SnapshotServer
+from tests.recordings import ROOT
 
 SNAPSHOT = {"segments": [{"address": 7, "blocks": []}], "device_traces": [[]]}
 
@@ -39,8 +40,8 @@ def serving(folder: Path, take: Callable[[], dict[str, Any]]) -> Iterator[Snapsh
 
     def serve() -> None:
         while not ends.is_set():
-            server.answer()
-            time.sleep(0.005)
+            if select.select([server], [], [], 0.05)[0]:
+                server.answer()
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -142,7 +143,7 @@ def test_who_is_not_believed_does_not_keep_others_from_being_asked(
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
     child = subprocess.Popen(
-        [sys.executable, "-c", STUBBORN, str(other), "hang"], stdout=subprocess.PIPE
+        [sys.executable, str(BREAKS_OFF), str(other), "hang"], stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     with child.stdout:
@@ -224,21 +225,7 @@ def test_what_is_no_answer_is_refused(folder: Path, answer: bytes, message: str)
         request_snapshot(os.getpid())
 
 
-STUBBORN = """
-import os, socket, sys, time
-from pathlib import Path
-from plimsoll.telemetry.folder import socket_path
-server = socket.socket(socket.AF_UNIX)
-server.bind(str(socket_path(Path(sys.argv[1]), os.getpid())))
-server.listen()
-print("ready", flush=True)
-connection, _ = server.accept()
-connection.recv(100)
-connection.sendall(b'{"size": 1000}\\nsome')
-if sys.argv[2] == "die":
-    os.kill(os.getpid(), 9)
-time.sleep(60)
-"""
+BREAKS_OFF = ROOT / "tests" / "programs" / "telemetry" / "breaks_off.py"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +237,7 @@ def test_a_process_that_breaks_off(
 ) -> None:
     monkeypatch.setattr(module, "_DYING_SECONDS", 120)
     child = subprocess.Popen(
-        [sys.executable, "-c", STUBBORN, str(folder), what], stdout=subprocess.PIPE
+        [sys.executable, str(BREAKS_OFF), str(folder), what], stdout=subprocess.PIPE
     )
     assert child.stdout is not None
     with child.stdout:

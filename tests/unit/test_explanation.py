@@ -68,7 +68,7 @@ def test_reserved_memory_is_taken_apart() -> None:
     assert found.fragmentation.largest_request_bytes == 30 * MiB
     (pinned,) = found.fragmentation.pinned
     assert (pinned.total_bytes, pinned.free_bytes, pinned.blocks) == (30 * MiB, 18 * MiB, 1)
-    assert "test_explain.py" in pinned.lines[0].line
+    assert "test_explanation.py" in pinned.lines[0].line
     assert pinned.lines[0].line.endswith("program")
 
 
@@ -259,7 +259,7 @@ def test_fragments_that_a_limit_has_no_room_for_are_told() -> None:
     assert (failed.recorded, failed.reason, failed.missing_bytes) == (False, "fragmentation", 0)
     assert "which would fit if no memory were lost." in " ".join(str(found).split())
     (pinned, *_) = found.fragmentation.pinned
-    assert "test_explain.py" in pinned.lines[0].line
+    assert "test_explanation.py" in pinned.lines[0].line
 
 
 def test_no_address_and_no_retry_is_made_up_under_a_limit() -> None:

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +18,10 @@ from plimsoll.telemetry.counter_source import Counters
 from plimsoll.telemetry.counters import DeviceCounters, read_counters, read_processes
 from plimsoll.telemetry.folder import counters_path, socket_path
 from plimsoll.telemetry.publisher import Publisher
+from tests.recordings import ROOT
+from tests.waiting import wait_for
 
-SOURCE = """
-import os, sys, time, threading
-import plimsoll.telemetry.publisher
-from plimsoll.telemetry.counters import DeviceCounters
-from plimsoll.telemetry.publisher import publish
-from plimsoll.telemetry.counter_source import Counters
-class Source:
-    allocator = "native"
-    def read(self):
-        return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
-    def snapshot(self):
-        return {"segments": []}
-plimsoll.telemetry.publisher._PATIENCE_SECONDS = 120
-def files():
-    folder = os.path.join(os.environ["XDG_RUNTIME_DIR"], "plimsoll")
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-def wait(condition):
-    for _ in range(12_000):
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
-def both(pid):
-    namespace = os.stat("/proc/self/ns/pid").st_ino
-    return [f"{pid}-{namespace}.counters", f"{pid}-{namespace}.socket"]
-"""
+PROGRAM = ROOT / "tests" / "programs" / "telemetry" / "publishing.py"
 
 
 class FakeSource:
@@ -52,15 +29,20 @@ class FakeSource:
 
     def __init__(self) -> None:
         self.value = 0
+        self.reads = 0
         self.error: Exception | None = None
         self.has_devices = True
 
     def read(self) -> Counters:
+        self.reads += 1
         if self.error is not None:
             raise self.error
         self.value += 1
         device = DeviceCounters(0, True, "H100", "", *[self.value] * 14)
         return Counters((device,) if self.has_devices else (), pinned_bytes=5)
+
+    def is_past(self, value: int) -> bool:
+        return self.value > value
 
     def snapshot(self) -> dict[str, Any]:
         return {"segments": []}
@@ -83,16 +65,9 @@ def publisher(tmp_path: Path, source: FakeSource) -> Iterator[Publisher]:
     made.stop()
 
 
-def wait_for(condition: Any) -> None:
-    ends = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
-
-
-def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(what: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", SOURCE + program],
+        [sys.executable, "-W", "error", str(PROGRAM), what],
         capture_output=True,
         text=True,
         check=False,
@@ -101,8 +76,8 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
     )
 
 
-def check(program: str, folder: Path, **environment: str) -> None:
-    done = run(program, folder, **environment)
+def check(what: str, folder: Path, **environment: str) -> None:
+    done = run(what, folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -110,7 +85,7 @@ def test_counters_are_written_again_and_again(tmp_path: Path, publisher: Publish
     path = counters_path(tmp_path, os.getpid())
     publisher.start()
     wait_for(path.exists)
-    wait_for(lambda: path.stat().st_size and read_counters(path).devices[0].allocated_bytes > 5)
+    wait_for(lambda: path.stat().st_size > 0 and read_counters(path).devices[0].allocated_bytes > 5)
     found = read_counters(path)
     assert (found.pid, found.pinned_bytes, found.allocator) == (os.getpid(), 5, "native")
     assert found.is_running()
@@ -133,7 +108,8 @@ def test_errors_of_the_source_are_swallowed_and_it_goes_on(
 ) -> None:
     source.error = RuntimeError("the allocator is busy")
     publisher.start()
-    time.sleep(0.05)
+    wait_for(lambda: source.reads > 3)
+    assert source.value == 0
     source.error = None
     wait_for(lambda: source.value > 3)
 
@@ -150,12 +126,9 @@ def test_its_files_go_when_it_stops(tmp_path: Path, source: FakeSource) -> None:
 def test_it_pauses_and_goes_on(publisher: Publisher, source: FakeSource) -> None:
     for _ in range(3):
         publisher.start()
-        before = source.value
-        wait_for(lambda before=before: source.value > before + 2)
+        wait_for(partial(source.is_past, source.value + 2))
         assert publisher.pause()
-        before = source.value
-        time.sleep(0.05)
-        assert source.value == before
+        assert not [t for t in threading.enumerate() if t.name == "plimsoll counters"]
         assert publisher.pause()
 
 
@@ -218,42 +191,25 @@ def test_a_path_too_long_for_a_socket_leaves_the_counters(
 
 
 def test_the_end_of_a_program_removes_the_files(tmp_path: Path) -> None:
-    check("publish(Source())\nassert wait(lambda: files() == both(os.getpid())), files()", tmp_path)
+    check("until_the_end", tmp_path)
     assert list((tmp_path / "plimsoll").iterdir()) == []
 
 
 def test_it_is_switched_off_by_the_environment(tmp_path: Path) -> None:
-    check(
-        "publish(Source())\ntime.sleep(0.1)\n"
-        "assert files() == [] and threading.active_count() == 1",
-        tmp_path,
-        PLIMSOLL_PUBLISH="0",
-    )
+    check("unless_switched_off", tmp_path, PLIMSOLL_PUBLISH="0")
 
 
 def test_publishing_twice_is_publishing_once(tmp_path: Path) -> None:
-    check(
-        "publish(Source())\npublish(Source())\n"
-        "assert wait(lambda: files() == both(os.getpid()))\nassert threading.active_count() == 2",
-        tmp_path,
-    )
+    check("twice", tmp_path)
 
 
 def test_after_kill_9_the_next_process_cleans_up(tmp_path: Path) -> None:
-    kill = (
-        "publish(Source())\nassert wait(lambda: files() == both(os.getpid()))\n"
-        "os.kill(os.getpid(), 9)"
-    )
     for _ in range(3):
-        assert run(kill, tmp_path).returncode == -9
+        assert run("until_killed", tmp_path).returncode == -9
 
 
 def test_after_kill_9_readers_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run(
-        "publish(Source())\nassert wait(lambda: files() == both(os.getpid()))\n"
-        "os.kill(os.getpid(), 9)",
-        tmp_path,
-    )
+    done = run("until_killed", tmp_path)
     assert done.returncode == -9
     assert len(list((tmp_path / "plimsoll").iterdir())) == 2
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -263,116 +219,22 @@ def test_after_kill_9_readers_clean_up(tmp_path: Path, monkeypatch: pytest.Monke
 
 class TestFork:
     def test_the_parent_goes_on_and_the_child_is_quiet(self, tmp_path: Path) -> None:
-        check(
-            """
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-child = os.fork()
-if child == 0:
-    time.sleep(0.3)
-    os._exit(0 if threading.active_count() == 1 and files() == both(os.getppid()) else 5)
-assert os.waitpid(child, 0)[1] == 0
-assert files() == both(os.getpid()), files()
-from plimsoll.telemetry.counters import read_processes
-def age():
-    mine, = (found for found in read_processes() if found.pid == os.getpid())
-    return time.monotonic_ns() - mine.heartbeat_ns
-assert wait(lambda: age() < 100_000_000)
-""",
-            tmp_path,
-        )
+        check("beside_a_quiet_child", tmp_path)
 
     def test_no_thread_of_ours_is_there_to_be_forked(self, tmp_path: Path) -> None:
-        check(
-            """
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-import plimsoll.telemetry.publisher as publisher
-thread = publisher._publisher._thread
-child = os.fork()
-if child == 0:
-    os._exit(0)
-os.waitpid(child, 0)
-assert not thread.is_alive() and publisher._publisher._thread.is_alive()
-""",
-            tmp_path,
-        )
+        check("without_its_thread_while_it_forks", tmp_path)
 
     def test_a_child_that_uses_a_gpu_publishes_its_own(self, tmp_path: Path) -> None:
-        check(
-            """
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-child = os.fork()
-if child == 0:
-    publish(Source())
-    wanted = sorted([*both(os.getppid()), *both(os.getpid())])
-    os._exit(0 if wait(lambda: files() == wanted) else 5)
-assert os.waitpid(child, 0)[1] == 0
-assert set(files()) >= set(both(os.getpid()))
-""",
-            tmp_path,
-        )
+        check("beside_a_child_that_publishes", tmp_path)
 
     def test_a_childs_normal_end_leaves_the_parents_files(self, tmp_path: Path) -> None:
-        check(
-            """
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-child = os.fork()
-if child == 0:
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert files() == both(os.getpid()), files()
-""",
-            tmp_path,
-        )
+        check("beside_a_child_that_ends", tmp_path)
 
     def test_threads_that_fork_at_the_same_time_leave_one_publisher(self, tmp_path: Path) -> None:
-        check(
-            """
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-ends = []
-def fork():
-    for _ in range(20):
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if threading.active_count() == 1 else 5)
-        ends.append(os.waitpid(child, 0)[1])
-forking = [threading.Thread(target=fork) for _ in range(4)]
-for thread in forking:
-    thread.start()
-for thread in forking:
-    thread.join()
-assert ends == [0] * 80, ends
-assert [t.name for t in threading.enumerate()] == ["MainThread", "plimsoll counters"]
-""",
-            tmp_path,
-        )
+        check("while_threads_fork", tmp_path)
 
     def test_a_program_that_closed_all_files_forks_in_peace(self, tmp_path: Path) -> None:
-        check(
-            """
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-os.closerange(3, 64)
-child = os.fork()
-if child == 0:
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-""",
-            tmp_path,
-        )
+        check("with_all_files_closed", tmp_path)
 
     def test_workers_of_multiprocessing_are_undisturbed(self, tmp_path: Path) -> None:
-        check(
-            """
-import multiprocessing as mp
-publish(Source())
-assert wait(lambda: files() == both(os.getpid()))
-with mp.get_context("fork").Pool(2) as pool:
-    assert pool.map(abs, range(-20, 0)) == list(range(20, 0, -1))
-""",
-            tmp_path,
-        )
+        check("beside_a_pool", tmp_path)

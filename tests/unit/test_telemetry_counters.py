@@ -32,6 +32,7 @@ from plimsoll.telemetry.identity import pid_namespace, start_ticks
 from plimsoll.telemetry.nvml import Reading
 from plimsoll.top import put_together
 from plimsoll.top.text import render
+from tests.waiting import wait_for
 
 SIZES = st.integers(0, 2**63 - 1)
 MAYBE = st.none() | SIZES
@@ -142,8 +143,7 @@ def test_no_reader_sees_half_of_a_record(tmp_path: Path) -> None:
     )
     writer.start()
     try:
-        while not path.exists() or path.stat().st_size < FILE_BYTES:
-            time.sleep(0.01)
+        wait_for(lambda: path.exists() and path.stat().st_size >= FILE_BYTES)
         seen, last, ends = 0, 0, time.monotonic() + 120
         while seen < 1000:
             assert time.monotonic() < ends

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -23,6 +22,8 @@ from plimsoll.recordings import Action, Recording, read_recording
 from plimsoll.recordings.stream import StreamWriter
 from plimsoll.session.record import _own_path, record
 from tests.faults import limited_files
+from tests.recordings import ROOT
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -296,12 +297,15 @@ def test_events_are_in_the_file_while_the_program_runs(
 ) -> None:
     with record(tmp_path / "run.plim", allocator=allocator):
         churn(allocator)
-        deadline = time.monotonic() + 30
-        while (recording := opened(tmp_path / "run.plim")) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        recording = wait_for(lambda: opened(tmp_path / "run.plim"))
+        assert recording is not None
         assert not recording.is_whole
         assert recording.devices[0].event_count > 0
+
+
+def steps_in(path: Path) -> int:
+    recording = opened(path)
+    return len(recording.marks) if recording is not None else 0
 
 
 def opened(path: Path) -> Recording | None:
@@ -331,8 +335,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(
 ) -> None:
     with record(tmp_path / "run.plim", allocator=allocator) as recording:
         churn(allocator, 10)
-        while recording.event_count == 0:
-            time.sleep(0.01)
+        wait_for(lambda: recording.event_count > 0)
         with limited_files(recording.path.stat().st_size + 100):
             churn(allocator, 5000)
             recording._thread.join(timeout=30)
@@ -362,35 +365,22 @@ def test_all_threads_are_recorded(tmp_path: Path) -> None:
     assert replay(tmp_path / "run.plim")[0].matches_recording is True
 
 
-PROGRAM = """
-    import os, sys, time
-    from plimsoll import Allocator, SimulatedGpu
-    from plimsoll.session.record import record
-    allocator = Allocator(SimulatedGpu("8GiB"))
-    with record(sys.argv[1], allocator=allocator) as recording:
-        print("recording", flush=True)
-        {body}
-"""
+PROGRAM = ROOT / "tests" / "programs" / "recorder" / "recording.py"
 
 
-def program(body: str, path: Path) -> subprocess.Popen[str]:
-    text = textwrap.dedent(PROGRAM).replace("{body}", body)
+def program(name: str, path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", text, str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(PROGRAM), name, str(path)], stdout=subprocess.PIPE, text=True
     )
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3])
-def test_a_killed_program_leaves_a_file_that_opens(seconds: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [1, 100, 1000])
+def test_a_killed_program_leaves_a_file_that_opens(steps: int, tmp_path: Path) -> None:
     path = tmp_path / "run.plim"
-    steps = "allocator.free(allocator.malloc(1 << 20)); recording.mark(); time.sleep(1e-4)"
-    body = f"while os.getppid() == {os.getpid()}: {steps}"
-    with program(body, path) as child:
+    with program("steps", path) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "recording\n"
-        while opened(path) is None:
-            time.sleep(0.01)
-        time.sleep(seconds)
+        wait_for(lambda: steps_in(path) >= steps)
         child.send_signal(signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
     recording = read_recording(path)
@@ -399,19 +389,13 @@ def test_a_killed_program_leaves_a_file_that_opens(seconds: float, tmp_path: Pat
     events = trace.load()
     assert len(events) == trace.event_count > 0
     assert {mark.name for mark in recording.marks} == {"step"}
-    assert trace.frames(int(events.stack[1]))[0][0] == "<string>"
+    assert trace.frames(int(events.stack[1]))[0][0] == str(PROGRAM)
     assert replay(path)[0].num_ooms == 0
 
 
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "run.plim"
-    body = (
-        "allocator.malloc(512)\n"
-        "    child = os.fork()\n"
-        "    allocator.malloc(512)\n"
-        "    if child: os.waitpid(child, 0)"
-    )
-    with program(body, path) as parent:
+    with program("fork", path) as parent:
         assert parent.wait() == 0
     recording = read_recording(path)
     assert recording.is_whole
@@ -421,7 +405,7 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
 
 def test_the_last_moments_of_a_program_that_exits_are_there(tmp_path: Path) -> None:
     path = tmp_path / "run.plim"
-    with program("allocator.malloc(512); sys.exit(3)", path) as child:
+    with program("leave", path) as child:
         assert child.wait() == 3
     assert read_recording(path).is_whole
 
