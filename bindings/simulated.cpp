@@ -12,7 +12,7 @@ using namespace nb::literals;
 
 namespace plimsoll::python {
 
-void bind_driver(nb::module_& module) {
+void bind_simulated(nb::module_& module) {
   nb::enum_<DriverModel>(module, "DriverModel")
       .value("linux", DriverModel::linux)
       .value("wddm", DriverModel::wddm);
