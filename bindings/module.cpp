@@ -4,6 +4,7 @@ NB_MODULE(_core, module) {
   // What a script still holds when the interpreter ends is no leak.
   nanobind::set_leak_warnings(false);
   module.doc() = "The engine of plimsoll: drivers, allocators, recordings and replay, in C++.";
+  plimsoll::python::bind_driver(module);
   plimsoll::python::bind_simulated(module);
   plimsoll::python::bind_events(module);
   plimsoll::python::bind_formats(module);

@@ -5,6 +5,7 @@
 
 namespace plimsoll::python {
 
+void bind_driver(nanobind::module_& module);
 void bind_simulated(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
 void bind_formats(nanobind::module_& module);

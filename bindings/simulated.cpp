@@ -16,16 +16,6 @@ void bind_simulated(nb::module_& module) {
   nb::enum_<DriverModel>(module, "DriverModel")
       .value("linux", DriverModel::linux)
       .value("wddm", DriverModel::wddm);
-  nb::enum_<Status>(module, "Status")
-      .value("success", Status::success)
-      .value("out_of_memory", Status::out_of_memory)
-      .value("invalid_value", Status::invalid_value)
-      .value("not_ready", Status::not_ready)
-      .value("not_supported", Status::not_supported)
-      .value("not_permitted", Status::not_permitted)
-      .value("device_lost", Status::device_lost)
-      .value("driver_gone", Status::driver_gone)
-      .value("failed", Status::failed);
   nb::enum_<Call>(module, "Call")
       .value("allocate", Call::allocate)
       .value("deallocate", Call::deallocate)

@@ -125,6 +125,11 @@ class RecordingError(ValueError):
 class ReadingLimitError(RuntimeError):
     pass
 
+def host_memory() -> tuple[int, int]:
+    """
+    Free and total bytes of the host's memory, as far as this process may use them: a container's limits count.
+    """
+
 def action_names() -> list[str]:
     """The names of the actions, by code."""
 

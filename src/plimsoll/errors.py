@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from plimsoll import _core
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 
 class InputError(ValueError):

@@ -27,7 +27,7 @@ pytestmark = [
 ALLOCATORS = ["torch", "native", "elastic"]
 TRAIN = """
 import torch
-from plimsoll.recorder import record
+from plimsoll.session.record import record
 def make():
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
     return model, torch.optim.AdamW(model.parameters())

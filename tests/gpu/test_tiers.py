@@ -58,7 +58,7 @@ assert pinned["a"][0].is_pinned() and pinned["a"][1] == 3
 y = pinned["b"][0].to("cuda", non_blocking=True)
 torch.cuda.synchronize()
 assert holds(y, 1)
-from plimsoll.tiers.engines import engine_of
+from plimsoll.engines.current import engine_of
 assert engine_of().host_reserved_bytes() >= 128 * MIB
 """)
 
@@ -156,7 +156,7 @@ for _ in range(3):
 def test_a_region_on_disk_holds_no_memory_and_its_file_has_no_name() -> None:
     check("""
 import os, tempfile
-from plimsoll.tiers.engines import engine_of
+from plimsoll.engines.current import engine_of
 plimsoll.install()
 with plimsoll.region("r"):
     x = full(300, 7)

@@ -40,8 +40,8 @@ ALLOCATORS = {
     "native": "import plimsoll\nplimsoll.install('native')",
     "torch": (
         "from plimsoll.telemetry import publish\n"
-        "from plimsoll.telemetry.sources import TorchSource\n"
-        "torch.cuda.init()\npublish(TorchSource())"
+        "from plimsoll.telemetry.torch_counters import TorchCounters\n"
+        "torch.cuda.init()\npublish(TorchCounters())"
     ),
 }
 every_allocator = pytest.mark.parametrize("allocator", ALLOCATORS)

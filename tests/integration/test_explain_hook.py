@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explanation import LeakWarning, LeakWatch
-from plimsoll.explanation.hook import OomHook
+from plimsoll.explanation.oom_hook import OomHook
 from plimsoll.recordings import read_recording
 from plimsoll.units import MiB
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 START = """
 import sys
 from plimsoll.gpus import gpu_profile
-from plimsoll.torch.simulated.simulation import Simulation, start
+from plimsoll.torch.simulated.simulation import Simulation
+from plimsoll.torch.simulated.start import start
 start(Simulation([gpu_profile("T4")]))
 import torch
 from plimsoll.explanation import LeakWatch, explain_oom

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError, predict
-from plimsoll.explanation.program import _halved, try_changes
+from plimsoll.explanation.script_changes import _halved, try_changes
 
 pytest.importorskip("torch")
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.torch.building.compiler import SIMULATED_GPU, build
+from plimsoll.torch.building.compiler import build
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:
@@ -41,15 +42,15 @@ sys.meta_path.insert(0, Interrupts())
         (("gpus",), "plimsoll.gpus"),
         (("replay", RECORDING), "numpy"),
         (("replay", RECORDING), "pyarrow.lib"),
-        (("explain", RECORDING), "plimsoll.explanation.report"),
+        (("explain", RECORDING), "plimsoll.explanation.text"),
         (("view", RECORDING), "plimsoll.page.server"),
         (("top", "--once"), "plimsoll.top.text"),
         (("predict", "script.py"), "plimsoll.prediction"),
-        (("predict", "script.py"), "plimsoll.prediction.child"),
+        (("predict", "script.py"), "plimsoll.prediction.child.program"),
         (("predict", "script.py"), "plimsoll.torch.simulated.simulation"),
         (("predict", "script.py"), "torch"),
-        ((*SIMULATE, "script.py"), "plimsoll.prediction.process"),
-        ((*SIMULATE, "script.py"), "plimsoll.prediction.child"),
+        ((*SIMULATE, "script.py"), "plimsoll.prediction.child_process"),
+        ((*SIMULATE, "script.py"), "plimsoll.prediction.child.program"),
         ((*SIMULATE, "script.py"), "plimsoll.torch.simulated.simulation"),
         ((*SIMULATE, "script.py"), "torch"),
     ],

@@ -367,10 +367,10 @@ def test_values_come_back_as_they_left(tmp_path: Path) -> None:
 import contextlib
 import torch, plimsoll
 import plimsoll.offloading.offload
-import plimsoll.offloading.saved
+import plimsoll.offloading.saved_tensors
 from torch.nn import functional
 plimsoll.offloading.offload._SMALLEST = 1  # simulated tensors have values as long as they are small
-plimsoll.offloading.saved._SHAPE_ONLY.clear()  # what is computed without values has none
+plimsoll.offloading.saved_tensors._SHAPE_ONLY.clear()  # what is computed without values has none
 
 def train(block, twice):
     torch.manual_seed(0)

@@ -171,7 +171,7 @@ def test_sites_may_be_read_while_others_are_added(tmp_path: Path) -> None:
     assert_runs(tmp_path, """
 import threading
 from plimsoll import _core
-from plimsoll.torch.simulated.simulation import running
+from plimsoll.torch.simulated.start import running
 torch.cuda.memory._record_memory_history()
 done = threading.Event()
 wrong = []

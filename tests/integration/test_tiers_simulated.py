@@ -198,7 +198,7 @@ assert plimsoll.memory_snapshot()["segments"]
 def test_a_paused_region_gives_the_card_back(tmp_path: Path, backup: str, locked: str) -> None:
     simulate(tmp_path, f"""
 import os
-from plimsoll.tiers.engines import engine_of
+from plimsoll.engines.current import engine_of
 with plimsoll.region("r"):
     tensors = [empty(m) for m in (1, 3, 64, 200)]
 other = empty(50)
@@ -301,7 +301,7 @@ assert not plimsoll.is_paused("r")
 
 def test_all_gpus_are_paused_or_none(tmp_path: Path) -> None:
     simulate(tmp_path, """
-from plimsoll.tiers.engines import current_engines
+from plimsoll.engines.current import current_engines
 with plimsoll.region("r"):
     x, y = empty(10, "cuda:0"), empty(20, "cuda:1")
 assert plimsoll.pause("r") == 30 * MIB
@@ -367,7 +367,7 @@ assert shared() == 0
 def test_coming_back_never_fails_a_program(tmp_path: Path) -> None:
     done = simulate(tmp_path, SPILLED + """
 from plimsoll import _core
-from plimsoll.tiers.engines import current_engines
+from plimsoll.engines.current import current_engines
 make_room()
 driver = current_engines().machine.gpus[0]._driver
 some = shared()
@@ -385,7 +385,7 @@ print(shared())
 
 def test_a_step_waits_for_nothing_when_nothing_can_come_back(tmp_path: Path) -> None:
     simulate(tmp_path, TRAIN + """
-from plimsoll.tiers import steps
+from plimsoll.tiers import rebalancing
 step, optimizer = training()
 step()
 assert not steps._engines  # nobody looks under the policy strict
@@ -475,7 +475,7 @@ for gpu in range(2):
     blocks = [torch.empty(700 << 10, dtype=torch.uint8, device=f"cuda:{gpu}") for _ in range(9)]
     kept += blocks[:: 8 - gpu]
     del blocks
-from plimsoll.tiers.engines import engine_of
+from plimsoll.engines.current import engine_of
 wanted = {str(gpu): engine_of(gpu).fragments_bytes() for gpu in range(2)}
 assert all(wanted.values()), wanted
 for snapshot in (plimsoll.memory_snapshot(), torch.cuda.memory._snapshot()):

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 BROKEN = """
 import sys
-from plimsoll.torch.building import check
+from plimsoll.torch.simulated import check
 from plimsoll.torch.simulated import simulation
 
 def broken(torch, _):
@@ -27,13 +27,14 @@ check.main()
 
 @pytest.fixture(scope="module")
 def library() -> str:
-    from plimsoll.torch.building.compiler import SIMULATED_GPU, build
+    from plimsoll.torch.building.compiler import build
+    from plimsoll.torch.simulated.library import SIMULATED_GPU
 
     return str(build(SIMULATED_GPU))
 
 
 def test_the_check_passes_where_all_works(library: str) -> None:
-    command = [sys.executable, "-P", "-m", "plimsoll.torch.building.check", library]
+    command = [sys.executable, "-P", "-m", "plimsoll.torch.simulated.check", library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

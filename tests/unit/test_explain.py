@@ -17,9 +17,9 @@ from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explanation import Explanation, explain
 from plimsoll.explanation.advice import _different, _keys, _text
 from plimsoll.explanation.gradients import with_earlier_zero_grad
-from plimsoll.explanation.result import StepsFound
+from plimsoll.explanation.parts import StepsFound
 from plimsoll.recordings import Action, Recording, read_recording
-from plimsoll.recordings.files import read_snapshot
+from plimsoll.recordings.reading import read_snapshot
 from plimsoll.recordings.recording import LoadedTrace, Mark
 from plimsoll.replays import replay
 from plimsoll.units import MiB, parse_size
@@ -556,7 +556,7 @@ def test_a_running_process_without_a_history_shows_what_there_is_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = snapshot_without_history()
-    monkeypatch.setattr("plimsoll.telemetry.snapshot.request_snapshot", {4711: content}.__getitem__)
+    monkeypatch.setattr("plimsoll.telemetry.requests.request_snapshot", {4711: content}.__getitem__)
     found = explain(4711)
     assert found.file == "process 4711"
     assert found.reserved.exact

@@ -14,10 +14,10 @@ from plimsoll.analysis import find_lifetimes
 from plimsoll.explanation import Explanation, explain
 from plimsoll.explanation.oom import explain_failure
 from plimsoll.explanation.pieces import free_bytes, granules, wholly_free_bytes
-from plimsoll.explanation.recorded import RecordedPast
-from plimsoll.recorder import record
+from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.recordings import Recording, read_recording, write_parquet
-from plimsoll.recordings.files import read_snapshot
+from plimsoll.recordings.reading import read_snapshot
+from plimsoll.session.record import record
 from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def test_the_state_is_that_of_the_allocator(tmp_path: Path) -> None:
         churn(allocator, 400)
     past = past_of(read_recording(tmp_path / "run.plim"))
     last = past.trace.event_count - 1
-    assert state(past.after(last)) == state(allocator._engine.segments())
+    assert state(past.after(last)) == state(allocator.engine.segments())
     units = past.units(last)
     fragments = sum(map(free_bytes, units)) - sum(map(wholly_free_bytes, units))
-    assert fragments == allocator._engine.fragments_bytes()
+    assert fragments == allocator.engine.fragments_bytes()
     stats = allocator.memory_stats()
     assert past.peak.reserved_bytes == stats["reserved_bytes.all.peak"]
     assert past.is_exact

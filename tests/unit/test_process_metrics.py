@@ -12,9 +12,9 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.telemetry import publisher
+from plimsoll.telemetry.counter_source import Counters
 from plimsoll.telemetry.counters import DeviceCounters
 from plimsoll.telemetry.metrics import Collector, MetricsServer, metrics
-from plimsoll.telemetry.sources import Counters
 
 prometheus = pytest.importorskip("prometheus_client")
 

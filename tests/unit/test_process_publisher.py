@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
+from plimsoll.telemetry.counter_source import Counters
 from plimsoll.telemetry.counters import DeviceCounters, read_counters, read_processes
 from plimsoll.telemetry.folder import counters_path, socket_path
 from plimsoll.telemetry.publisher import Publisher
-from plimsoll.telemetry.sources import Counters
 
 SOURCE = """
 import os, sys, time, threading
 import plimsoll.telemetry.publisher
 from plimsoll.telemetry.counters import DeviceCounters
 from plimsoll.telemetry.publisher import publish
-from plimsoll.telemetry.sources import Counters
+from plimsoll.telemetry.counter_source import Counters
 class Source:
     allocator = "native"
     def read(self):

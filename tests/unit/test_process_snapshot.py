@@ -18,9 +18,9 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.telemetry import request_snapshot
-from plimsoll.telemetry import snapshot as module
+from plimsoll.telemetry import requests as module
 from plimsoll.telemetry.folder import socket_path
-from plimsoll.telemetry.snapshot import SnapshotServer
+from plimsoll.telemetry.requests import SnapshotServer
 
 SNAPSHOT = {"segments": [{"address": 7, "blocks": []}], "device_traces": [[]]}
 

@@ -10,10 +10,11 @@ import pytest
 
 from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core, explain
 from plimsoll.gpus import gpu_profile
-from plimsoll.recordings.files import read_snapshot
-from plimsoll.telemetry import sources
+from plimsoll.recordings.reading import read_snapshot
+from plimsoll.telemetry import torch_counters
 from plimsoll.telemetry.nvml import Nvml
-from plimsoll.telemetry.sources import EngineSource, SimulatedSource, TorchSource, _Gpus
+from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters, _Gpus
+from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
 from plimsoll.units import GiB, MiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
@@ -29,7 +30,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     gpu = Gpu("GPU-ab", compute={})
     found = SimpleNamespace(name="H100", uuid="ab", total_memory=79 * GiB)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
-    monkeypatch.setattr(sources, "Nvml", lambda: Nvml(FakeNvml(gpu)))
+    monkeypatch.setattr(torch_counters, "Nvml", lambda: Nvml(FakeNvml(gpu)))
     return gpu
 
 
@@ -42,7 +43,7 @@ def engines(allocator: str) -> Any:
 @pytest.mark.usefixtures("one_gpu")
 @pytest.mark.parametrize("allocator", ["elastic", "native"])
 def test_engines_are_read(allocator: str) -> None:
-    source = EngineSource(engines(allocator))
+    source = EngineCounters(engines(allocator))
     now = source.read()
     (device,) = now.devices
     assert source.allocator == allocator
@@ -62,7 +63,7 @@ def test_fragments_of_the_elastic_allocator_are_what_empty_cache_leaves() -> Non
     simulation: Any = SimpleNamespace(
         allocators=[allocator], profiles=[gpu_profile("T4")], machine=machine, contexts={0}
     )
-    source = SimulatedSource(simulation)
+    source = SimulatedCounters(simulation)
     (before,) = source.read().devices
     assert before.cached_bytes > 0
     assert before.fragments_bytes is not None
@@ -92,7 +93,7 @@ def test_explain_says_of_a_process_what_top_says(allocator: AllocatorName, conf:
     simulation: Any = SimpleNamespace(
         allocators=[made], profiles=[gpu_profile("T4")], machine=machine, contexts={0}
     )
-    (now,) = SimulatedSource(simulation).read().devices
+    (now,) = SimulatedCounters(simulation).read().devices
     content = pickle.dumps(made.memory_snapshot())
     found = explain(read_snapshot(content, "process 1", needs_history=False))
     assert found.reserved.cached_bytes == now.cached_bytes
@@ -104,8 +105,8 @@ def test_explain_says_of_a_process_what_top_says(allocator: AllocatorName, conf:
 
 
 def test_no_gpu_in_use_is_nothing_to_tell() -> None:
-    assert EngineSource(SimpleNamespace(allocator="native", opened=dict)).read().devices == ()
-    assert TorchSource().read().devices == ()
+    assert EngineCounters(SimpleNamespace(allocator="native", opened=dict)).read().devices == ()
+    assert TorchCounters().read().devices == ()
 
 
 def nested(**current: int) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def test_pytorchs_own_counters(monkeypatch: pytest.MonkeyPatch, one_gpu: Gpu) ->
     host = {"allocated_bytes": {"current": 5}}
     monkeypatch.setattr(torch.cuda.memory, "host_memory_stats_as_nested_dict", lambda: host)
     one_gpu.compute = {os.getpid(): 64 + 500}
-    now = TorchSource().read()
+    now = TorchCounters().read()
     (device,) = now.devices  # the other one was never used
     assert (device.allocated_bytes, device.pending_bytes, device.fragments_bytes) == (30, 2, 7)
     assert (device.cached_bytes, device.reserved_bytes, device.context_bytes) == (25, 64, 500)
@@ -144,7 +145,7 @@ def test_a_snapshot_of_pytorchs_own_allocator_names_the_cards(
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", allocator.memory_snapshot)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-    content = pickle.dumps(TorchSource().snapshot())
+    content = pickle.dumps(TorchCounters().snapshot())
     found = explain(read_snapshot(content, "process 1", needs_history=False)).card
     assert found.total_bytes == 79 * GiB
     assert found.context_bytes == gpu_profile("H100").context_bytes

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
-from plimsoll.recorder import Recorder, record, recorder
-from plimsoll.recorder.environment import _own_path
-from plimsoll.recorder.sources import AllocatorSource
+from plimsoll.engines import current
+from plimsoll.recorder import recorder
+from plimsoll.recorder.allocator_events import AllocatorEvents
 from plimsoll.recordings import Action, Recording, read_recording
 from plimsoll.recordings.stream import StreamWriter
-from plimsoll.tiers import engines
+from plimsoll.session.record import _own_path, record
 from tests.faults import limited_files
 
 
@@ -42,7 +42,7 @@ def test_the_file_has_the_events_of_the_history(allocator: Allocator, tmp_path: 
         churn(allocator)
     (trace,) = read_recording(tmp_path / "run.plim").devices
     events = trace.load()
-    history = [event for event in allocator._engine.history() if event[0] != "snapshot"]
+    history = [event for event in allocator.engine.history() if event[0] != "snapshot"]
     assert [Action(code).name.lower() for code in events.action] == [e[0] for e in history]
     assert events.address.tolist() == [event[1] for event in history]
     assert events.size.tolist() == [event[2] for event in history]
@@ -76,7 +76,7 @@ def test_what_was_there_before_is_the_start(allocator: Allocator, tmp_path: Path
     (trace,) = read_recording(tmp_path / "run.plim").devices
     (segment,) = trace.start("", "2.13")
     assert (segment.blocks[0].address, segment.blocks[0].requested) == (kept, 3 << 20)
-    assert [s.address for s in trace.segments] == [s.address for s in allocator._engine.segments()]
+    assert [s.address for s in trace.segments] == [s.address for s in allocator.engine.segments()]
     assert replay(tmp_path / "run.plim")[0].matches_recording is True
 
 
@@ -136,7 +136,7 @@ class TestMarks:
             churn(allocator, 1)
             recorder._after_step()
         assert read_recording(tmp_path / "run.plim").marks == []
-        monkeypatch.setattr(AllocatorSource, "when_torch_is_there", lambda _self, action: action())
+        monkeypatch.setattr(AllocatorEvents, "when_torch_is_there", lambda _self, action: action())
         monkeypatch.setattr(recorder, "_watch_optimizers", lambda: None)
         with record(tmp_path / "other.plim", allocator=allocator):
             churn(allocator, 1)
@@ -365,7 +365,7 @@ def test_all_threads_are_recorded(tmp_path: Path) -> None:
 PROGRAM = """
     import os, sys, time
     from plimsoll import Allocator, SimulatedGpu
-    from plimsoll.recorder import record
+    from plimsoll.session.record import record
     allocator = Allocator(SimulatedGpu("8GiB"))
     with record(sys.argv[1], allocator=allocator) as recording:
         print("recording", flush=True)
@@ -432,7 +432,7 @@ def test_a_flush_beside_the_end_finds_nothing_to_do(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    recording = Recorder(tmp_path / "run.plim", allocator=allocator)
+    recording = record(tmp_path / "run.plim", allocator=allocator)
     close = StreamWriter.close
 
     def mark_and_flush() -> None:
@@ -455,7 +455,7 @@ def test_a_flush_beside_the_end_finds_nothing_to_do(
 
 
 def test_the_file_is_the_users_own(allocator: Allocator, tmp_path: Path) -> None:
-    with Recorder(tmp_path / "run.plim", allocator=allocator):
+    with record(tmp_path / "run.plim", allocator=allocator):
         churn(allocator, 1)
     assert os.stat(tmp_path / "run.plim").st_mode & 0o077 == 0  # noqa: PTH116
 
@@ -468,10 +468,10 @@ def test_the_allocator_in_place_is_named(
 ) -> None:
     engine = SimpleNamespace(fell_back=fell_back)
     in_place = SimpleNamespace(allocator="elastic", opened=lambda: {0: engine})
-    monkeypatch.setattr(engines, "_engines", in_place)
-    assert engines.allocator_name() == name
-    monkeypatch.setattr(engines, "_engines", None)
-    assert engines.allocator_name() is None
+    monkeypatch.setattr(current, "_engines", in_place)
+    assert current.allocator_name() == name
+    monkeypatch.setattr(current, "_engines", None)
+    assert current.allocator_name() is None
 
 
 @pytest.mark.parametrize("name", ["run.plim", "run"])

@@ -11,21 +11,21 @@ import numpy as np
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explanation.advice import Search, give_advice, ranked, recorded_setting
+from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.leaks import find_leaks
 from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
-from plimsoll.explanation.peak import find_peak, step_of
-from plimsoll.explanation.program import try_changes
-from plimsoll.explanation.recorded import RecordedPast
-from plimsoll.explanation.result import (
+from plimsoll.explanation.parts import (
     Advice,
     CardUse,
-    Explanation,
     OutOfMemory,
     ReservedUse,
     ScriptRun,
     StepsFound,
 )
+from plimsoll.explanation.peak import find_peak, step_of
+from plimsoll.explanation.recorded_state import RecordedPast
+from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.source import has_history, read_source
 from plimsoll.explanation.state import ReplayedPast, recorded_failures
 from plimsoll.gpus import named_card, recorded_card

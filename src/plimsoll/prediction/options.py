@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from plimsoll import _core
+from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.request import Request
-from plimsoll.tiers.limits import SpillPolicyName, Tiers
+from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.versions import rules_version
 from plimsoll.units import format_size, parse_memory
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.child_process import run
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from plimsoll.engines.protocol import SpillPolicyName
     from plimsoll.prediction.options import AllocatorName, DriverName
     from plimsoll.prediction.request import Request
-    from plimsoll.prediction.result import Prediction
-    from plimsoll.tiers.limits import SpillPolicyName
+    from plimsoll.prediction.results import Prediction
 
 
 def predict(
@@ -72,7 +72,7 @@ def predict_request(
     Args:
         request: What to run.
         measure_need: As for `predict`.
-        shows_output: As for `plimsoll.prediction.process.run`; a second run shows none.
+        shows_output: As for `plimsoll.prediction.child_process.run`; a second run shows none.
     """
     result = run(request, shows_output=shows_output)
     if result.fits or not measure_need:

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.text import printable
+from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.replays.result import ReplayResult
+    from plimsoll.replays.parts import ReplayResult
 
 WIDTH = 160
 """Of what is not shown on a terminal: it has no width of its own to fit in."""

@@ -6,19 +6,18 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
+from plimsoll.engines.current import engine_of
+from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
-from plimsoll.tiers.engines import engine_of
-from plimsoll.tiers.steps import RebalanceTime, set_rebalance, watch_steps
+from plimsoll.tiers.rebalancing import RebalanceTime, set_rebalance, watch_steps
 from plimsoll.units import format_size, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from plimsoll.tiers.engines import Engine
-
-SpillPolicyName = Literal["strict", "spill"]
+    from plimsoll.engines.protocol import Engine
 
 
 class SpillWarning(UserWarning):

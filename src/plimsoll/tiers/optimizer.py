@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from plimsoll.tiers.engines import check_elastic
+from plimsoll.engines.current import check_elastic
 from plimsoll.tiers.regions import region
 from plimsoll.units import format_count, format_size
 

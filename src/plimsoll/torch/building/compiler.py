@@ -1,7 +1,6 @@
 """The native libraries that are compiled against the installed PyTorch: built once, then cached.
 
-There are two: one gives PyTorch a simulated CUDA device, the other puts plimsoll's allocator under
-PyTorch on a real one (the bridge). Each is kept under a name that holds PyTorch's version and a
+A `Recipe` says how one is made. Each is kept under a name that holds PyTorch's version and a
 digest of all that it is made of.
 
 PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
@@ -32,10 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-_TORCH = Path(__file__).parents[1]
-_INCLUDE = _TORCH.parent / "include"
+_INCLUDE = Path(__file__).parents[2] / "include"
 # Only our own names: other compilers' inline functions must not replace those of PyTorch.
-_EXPORTS = _TORCH / "simulated" / "csrc" / "exports.map"
+_EXPORTS = Path(__file__).parent / "exports.map"
 _FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
 _SECONDS_BETWEEN_NEWS = 10
 
@@ -62,27 +60,6 @@ class Recipe:
     libraries: tuple[str, ...]
     needs_cuda: bool
     check: str | None = None
-
-
-SIMULATED_GPU = Recipe(
-    name="simulated-cuda",
-    purpose="the simulated GPU",
-    sources=_TORCH / "simulated" / "csrc",
-    # Of PyTorch's headers, those that are needed.
-    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_TORCH / 'simulated' / 'csrc' / 'lean'}"),
-    # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
-    libraries=("torch", "torch_cpu", "c10"),
-    needs_cuda=False,
-    check="plimsoll.torch.building.check",
-)
-BRIDGE = Recipe(
-    name="bridge",
-    purpose="the bridge to PyTorch's allocator",
-    sources=_TORCH / "live" / "bridge",
-    flags=("-O2",),
-    libraries=("torch_cpu", "c10", "c10_cuda"),
-    needs_cuda=True,
-)
 
 
 def load(recipe: Recipe) -> ctypes.CDLL:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll.errors import InputError
+from plimsoll.torch.building.compiler import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_SOURCES = Path(__file__).parent / "csrc"
+
+SIMULATED_GPU = Recipe(
+    name="simulated-cuda",
+    purpose="the simulated GPU",
+    sources=_SOURCES,
+    # Of PyTorch's headers, those that are needed.
+    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_SOURCES / 'lean'}"),
+    # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
+    libraries=("torch", "torch_cpu", "c10"),
+    needs_cuda=False,
+    check=f"{__package__}.check",
+)
 
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 

@@ -1,0 +1,27 @@
+"""Predictions and fits: their parts, which show themselves as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll.prediction.parts import FitParts, PredictionParts
+from plimsoll.prediction.text import fit_text, prediction_text
+
+
+@dataclass(frozen=True)
+class Prediction(PredictionParts):
+    """What one script needs on one card; as text, what `plimsoll predict` prints.
+
+    See `PredictionParts` for what it says.
+    """
+
+    def __str__(self) -> str:
+        return prediction_text(self)
+
+
+@dataclass(frozen=True)
+class Fit(FitParts):
+    """What was found for one card; as text, what `plimsoll fit` prints. See `FitParts`."""
+
+    def __str__(self) -> str:
+        return fit_text(self)
