@@ -616,7 +616,7 @@ def test_one_of_something_is_said_in_the_singular() -> None:
     one = replace(found, events=1, steps=StepsFound(1, "marks", 1.0), tried=1)
     text = str(one)
     assert ": 1 event, 1 step (as marked)\n" in text
-    assert "1 step found;" in text
+    assert "too short to tell: 1 step, at least 8" in text
     assert "(1 replay)" in text
     two = str(replace(one, events=2000, steps=StepsFound(2, "marks", 1.0)))
     assert ": 2,000 events, 2 steps (as marked)\n" in two
