@@ -1,5 +1,5 @@
 """
-The engine of plimsoll: drivers, allocators, traces and replay, in C++.
+The engine of plimsoll: drivers, allocators, recordings and replay, in C++.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ import numpy
 import numpy.typing
 
 
-class DriverModel(enum.Enum):
-    linux = 0
-
-    wddm = 1
+def host_memory() -> tuple[int, int]:
+    """
+    Free and total bytes of the host's memory, as far as this process may use them: a container's limits count.
+    """
 
 class Status(enum.Enum):
     success = 0
@@ -32,6 +32,11 @@ class Status(enum.Enum):
     driver_gone = 7
 
     failed = 8
+
+class DriverModel(enum.Enum):
+    linux = 0
+
+    wddm = 1
 
 class Call(enum.Enum):
     allocate = 0
@@ -116,20 +121,6 @@ class SimulatedDriver:
     @property
     def driver_seconds(self) -> float: ...
 
-class PickleError(ValueError):
-    pass
-
-class RecordingError(ValueError):
-    pass
-
-class ReadingLimitError(RuntimeError):
-    pass
-
-def host_memory() -> tuple[int, int]:
-    """
-    Free and total bytes of the host's memory, as far as this process may use them: a container's limits count.
-    """
-
 def action_names() -> list[str]:
     """The names of the actions, by code."""
 
@@ -196,6 +187,15 @@ class SegmentInfo:
     @property
     def blocks(self) -> list[BlockInfo]: ...
 
+class PickleError(ValueError):
+    pass
+
+class RecordingError(ValueError):
+    pass
+
+class ReadingLimitError(RuntimeError):
+    pass
+
 class SnapshotFile:
     def __init__(self, content: bytes | bytearray, most_memory: int) -> None:
         """
@@ -219,6 +219,77 @@ class SnapshotFile:
 
     @property
     def settings(self) -> object: ...
+
+class TieredEngine:
+    """
+    What an engine is asked about its two tiers, a live or a simulated one.
+    """
+
+    @property
+    def limit(self) -> int | None: ...
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None: ...
+
+    def set_dedicated_limit(self, limit: int | None) -> None:
+        """What the person allows, whatever fraction the program sets."""
+
+    def statistics(self, tiers: bool = True) -> dict[str, int]:
+        """PyTorch's counters, and those of shared and paused memory."""
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) of the card's own memory."""
+
+    def shared_info(self) -> tuple[int, int]:
+        """(free, total) of the host memory that GPUs may use."""
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+    def fragments_bytes(self) -> int | None:
+        """
+        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
+        """
+
+    @property
+    def spills(self) -> bool: ...
+
+    @spills.setter
+    def spills(self, arg: bool, /) -> None: ...
+
+    @property
+    def shared_limit(self) -> int | None: ...
+
+    @shared_limit.setter
+    def shared_limit(self, limit: int | None) -> None: ...
+
+    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
+
+    @property
+    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
+        """
+        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
+        """
+
+    @property
+    def shared_allocated_bytes(self) -> int: ...
+
+    def rebalance(self, most: int | None = None) -> int:
+        """Returns the bytes that moved."""
+
+    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
+        """
+        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
+        """
+
+    def resume(self, region: int) -> int:
+        """Returns the bytes that the card gave."""
+
+    def is_paused(self, region: int) -> bool: ...
+
+    def region_use(self, region: int) -> dict[str, int]: ...
+
+    def host_reserved_bytes(self) -> int:
+        """Page-locked memory that is held for copies."""
 
 class ConfigError(ValueError):
     pass
@@ -276,7 +347,7 @@ class AllocatorConfig:
 
     def segment_size(self, rounded: int) -> int: ...
 
-class Engine:
+class Engine(TieredEngine):
     @staticmethod
     def native(driver: SimulatedDriver, conf: str, version: str, device: int) -> Engine: ...
 
@@ -350,72 +421,6 @@ class Engine:
     def set_context(self, context: int) -> None: ...
 
     def note_snapshot(self) -> None: ...
-
-    @property
-    def limit(self) -> int | None: ...
-
-    @limit.setter
-    def limit(self, limit: int | None) -> None: ...
-
-    def set_dedicated_limit(self, limit: int | None) -> None:
-        """What the person allows, whatever fraction the program sets."""
-
-    def statistics(self, tiers: bool = True) -> dict[str, int]:
-        """PyTorch's counters, and those of shared and paused memory."""
-
-    def memory_info(self) -> tuple[int, int]:
-        """(free, total) of the card's own memory."""
-
-    def shared_info(self) -> tuple[int, int]:
-        """(free, total) of the host memory that GPUs may use."""
-
-    def segments(self) -> list[SegmentInfo]: ...
-
-    def fragments_bytes(self) -> int | None:
-        """
-        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
-        """
-
-    @property
-    def spills(self) -> bool: ...
-
-    @spills.setter
-    def spills(self, arg: bool, /) -> None: ...
-
-    @property
-    def shared_limit(self) -> int | None: ...
-
-    @shared_limit.setter
-    def shared_limit(self, limit: int | None) -> None: ...
-
-    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
-
-    @property
-    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """
-        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
-        """
-
-    @property
-    def shared_allocated_bytes(self) -> int: ...
-
-    def rebalance(self, most: int | None = None) -> int:
-        """Returns the bytes that moved."""
-
-    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """
-        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
-        """
-
-    def resume(self, region: int) -> int:
-        """Returns the bytes that the card gave."""
-
-    def is_paused(self, region: int) -> bool: ...
-
-    def region_use(self, region: int) -> dict[str, int]: ...
-
-    def host_reserved_bytes(self) -> int:
-        """Page-locked memory that is held for copies."""
 
 class ReplayError(ValueError):
     pass
@@ -529,7 +534,7 @@ class HostOutOfMemory(RuntimeError):
 class BackupError(RuntimeError):
     pass
 
-class LiveEngine:
+class LiveEngine(TieredEngine):
     """See plimsoll/live_api.h; none is ever destroyed."""
 
     @staticmethod
@@ -551,72 +556,6 @@ class LiveEngine:
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.
         """
-
-    @property
-    def limit(self) -> int | None: ...
-
-    @limit.setter
-    def limit(self, limit: int | None) -> None: ...
-
-    def set_dedicated_limit(self, limit: int | None) -> None:
-        """What the person allows, whatever fraction the program sets."""
-
-    def statistics(self, tiers: bool = True) -> dict[str, int]:
-        """PyTorch's counters, and those of shared and paused memory."""
-
-    def memory_info(self) -> tuple[int, int]:
-        """(free, total) of the card's own memory."""
-
-    def shared_info(self) -> tuple[int, int]:
-        """(free, total) of the host memory that GPUs may use."""
-
-    def segments(self) -> list[SegmentInfo]: ...
-
-    def fragments_bytes(self) -> int | None:
-        """
-        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
-        """
-
-    @property
-    def spills(self) -> bool: ...
-
-    @spills.setter
-    def spills(self, arg: bool, /) -> None: ...
-
-    @property
-    def shared_limit(self) -> int | None: ...
-
-    @shared_limit.setter
-    def shared_limit(self, limit: int | None) -> None: ...
-
-    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
-
-    @property
-    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """
-        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
-        """
-
-    @property
-    def shared_allocated_bytes(self) -> int: ...
-
-    def rebalance(self, most: int | None = None) -> int:
-        """Returns the bytes that moved."""
-
-    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """
-        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
-        """
-
-    def resume(self, region: int) -> int:
-        """Returns the bytes that the card gave."""
-
-    def is_paused(self, region: int) -> bool: ...
-
-    def region_use(self, region: int) -> dict[str, int]: ...
-
-    def host_reserved_bytes(self) -> int:
-        """Page-locked memory that is held for copies."""
 
 def set_placement(region: int | None, shared: bool = False) -> None:
     """

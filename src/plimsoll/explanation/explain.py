@@ -61,6 +61,10 @@ def explain(
 ) -> Explanation:
     """Say why a program's GPU memory was used as it was, and what would help.
 
+    >>> import plimsoll
+    >>> found = plimsoll.explain("examples/recordings/gpt2_adamw.pickle.gz")  # doctest: +SKIP
+    >>> print(found)  # doctest: +SKIP
+
     Args:
         source: A snapshot, a trace, a recording that was read, or the number of a running process
             that plimsoll is installed in.

@@ -29,7 +29,10 @@ _MARK = "step of LeakWatch"
 
 
 class LeakWarning(UserWarning):
-    """GPU memory grows from step to step; the message names the line."""
+    """GPU memory grows from step to step; the message names the line.
+
+    See `LeakWatch`, and docs/explain.md.
+    """
 
 
 class LeakWatch:

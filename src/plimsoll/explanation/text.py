@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.explanation.leaks import LEAST_STEPS
 from plimsoll.printable import join_lines
-from plimsoll.units import format_count, format_size
+from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -366,11 +366,7 @@ def _lines(lines: Iterable[LineShare], whole: int | None, depth: int = 1) -> Ite
 
 
 def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) -> str:
-    shown = "?" if size is None else format_size(size)
-    share = ""
-    if whole is not None and size is not None:
-        share = f"{size / max(whole, 1):6.1%}  "
-    return f"{_INDENT * depth}{shown:>12}  {share}{what}"
+    return f"{_INDENT * depth}{size_row(size, what, whole)}"
 
 
 def _allocator(e: ExplanationParts) -> str:

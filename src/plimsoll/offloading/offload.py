@@ -62,6 +62,9 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
     an aim, not a limit: a program whose weights, or whose largest operation, take more, takes more.
     Of nested blocks the inner one counts.
 
+    >>> with plimsoll.offload(budget="6GiB"):  # doctest: +SKIP
+    ...     loss = train_step(batch)
+
     Args:
         budget: Bytes on each GPU, as a number or as "6GiB".
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class ViewResult:
     """A page that was written.
 
+    Made by `plimsoll.view`; see docs/view.md.
+
     Attributes:
         page: The file.
         page_bytes: Its size.
@@ -49,6 +51,9 @@ def view(
     force: bool = False,
 ) -> ViewResult:
     """Write a recording as one self-contained page, which needs no network.
+
+    >>> import plimsoll
+    >>> plimsoll.view("run.plim", "run.html")  # doctest: +SKIP
 
     Args:
         source: A snapshot, a trace, or a `Recording`.

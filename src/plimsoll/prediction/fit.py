@@ -36,6 +36,10 @@ def fit(
     fails with a larger value; `Fit.stopped` says so. The script's output is shown, on stderr, only
     when it fails.
 
+    >>> import plimsoll
+    >>> plimsoll.fit("train.py", "--batch-size", gpu="RTX 4090").largest  # doctest: +SKIP
+    48
+
     Args:
         script: A Python file.
         vary: An argument that takes a number, such as "--batch-size".

@@ -38,6 +38,11 @@ def predict(
     The script's output goes to stderr. A script that runs out of memory is run once more on a card
     of the same kind with memory without end, to find out what it would have needed.
 
+    >>> import plimsoll
+    >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
+    >>> found.fits, found.peak_reserved_bytes  # doctest: +SKIP
+    (True, 7803502592)
+
     Args:
         script: A Python file, run as `python script arguments`.
         arguments: Its arguments.

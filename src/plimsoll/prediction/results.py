@@ -13,6 +13,8 @@ class Prediction(PredictionParts):
     """What one script needs on one card; as text, what `plimsoll predict` prints.
 
     See `PredictionParts` for what it says.
+
+    Made by `plimsoll.predict`; see docs/predict.md.
     """
 
     def __str__(self) -> str:
@@ -21,7 +23,10 @@ class Prediction(PredictionParts):
 
 @dataclass(frozen=True)
 class Fit(FitParts):
-    """What was found for one card; as text, what `plimsoll fit` prints. See `FitParts`."""
+    """What was found for one card; as text, what `plimsoll fit` prints. See `FitParts`.
+
+    Made by `plimsoll.fit`; see docs/predict.md.
+    """
 
     def __str__(self) -> str:
         return fit_text(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.printable import join_lines, printable
-from plimsoll.units import format_count, format_size
+from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _categories(p: PredictionParts) -> Iterator[str]:
 def _lines(p: PredictionParts) -> Iterator[str]:
     yield "Lines that hold the most then:"
     for line in p.top_lines[:_MOST_LINES]:
-        yield f"  {format_size(line.bytes):>12}  {line.line}"
+        yield f"  {size_row(line.bytes, line.line)}"
 
 
 def _shared(p: PredictionParts) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _in_shared(p: PredictionParts) -> Iterator[str]:
     for name, size in _largest_first(p.shared_by_category):
         yield f"  {name:16} {format_size(size):>12}"
     for line in p.shared_lines[:_MOST_LINES]:
-        yield f"  {format_size(line.bytes):>12}  {line.line}"
+        yield f"  {size_row(line.bytes, line.line)}"
 
 
 def _steps(p: PredictionParts) -> Iterator[str]:

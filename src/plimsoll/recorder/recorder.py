@@ -50,6 +50,11 @@ _active_lock = threading.Lock()
 class Recorder:
     """A recording to a file; made by `plimsoll.record`.
 
+    >>> import plimsoll
+    >>> with plimsoll.record("run.plim") as recording:  # doctest: +SKIP
+    ...     train()
+    ...     recording.mark("evaluation")
+
     Attributes:
         path: Of the file.
         event_count: How many events are in the file so far.

@@ -86,6 +86,8 @@ class PeakBreakdown:
 class ReplayResult:
     """The outcome of one replay of one device's history. Unknown figures are None.
 
+    See docs/replay.md.
+
     Attributes:
         file: What was replayed.
         device: The device's number in it.

@@ -50,6 +50,11 @@ def replay(
     Under the recorded configuration the replay is checked against the recording, to the address.
     Under any other it says what that other would have come to.
 
+    >>> import plimsoll
+    >>> (result,) = plimsoll.replay("run.pickle", limit="24GiB")  # doctest: +SKIP
+    >>> result.fits  # doctest: +SKIP
+    True
+
     Args:
         source: A file, or a recording read from one.
         allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own; "uncached" calls

@@ -11,6 +11,8 @@ class Replays(list[ReplayResult]):
 
     Lists of replays under several configurations make one table when they are joined:
     `print(Replays(first + second))`.
+
+    See docs/replay.md.
     """
 
     def __repr__(self) -> str:

@@ -44,6 +44,9 @@ def install(
     Calling it again with the same choice does nothing. On simulated GPUs it sets the tiers; their
     allocator was chosen where they were simulated, and must be the same one.
 
+    >>> import plimsoll
+    >>> plimsoll.install(policy="spill", dedicated="6GiB")  # doctest: +SKIP
+
     Args:
         allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment says. "native" honours

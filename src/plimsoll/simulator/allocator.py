@@ -29,6 +29,8 @@ _pool_numbers = itertools.count(1)
 class MemoryPool:
     """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`.
 
+    See docs/engine.md.
+
     Attributes:
         id: Its name in snapshots.
         released: Whether it was given up.

@@ -102,6 +102,8 @@ def metrics(port: int = 9400, *, address: str = "127.0.0.1") -> MetricsServer:
     They are those of plimsoll's allocator, or of PyTorch's own where that serves. Only this machine
     can ask, unless another address is given: the figures are for nobody else by default.
 
+    >>> server = plimsoll.metrics(port=9400)  # doctest: +SKIP
+
     Args:
         port: Where to listen; 0 finds a free one.
         address: On which of the machine's addresses.

@@ -104,6 +104,9 @@ class SnapshotServer:
 def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
     """Ask a running process for a snapshot of its memory.
 
+    >>> content = plimsoll.request_snapshot(4711)  # doctest: +SKIP
+    >>> Path("process.pickle").write_bytes(content)  # doctest: +SKIP
+
     Args:
         pid: The process.
         timeout_seconds: How long to wait for it.

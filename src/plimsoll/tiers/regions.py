@@ -30,6 +30,8 @@ _NO_REGION = 0
 class RegionUse:
     """What a region has on one GPU.
 
+    `plimsoll.region_uses` gives them; see docs/tiers.md.
+
     Attributes:
         allocated_bytes: In live blocks.
         reserved_bytes: Taken from the driver, of both tiers.
@@ -124,6 +126,9 @@ def _engines_that(have: Callable[[Engine], object]) -> list[Engine]:
 def region_uses(name: str) -> dict[int, RegionUse]:
     """What a region has on each GPU where it has any.
 
+    >>> plimsoll.region_uses("kv-cache")[0].reserved_bytes  # doctest: +SKIP
+    21474836480
+
     Raises:
         InputError: If there is no such region, or plimsoll's allocator is not installed.
     """
@@ -146,6 +151,9 @@ def pause(
     The region's tensors stay, and keep their addresses, as do CUDA graphs that use them; nobody
     may touch their content meanwhile, which is an illegal access. Waits for the GPUs. All GPUs
     where the region has memory are paused, or none.
+
+    >>> plimsoll.pause("kv-cache")  # the bytes that are free now  # doctest: +SKIP
+    21474836480
 
     Args:
         name: The region.
@@ -186,6 +194,9 @@ def pause(
 def resume(name: str) -> int:
     """Bring a paused region back to the card: the same content at the same addresses.
 
+    >>> plimsoll.resume("kv-cache")  # doctest: +SKIP
+    21474836480
+
     Returns:
         The bytes of dedicated memory that it takes.
 
@@ -204,6 +215,9 @@ def resume(name: str) -> int:
 
 def is_paused(name: str) -> bool:
     """Whether any of a region's memory is off the card.
+
+    >>> plimsoll.is_paused("kv-cache")  # doctest: +SKIP
+    False
 
     Raises:
         InputError: If there is no such region.

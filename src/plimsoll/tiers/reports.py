@@ -22,6 +22,9 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
     (each with current, peak, allocated and freed), and `num_spills`, the requests that got shared
     memory because dedicated memory was spent. PyTorch's count both tiers.
 
+    >>> plimsoll.memory_stats()["shared_reserved_bytes.current"]  # doctest: +SKIP
+    0
+
     Args:
         device: The GPU, by default the current one.
 
@@ -33,6 +36,8 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 def memory_summary(device: int | None = None, *, abbreviated: bool = False) -> str:
     """PyTorch's table, and below it both tiers and all regions.
+
+    >>> print(plimsoll.memory_summary(abbreviated=True))  # doctest: +SKIP
 
     Args:
         device: The GPU, by default the current one.
@@ -67,6 +72,8 @@ def memory_snapshot() -> dict[str, Any]:
     "is_paused", and the settings name the "allocator", the "torch_version" and the cards, as
     "gpus"; of the elastic allocator also what is free in pieces in use, by device, as
     "fragments_bytes".
+
+    See docs/tiers.md.
 
     Raises:
         InputError: If plimsoll's allocator is not installed.

@@ -19,16 +19,16 @@ from plimsoll.replays import replay
 from plimsoll.torch.simulated.library import PHASES, ROLES
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.child.high_water import Peaks
-    from plimsoll.prediction.child.labels import Observer
+    from plimsoll.prediction.child.high_water import HighWaterMarks
+    from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
 
 
 def make_report(
     simulation: Simulation,
-    observer: Observer,
-    peaks: Peaks,
+    labels: BlockLabels,
+    high_water: HighWaterMarks,
     request: Request,
     error: BaseException | None,
     seconds: float,
@@ -39,12 +39,12 @@ def make_report(
     """
     failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
     out_of_memory = _out_of_memory(error) if failed else None
-    observer.finish()
+    labels.finish()
     allocators = simulation.allocators
-    device = max(range(len(allocators)), key=lambda i: peaks.of(i).reserved_bytes)
+    device = max(range(len(allocators)), key=lambda i: high_water.of(i).reserved_bytes)
     allocator, profile = allocators[device], simulation.profiles[device]
-    run = _run(simulation, observer, device)
-    highest = peaks.of(device)
+    run = _run(simulation, labels, device)
+    highest = high_water.of(device)
     allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
     peak = find_peak(run, _line)
     by_category = dict(peak.by_category)
@@ -98,7 +98,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
     return None
 
 
-def _run(simulation: Simulation, observer: Observer, device: int) -> Run:
+def _run(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
     engine = simulation.allocators[device].engine
     action, address, size, _, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
@@ -112,14 +112,14 @@ def _run(simulation: Simulation, observer: Observer, device: int) -> Run:
             Site(site.stack, ROLES[site.role], PHASES[site.phase], site.grad_enabled)
             for site in simulation.library.sites()
         ],
-        labels=observer.labels[device],
+        labels=labels.by_device[device],
         roles={
             late.serial: ROLES[late.role]
             for late in simulation.library.late_roles()
             if late.device == device
         },
         round_request=config.round_request,
-        steps=observer.steps[device],
+        steps=labels.steps[device],
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Peak:
+class HighWaterMark:
     """Of one GPU.
 
     Attributes:
@@ -29,12 +29,12 @@ class Peak:
     shared: SharedUse | None
 
 
-class Peaks:
+class HighWaterMarks:
     """Keeps what a reset would make forgotten."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._before_resets: dict[int, Peak] = {}
+        self._before_resets: dict[int, HighWaterMark] = {}
 
     def install(self, torch: ModuleType) -> None:
         """Hear of resets."""
@@ -46,17 +46,17 @@ class Peaks:
 
         torch._C._cuda_resetPeakMemoryStats = keep_and_reset
 
-    def of(self, device: int) -> Peak:
+    def of(self, device: int) -> HighWaterMark:
         """The highest so far."""
         now = _peak(self._simulation.allocators[device])
         before = self._before_resets.get(device)
         return now if before is None else _highest(before, now)
 
 
-def _peak(allocator: Allocator) -> Peak:
+def _peak(allocator: Allocator) -> HighWaterMark:
     reserved = allocator.max_memory_reserved()
     shared = allocator.shared_use()
-    return Peak(
+    return HighWaterMark(
         allocator.max_memory_allocated(),
         reserved,
         reserved if shared is None else shared.peak_dedicated_bytes,
@@ -64,7 +64,7 @@ def _peak(allocator: Allocator) -> Peak:
     )
 
 
-def _highest(one: Peak, other: Peak) -> Peak:
+def _highest(one: HighWaterMark, other: HighWaterMark) -> HighWaterMark:
     shared = other.shared
     if one.shared is not None and shared is not None:
         shared = replace(
@@ -73,7 +73,7 @@ def _highest(one: Peak, other: Peak) -> Peak:
             peak_bytes=max(one.shared.peak_bytes, shared.peak_bytes),
             peak_allocated_bytes=max(one.shared.peak_allocated_bytes, shared.peak_allocated_bytes),
         )
-    return Peak(
+    return HighWaterMark(
         max(one.allocated_bytes, other.allocated_bytes),
         max(one.reserved_bytes, other.reserved_bytes),
         max(one.dedicated_bytes, other.dedicated_bytes),

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 _FORWARD, _OPTIMIZER = 0, 2
 
 
-class Observer:
+class BlockLabels:
     """Labels of each device's blocks, and where the program's steps end.
 
     Attributes:
-        labels: By device.
+        by_device: The labels of each device's blocks.
         steps: By device, the number of events at the end of each step.
     """
 
     def __init__(self, simulation: Simulation) -> None:
         simulation.observe()
         count = len(simulation.allocators)
-        self.labels: list[list[Label]] = [[] for _ in range(count)]
+        self.by_device: list[list[Label]] = [[] for _ in range(count)]
         self.steps: list[list[int]] = [[] for _ in range(count)]
         self._simulation = simulation
         self._set_phase = simulation.library.lib.plimsoll_set_phase
@@ -57,7 +57,7 @@ class Observer:
         address = _address(tensor)
         if address:
             event = self._simulation.allocators[device].engine.history_size
-            self.labels[device].append(Label(event, address, category))
+            self.by_device[device].append(Label(event, address, category))
 
     def _before_forward(self, module: Any, _: Any) -> None:
         for tensor in module._parameters.values():

@@ -20,7 +20,7 @@ _CAPACITY = 1 << 21
 _REQUESTS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 
 
-class Shadow:
+class NativeReplay:
     """Keeps the requests of a run, for a replay by PyTorch's rules when it is over.
 
     It gives no answer where it has not seen every request: in runs with more events than it keeps,

@@ -86,7 +86,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Peak:
+class PeakContents:
     """What was live at the moment of the most allocated bytes.
 
     Attributes:
@@ -106,7 +106,7 @@ class Peak:
     shared_lines: list[LineShare]
 
 
-def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Peak:
+def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
     """Find the peak and take it apart.
 
     Args:
@@ -142,7 +142,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
     in_shared = int(np.argmax(blocks.level(blocks.shared))) if len(level) else 0
     spilled = blocks.live_at(in_shared)
     shared_by_category, shared_lines = shares(spilled[blocks.shared[spilled] > 0], blocks.shared)
-    return Peak(
+    return PeakContents(
         allocated_bytes=int(level[top]) if len(level) else 0,
         by_category=by_category,
         top_lines=top_lines,

@@ -22,9 +22,9 @@ from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import simulated_accounts
-from plimsoll.prediction.child.high_water import Peaks
-from plimsoll.prediction.child.labels import Observer
-from plimsoll.prediction.child.native_replay import Shadow
+from plimsoll.prediction.child.high_water import HighWaterMarks
+from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.simulate import simulate
@@ -50,30 +50,30 @@ def main() -> None:
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    observer = Observer(simulation) if request.report is not None else None
-    peaks = Peaks(simulation)
+    labels = BlockLabels(simulation) if request.report is not None else None
+    high_water = HighWaterMarks(simulation)
 
     def install(torch: ModuleType) -> None:
-        peaks.install(torch)
-        if observer is not None:
-            observer.install(torch)
+        high_water.install(torch)
+        if labels is not None:
+            labels.install(torch)
         else:
             record_if_asked()
 
     simulation.runners.add(__file__)
     simulate(simulation, install)
     if request.account is not None:
-        shadow = Shadow(simulation) if request.setup.allocator == "elastic" else None
-        report_at_exit(lambda: simulated_accounts(simulation, peaks, shadow), request.account)
+        native = NativeReplay(simulation) if request.setup.allocator == "elastic" else None
+        report_at_exit(lambda: simulated_accounts(simulation, high_water, native), request.account)
     sys.argv = [request.script, *request.arguments]
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
     sys.path.insert(0, str(_own_folder(request)))
     _variables, ended_by = _run(request)
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
-    if observer is not None and request.report is not None and is_parent:
+    if labels is not None and request.report is not None and is_parent:
         seconds = time.perf_counter() - began
-        report = make_report(simulation, observer, peaks, request, ended_by, seconds)
+        report = make_report(simulation, labels, high_water, request, ended_by, seconds)
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":

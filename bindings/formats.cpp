@@ -12,8 +12,6 @@
 
 #include "conversions.h"
 #include "module.h"
-#include "plimsoll/events/history.h"
-#include "plimsoll/events/snapshot.h"
 #include "plimsoll/formats/recording.h"
 
 namespace nb = nanobind;
@@ -141,67 +139,10 @@ class SnapshotFile {
 
 }  // namespace
 
-void bind_trace(nb::module_& module) {
+void bind_formats(nb::module_& module) {
   nb::exception<PickleError>(module, "PickleError", PyExc_ValueError);
   nb::exception<RecordingError>(module, "RecordingError", PyExc_ValueError);
   nb::exception<ReadingLimitError>(module, "ReadingLimitError", PyExc_RuntimeError);
-  module.def(
-      "action_names",
-      [] {
-        std::vector<std::string> names;
-        for (std::size_t code = 0; code < kActionCount; ++code) {
-          names.emplace_back(to_string(static_cast<Action>(code)));
-        }
-        return names;
-      },
-      "The names of the actions, by code.");
-
-  nb::class_<PoolId>(module, "PoolId")
-      .def(nb::init<std::uint64_t, std::uint64_t>(), "first"_a = 0, "second"_a = 0)
-      .def_ro("first", &PoolId::first)
-      .def_ro("second", &PoolId::second);
-
-  nb::class_<BlockInfo>(module, "BlockInfo")
-      .def(
-          "__init__",
-          [](BlockInfo* self, Address address, Bytes size, Bytes requested,
-             const std::string& state, std::uint32_t context) {
-            const BlockState value = state == "active_allocated" ? BlockState::active_allocated
-                                     : state == "inactive"       ? BlockState::inactive
-                                                                 : BlockState::active_pending_free;
-            new (self) BlockInfo{address, size, requested, value, context};
-          },
-          "address"_a, "size"_a, "requested"_a, "state"_a, "context"_a = 0)
-      .def_ro("address", &BlockInfo::address)
-      .def_ro("shared", &BlockInfo::shared)
-      .def_ro("size", &BlockInfo::size)
-      .def_ro("requested", &BlockInfo::requested)
-      .def_prop_ro("state",
-                   [](const BlockInfo& block) { return std::string(to_string(block.state)); })
-      .def_ro("context", &BlockInfo::context)
-      .def_ro("shared", &BlockInfo::shared);
-
-  nb::class_<SegmentInfo>(module, "SegmentInfo")
-      .def(
-          "__init__",
-          [](SegmentInfo* self, Address address, Bytes total_size, StreamId stream, PoolId pool,
-             bool small, bool expandable, std::uint32_t context, std::vector<BlockInfo> blocks) {
-            new (self) SegmentInfo{address, total_size, stream,  pool,
-                                   small,   expandable, context, std::move(blocks)};
-          },
-          "address"_a, "total_size"_a, "stream"_a, "pool"_a, "small"_a, "expandable"_a, "context"_a,
-          "blocks"_a)
-      .def_ro("address", &SegmentInfo::address)
-      .def_ro("shared", &SegmentInfo::shared)
-      .def_ro("paused", &SegmentInfo::paused)
-      .def_ro("total_size", &SegmentInfo::total_size)
-      .def_ro("stream", &SegmentInfo::stream)
-      .def_ro("pool", &SegmentInfo::pool)
-      .def_ro("small", &SegmentInfo::small)
-      .def_ro("expandable", &SegmentInfo::expandable)
-      .def_ro("context", &SegmentInfo::context)
-      .def_ro("blocks", &SegmentInfo::blocks)
-      .def_ro("shared", &SegmentInfo::shared);
 
   nb::class_<SnapshotFile>(module, "SnapshotFile")
       .def(nb::init<const Column<std::uint8_t>&, std::size_t>(), "content"_a, "most_memory"_a,

@@ -7,10 +7,11 @@
 #include <map>
 
 #include "plimsoll/base/units.h"
+#include "plimsoll/driver/driver.h"
 
 namespace plimsoll {
 
-class Tags {
+class Content {
  public:
   [[nodiscard]] std::uint64_t at(Address offset) const {
     const auto after = changes_.upper_bound(offset);
@@ -33,6 +34,14 @@ class Tags {
 
  private:
   std::map<Address, std::uint64_t> changes_;  // the tag from each offset on, to the next
+};
+
+// Memory of one tier, from an address on, and where its content is.
+struct MemoryPart {
+  Content* content = nullptr;
+  Address offset = 0;  // in the content
+  Bytes size = 0;
+  Tier tier = Tier::dedicated;
 };
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-#include "plimsoll/events/shared_statistics.h"
+#include "plimsoll/events/concurrent_statistics.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,32 +8,33 @@ namespace plimsoll {
 
 namespace {
 
-using Guard = std::lock_guard<Lock>;
+using Guard = std::lock_guard<SpinLock>;
 
 }  // namespace
 
 // What a counter adds up. What is active is live or pending.
-struct SharedStatistics::Rule {
+struct ConcurrentStatistics::Rule {
   std::size_t quantity;
   bool with_pending;
 };
-constexpr std::array<SharedStatistics::Rule, SharedStatistics::kCounters> SharedStatistics::kRules{{
-    {Shard::kBlocks, false},     // allocation
-    {Shard::kBlocks, true},      // active
-    {Shard::kSize, false},       // allocated_bytes
-    {Shard::kSize, true},        // active_bytes
-    {Shard::kRequested, false},  // requested_bytes: of all that is active
-}};
+constexpr std::array<ConcurrentStatistics::Rule, ConcurrentStatistics::kCounters>
+    ConcurrentStatistics::kRules{{
+        {Shard::kBlocks, false},     // allocation
+        {Shard::kBlocks, true},      // active
+        {Shard::kSize, false},       // allocated_bytes
+        {Shard::kSize, true},        // active_bytes
+        {Shard::kRequested, false},  // requested_bytes: of all that is active
+    }};
 
 // Nobody borrows meanwhile, so what one shard has lent is not counted twice.
-class SharedStatistics::BoundsLock {
+class ConcurrentStatistics::BoundsGuard {
  public:
-  explicit BoundsLock(std::deque<Shard>& shards) : shards_(shards) {
+  explicit BoundsGuard(std::deque<Shard>& shards) : shards_(shards) {
     for (Shard& shard : shards_) shard.bound_lock_.lock();
   }
-  BoundsLock(const BoundsLock&) = delete;
-  BoundsLock& operator=(const BoundsLock&) = delete;
-  ~BoundsLock() {
+  BoundsGuard(const BoundsGuard&) = delete;
+  BoundsGuard& operator=(const BoundsGuard&) = delete;
+  ~BoundsGuard() {
     for (Shard& shard : shards_) shard.bound_lock_.unlock();
   }
 
@@ -45,7 +46,7 @@ class SharedStatistics::BoundsLock {
 
 // The bounds go down with what is live: what is active stays, so there is no more room below its
 // peak than before.
-void SharedStatistics::Shard::request_free(bool small, Bytes size) {
+void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);
   Pool& mine = of(small);
@@ -58,7 +59,7 @@ void SharedStatistics::Shard::request_free(bool small, Bytes size) {
   }
 }
 
-void SharedStatistics::Shard::look() {
+void ConcurrentStatistics::Shard::look() {
   for (std::size_t series = 0; series < kSeries; ++series) {
     for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {
       seen_[series][quantity] = series == 0 ? 0 : live(series, quantity);
@@ -67,7 +68,7 @@ void SharedStatistics::Shard::look() {
   }
 }
 
-bool SharedStatistics::Shard::borrow() {
+bool ConcurrentStatistics::Shard::borrow() {
   const Guard guard(bound_lock_);
   const Shard* const last = lender_;
   while (exceeds_bound()) {
@@ -81,7 +82,7 @@ bool SharedStatistics::Shard::borrow() {
   return true;
 }
 
-void SharedStatistics::Shard::borrow_of(Shard& lender) {
+void ConcurrentStatistics::Shard::borrow_of(Shard& lender) {
   PerSeries borrowed{};
   for (std::size_t series = 0; series < kSeries; ++series) {
     for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {
@@ -109,7 +110,7 @@ void SharedStatistics::Shard::borrow_of(Shard& lender) {
 
 // --- all of them -------------------------------------------------------------------------------
 
-SharedStatistics::Shard& SharedStatistics::add_shard() {
+ConcurrentStatistics::Shard& ConcurrentStatistics::add_shard() {
   const Guard guard(lock_);
   Shard* const last = shards_.empty() ? nullptr : &shards_.back();
   Shard& shard = shards_.emplace_back(*this);
@@ -118,7 +119,7 @@ SharedStatistics::Shard& SharedStatistics::add_shard() {
   return shard;
 }
 
-void SharedStatistics::look() {
+void ConcurrentStatistics::look() {
   live_ = {};
   pending_ = {};
   for (Shard& shard : shards_) {
@@ -145,20 +146,20 @@ void SharedStatistics::look() {
 }
 
 // The sum of a counter, as it was when the shards were last looked at.
-std::int64_t SharedStatistics::sum_of(std::size_t counter, std::size_t series) const {
+std::int64_t ConcurrentStatistics::sum_of(std::size_t counter, std::size_t series) const {
   const Rule rule = kRules[counter];
   const std::int64_t live = live_[series][rule.quantity];
   return rule.with_pending ? live + pending_[series][rule.quantity] : live;
 }
 
-void SharedStatistics::raise_peaks(Shard& shard) {
+void ConcurrentStatistics::raise_peaks(Shard& shard) {
   if (shard.borrow()) return;
   const Guard guard(lock_);
-  const BoundsLock bounds(shards_);
+  const BoundsGuard bounds(shards_);
   if (shard.exceeds_bound()) share_out();
 }
 
-void SharedStatistics::share_out() {
+void ConcurrentStatistics::share_out() {
   bool settled = false;
   while (!settled) {
     look();
@@ -184,7 +185,7 @@ void SharedStatistics::share_out() {
   }
 }
 
-SharedStatistics::Totals SharedStatistics::totals() const {
+ConcurrentStatistics::Totals ConcurrentStatistics::totals() const {
   Totals totals{};
   for (std::size_t counter = 0; counter < kCounters; ++counter) {
     for (const Shard& shard : shards_) {
@@ -196,9 +197,9 @@ SharedStatistics::Totals SharedStatistics::totals() const {
   return totals;
 }
 
-void SharedStatistics::read(Statistics& statistics) {
+void ConcurrentStatistics::read(Statistics& statistics) {
   const Guard guard(lock_);
-  const BoundsLock bounds(shards_);
+  const BoundsGuard bounds(shards_);
   PoolStat* const stats[] = {&statistics.allocation, &statistics.active,
                              &statistics.allocated_bytes, &statistics.active_bytes,
                              &statistics.requested_bytes};
@@ -221,16 +222,16 @@ void SharedStatistics::read(Statistics& statistics) {
   }
 }
 
-void SharedStatistics::reset_peak() {
+void ConcurrentStatistics::reset_peak() {
   const Guard guard(lock_);
-  const BoundsLock bounds(shards_);
+  const BoundsGuard bounds(shards_);
   peak_ = {};
   share_out();
 }
 
-void SharedStatistics::reset_accumulated() {
+void ConcurrentStatistics::reset_accumulated() {
   const Guard guard(lock_);
-  const BoundsLock bounds(shards_);
+  const BoundsGuard bounds(shards_);
   look();
   allocated_before_ = totals();
   for (std::size_t counter = 0; counter < kCounters; ++counter) {

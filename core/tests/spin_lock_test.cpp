@@ -1,4 +1,4 @@
-// The lock of one word.
+// The mutex of one byte.
 
 #include "plimsoll/base/spin_lock.h"
 
@@ -14,10 +14,10 @@
 namespace plimsoll {
 
 TEST(a_lock_lets_in_one_thread_at_a_time) {
-  Lock lock;
+  SpinLock lock;
   std::uint64_t count = 0;
   int inside = 0;
-  bool was_shared = false;
+  bool was_crowded = false;
   constexpr std::uint64_t kThreads = 8;
   constexpr std::uint64_t kTurns = 20'000;
   std::vector<std::thread> threads;
@@ -25,19 +25,19 @@ TEST(a_lock_lets_in_one_thread_at_a_time) {
     threads.emplace_back([&] {
       for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
         const std::lock_guard guard(lock);
-        was_shared |= ++inside > 1;
+        was_crowded |= ++inside > 1;
         ++count;
         --inside;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(!was_shared);
+  CHECK(!was_crowded);
   CHECK_EQUAL(count, kThreads * kTurns);
 }
 
 TEST(who_waits_for_a_lock_for_long_gets_it) {
-  Lock lock;
+  SpinLock lock;
   std::atomic<int> served{0};
   std::vector<std::thread> threads;
   {
@@ -56,7 +56,7 @@ TEST(who_waits_for_a_lock_for_long_gets_it) {
 }
 
 TEST(what_one_holder_of_a_lock_wrote_the_next_one_reads) {
-  Lock lock;
+  SpinLock lock;
   std::vector<int> written;
   std::thread other([&] {
     for (int i = 0; i < 1000; ++i) {

@@ -24,11 +24,11 @@
 
 namespace plimsoll {
 
-class SharedStatistics {
+class ConcurrentStatistics {
  public:
   class alignas(64) Shard {  // two never share a cache line
    public:
-    explicit Shard(SharedStatistics& owner) : owner_(owner) {}
+    explicit Shard(ConcurrentStatistics& owner) : owner_(owner) {}
     Shard(const Shard&) = delete;
     Shard& operator=(const Shard&) = delete;
 
@@ -58,7 +58,7 @@ class SharedStatistics {
     }
 
    private:
-    friend class SharedStatistics;
+    friend class ConcurrentStatistics;
     using Value = std::atomic<std::int64_t>;
     enum Quantity : std::size_t { kBlocks, kSize, kRequested, kQuantities };
     // As in a Stat: all, of the small pool, of the large one.
@@ -106,16 +106,16 @@ class SharedStatistics {
 
     std::array<Pool, 2> pools_;  // small, large
     alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
-    Lock bound_lock_;                    // of changes
+    SpinLock bound_lock_;                // of changes
     std::atomic<Shard*> next_{nullptr};  // all shards form a ring
     Shard* lender_ = this;               // who was asked last
-    SharedStatistics& owner_;
+    ConcurrentStatistics& owner_;
     PerSeries seen_{};  // the owner's: what was live when it last looked
   };
 
-  SharedStatistics() = default;
-  SharedStatistics(const SharedStatistics&) = delete;
-  SharedStatistics& operator=(const SharedStatistics&) = delete;
+  ConcurrentStatistics() = default;
+  ConcurrentStatistics(const ConcurrentStatistics&) = delete;
+  ConcurrentStatistics& operator=(const ConcurrentStatistics&) = delete;
 
   // A shard, alive as long as this.
   Shard& add_shard();
@@ -136,14 +136,14 @@ class SharedStatistics {
   struct Rule;
   static const std::array<Rule, kCounters> kRules;
 
-  class BoundsLock;
+  class BoundsGuard;
   void raise_peaks(Shard& shard);
   void look();
   void share_out();
   [[nodiscard]] std::int64_t sum_of(std::size_t counter, std::size_t series) const;
   [[nodiscard]] Totals totals() const;
 
-  Lock lock_;
+  SpinLock lock_;
   std::deque<Shard> shards_;
   Shard::PerSeries live_{};  // of all shards, when they were last looked at
   Shard::PerSeries pending_{};

@@ -1,6 +1,6 @@
 // Counters in shards, beside the plain counters that they stand for.
 
-#include "plimsoll/events/shared_statistics.h"
+#include "plimsoll/events/concurrent_statistics.h"
 
 #include <algorithm>
 #include <array>
@@ -23,9 +23,9 @@ bool operator==(const Stat& a, const Stat& b) {
          a.freed == b.freed;
 }
 
-void check_same(SharedStatistics& shared, const Statistics& model) {
+void check_same(ConcurrentStatistics& counters, const Statistics& model) {
   Statistics read;
-  shared.read(read);
+  counters.read(read);
   for (const auto stat : kStats) {
     const PoolStat& a = read.*stat;
     const PoolStat& b = model.*stat;
@@ -50,18 +50,18 @@ Live random_block(Random& random, std::size_t shards) {
 
 }  // namespace
 
-TEST(shared_statistics_of_one_thread_are_those_of_plain_counters) {
+TEST(concurrent_statistics_of_one_thread_are_those_of_plain_counters) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);
-    SharedStatistics shared;
-    std::vector<SharedStatistics::Shard*> shards{&shared.add_shard()};
+    ConcurrentStatistics counters;
+    std::vector<ConcurrentStatistics::Shard*> shards{&counters.add_shard()};
     Statistics model;
     std::vector<Live> live;
     for (int step = 0; step < 3000; ++step) {
       const std::uint64_t choice = random.below(1000);
-      if (choice < 3 && shards.size() < 12) shards.push_back(&shared.add_shard());
-      if (choice == 10) shared.reset_peak(), model.reset_peak();
-      if (choice == 11) shared.reset_accumulated(), model.reset_accumulated();
+      if (choice < 3 && shards.size() < 12) shards.push_back(&counters.add_shard());
+      if (choice == 10) counters.reset_peak(), model.reset_peak();
+      if (choice == 11) counters.reset_accumulated(), model.reset_accumulated();
       if (live.empty() || choice < (step / 300 % 2 == 0 ? 480U : 540U)) {
         const Live& block = live.emplace_back(random_block(random, shards.size()));
         shards[block.shard]->allocate(block.small, block.size, block.requested);
@@ -72,7 +72,7 @@ TEST(shared_statistics_of_one_thread_are_those_of_plain_counters) {
         model.requested_bytes.increase(block.small, block.requested);
       } else {
         Live& block = random.pick(live);
-        SharedStatistics::Shard& shard = *shards[block.shard];
+        ConcurrentStatistics::Shard& shard = *shards[block.shard];
         const bool will_wait = !block.pending && random.one_in(4);
         if (!block.pending) {
           model.allocation.decrease(block.small, 1);
@@ -95,31 +95,31 @@ TEST(shared_statistics_of_one_thread_are_those_of_plain_counters) {
         }
       }
       // Looking changes nothing, so it is done now and then only.
-      if (random.one_in(20)) check_same(shared, model);
+      if (random.one_in(20)) check_same(counters, model);
     }
-    check_same(shared, model);
+    check_same(counters, model);
   }
 }
 
-TEST(shared_statistics_see_a_peak_that_moves_from_shard_to_shard) {
-  SharedStatistics shared;
+TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
+  ConcurrentStatistics counters;
   constexpr Bytes kShards = 8;
-  std::vector<SharedStatistics::Shard*> shards;
-  for (Bytes i = 0; i < kShards; ++i) shards.push_back(&shared.add_shard());
-  for (SharedStatistics::Shard* const shard : shards) shard->allocate(false, 10_MiB, 10_MiB);
+  std::vector<ConcurrentStatistics::Shard*> shards;
+  for (Bytes i = 0; i < kShards; ++i) shards.push_back(&counters.add_shard());
+  for (ConcurrentStatistics::Shard* const shard : shards) shard->allocate(false, 10_MiB, 10_MiB);
   // One shard after the other shrinks while another grows: the sum is higher by 1 MiB at a time.
   for (Bytes i = 0; i < 100; ++i) {
-    SharedStatistics::Shard& giver = *shards[i % kShards];
+    ConcurrentStatistics::Shard& giver = *shards[i % kShards];
     giver.request_free(false, 10_MiB);
     giver.complete_free(false, 10_MiB, 10_MiB);
     shards[(i + 1) % kShards]->allocate(false, 11_MiB, 11_MiB);
     giver.allocate(false, 10_MiB, 10_MiB);
-    SharedStatistics::Shard& grown = *shards[(i + 1) % kShards];
+    ConcurrentStatistics::Shard& grown = *shards[(i + 1) % kShards];
     grown.request_free(false, 11_MiB);
     grown.complete_free(false, 11_MiB, 11_MiB);
   }
   Statistics read;
-  shared.read(read);
+  counters.read(read);
   CHECK_EQUAL(read.allocated_bytes.all.current, static_cast<std::int64_t>(80_MiB));
   CHECK_EQUAL(read.allocated_bytes.all.peak, static_cast<std::int64_t>(91_MiB));
   CHECK_EQUAL(read.allocation.all.peak, 9);
@@ -127,11 +127,11 @@ TEST(shared_statistics_see_a_peak_that_moves_from_shard_to_shard) {
 
 // While nobody frees, the sum only grows, so the peak is what all have in the end, whoever borrowed
 // of whom. Some threads grow while others, which had more the time before, lend what they had.
-TEST(shared_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
+TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   constexpr std::size_t kThreads = 5;
-  SharedStatistics shared;
-  std::vector<SharedStatistics::Shard*> shards;
-  for (std::size_t i = 0; i < kThreads; ++i) shards.push_back(&shared.add_shard());
+  ConcurrentStatistics counters;
+  std::vector<ConcurrentStatistics::Shard*> shards;
+  for (std::size_t i = 0; i < kThreads; ++i) shards.push_back(&counters.add_shard());
   std::int64_t peak_bytes = 0;
   std::int64_t peak_blocks = 0;
   for (std::size_t round = 0; round < 60; ++round) {
@@ -153,7 +153,7 @@ TEST(shared_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
       for (Bytes n = 0; n < counts[i]; ++n) shards[i]->free(false, 2_MiB, 2_MiB);
     }
     Statistics read;  // only now: to look raises the peak to what there is
-    shared.read(read);
+    counters.read(read);
     CHECK_EQUAL(read.allocation.all.current, 0);
     CHECK_EQUAL(read.allocation.all.peak, peak_blocks);
     CHECK_EQUAL(read.allocated_bytes.large_pool.peak, peak_bytes);
@@ -163,17 +163,17 @@ TEST(shared_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
 
 // What threads do at the same moment has no exact peak, but the sums are exact, and the peak lies
 // between what was there for sure and what all could have had at once.
-TEST(shared_statistics_of_many_threads_add_up) {
+TEST(concurrent_statistics_of_many_threads_add_up) {
   constexpr std::size_t kThreads = 6;
   constexpr int kSteps = 20'000;
   constexpr Bytes kBase = 50_MiB;  // of each thread, kept to the end
-  SharedStatistics shared;
+  ConcurrentStatistics counters;
   std::array<std::int64_t, kThreads> most{};
   std::array<std::int64_t, kThreads> left{};
   std::array<std::int64_t, kThreads> allocated{};
   std::vector<std::thread> threads;
   for (std::size_t thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread, &shard = shared.add_shard()] {
+    threads.emplace_back([&, thread, &shard = counters.add_shard()] {
       Random random(thread);
       std::vector<Live> live;
       std::int64_t current = 0;
@@ -195,7 +195,7 @@ TEST(shared_statistics_of_many_threads_add_up) {
         }
         if (random.one_in(5000)) {
           Statistics read;
-          shared.read(read);
+          counters.read(read);
         }
       }
       left[thread] = current;
@@ -203,7 +203,7 @@ TEST(shared_statistics_of_many_threads_add_up) {
   }
   for (std::thread& thread : threads) thread.join();
   Statistics read;
-  shared.read(read);
+  counters.read(read);
   const auto sum = [](const auto& values) {
     std::int64_t total = 0;
     for (const std::int64_t value : values) total += value;
@@ -217,36 +217,36 @@ TEST(shared_statistics_of_many_threads_add_up) {
   CHECK(bytes.peak >= *std::max_element(most.begin(), most.end()));
   CHECK(bytes.peak <= sum(most));
 
-  shared.reset_peak();
-  shared.reset_accumulated();
-  shared.read(read);
+  counters.reset_peak();
+  counters.reset_accumulated();
+  counters.read(read);
   CHECK_EQUAL(read.allocated_bytes.all.peak, sum(left));
   CHECK_EQUAL(read.allocated_bytes.all.allocated, 0);
   CHECK_EQUAL(read.allocated_bytes.all.freed, 0);
 }
 
 // All threads hold their memory at the same moment, so the peak is known.
-TEST(shared_statistics_miss_no_peak_of_many_threads) {
+TEST(concurrent_statistics_miss_no_peak_of_many_threads) {
   constexpr std::size_t kThreads = 8;
   for (int round = 0; round < 50; ++round) {
-    SharedStatistics shared;
+    ConcurrentStatistics counters;
     std::vector<std::thread> threads;
     for (std::size_t thread = 0; thread < kThreads; ++thread) {
-      threads.emplace_back([&shard = shared.add_shard()] {
+      threads.emplace_back([&shard = counters.add_shard()] {
         for (int i = 0; i < 100; ++i) shard.allocate(true, 1_KiB, 1_KiB);
       });
     }
     for (std::thread& thread : threads) thread.join();
     threads.clear();
     for (std::size_t thread = 0; thread < kThreads; ++thread) {
-      threads.emplace_back([&shard = shared.add_shard()] {
+      threads.emplace_back([&shard = counters.add_shard()] {
         shard.allocate(true, 1_MiB, 1_MiB);
         shard.request_free(true, 1_MiB);
       });
     }
     for (std::thread& thread : threads) thread.join();
     Statistics read;
-    shared.read(read);
+    counters.read(read);
     CHECK_EQUAL(read.allocated_bytes.all.current, static_cast<std::int64_t>(800_KiB));
     CHECK(read.allocated_bytes.all.peak >= static_cast<std::int64_t>(800_KiB + 1_MiB));
     CHECK(read.allocated_bytes.all.peak <= static_cast<std::int64_t>(800_KiB + 8_MiB));

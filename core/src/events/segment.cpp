@@ -1,4 +1,4 @@
-#include "plimsoll/events/snapshot.h"
+#include "plimsoll/events/segment.h"
 
 namespace plimsoll {
 
