@@ -13,6 +13,7 @@ import pytest
 
 from plimsoll import InputError, replay
 from plimsoll.recordings import Action, Recording, read_recording
+from tests.recordings import ROOT
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -25,28 +26,16 @@ pytestmark = [
 ]
 
 ALLOCATORS = ["torch", "native", "elastic"]
-TRAIN = """
-import torch
-from plimsoll.session.record import record
-def make():
-    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
-    return model, torch.optim.AdamW(model.parameters())
-def train(model, optimizer, steps):
-    for _ in range(steps):
-        model(torch.randn(256, 1024, device="cuda")).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
+PROGRAM = ROOT / "tests" / "programs" / "recorder" / "trains_on_a_gpu.py"
 
 
 def run(
-    program: str, folder: Path, allocator: str = "torch", **environment: str
+    name: str, folder: Path, allocator: str = "torch", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program after TRAIN in a process of its own."""
-    (folder / "program.py").write_text(TRAIN + program)
+    """Run a function of the program in a process of its own."""
     environment = {**os.environ, "PLIMSOLL_ALLOCATOR": allocator, **environment}
     return subprocess.run(
-        [sys.executable, "program.py"],
+        [sys.executable, str(PROGRAM), name],
         capture_output=True,
         text=True,
         check=False,
@@ -55,8 +44,8 @@ def run(
     )
 
 
-def recorded(program: str, folder: Path, allocator: str = "torch") -> Recording:
-    done = run(program, folder, allocator)
+def recorded(name: str, folder: Path, allocator: str = "torch") -> Recording:
+    done = run(name, folder, allocator)
     assert done.returncode == 0, done.stderr
     return read_recording(folder / "run.plim")
 
@@ -64,9 +53,7 @@ def recorded(program: str, folder: Path, allocator: str = "torch") -> Recording:
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_training_is_recorded(allocator: str, tmp_path: Path) -> None:
     recording = recorded(
-        "with record('run.plim') as recording:\n"
-        "    train(*make(), 5)\n"
-        "assert recording.dropped == 0\n",
+        "five_steps",
         tmp_path,
         allocator,
     )
@@ -77,7 +64,7 @@ def test_training_is_recorded(allocator: str, tmp_path: Path) -> None:
     events = trace.load()
     assert (np.diff(events.time_us) >= -1000).all()  # threads may read the clock out of order
     stacks = np.unique(events.stack[events.action == Action.ALLOC]).tolist()
-    script = str(tmp_path / "program.py")
+    script = str(PROGRAM)
     functions = {name for n in stacks for file, _, name in trace.frames(n) if file == script}
     assert {"make", "train", "<module>"} <= functions
 
@@ -85,10 +72,7 @@ def test_training_is_recorded(allocator: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
 def test_what_pytorchs_allocator_did_is_replayed_to_the_address(conf: str, tmp_path: Path) -> None:
     done = run(
-        "with record('run.plim'):\n"
-        "    train(*make(), 3)\n"
-        "    torch.cuda.empty_cache()\n"
-        "    train(*make(), 3)\n",
+        "around_an_emptied_cache",
         tmp_path,
         PYTORCH_CUDA_ALLOC_CONF=conf,
     )
@@ -100,11 +84,7 @@ def test_what_pytorchs_allocator_did_is_replayed_to_the_address(conf: str, tmp_p
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_the_events_are_those_of_pytorchs_own_history(allocator: str, tmp_path: Path) -> None:
     recording = recorded(
-        "model, optimizer = make()\n"
-        "torch.cuda.memory._record_memory_history(context=None)\n"
-        "with record('run.plim', stacks=False):\n"
-        "    train(model, optimizer, 3)\n"
-        "torch.cuda.memory._dump_snapshot('snapshot.pickle')\n",
+        "beside_pytorchs_own_history",
         tmp_path,
         allocator,
     )
@@ -120,13 +100,7 @@ def test_the_events_are_those_of_pytorchs_own_history(allocator: str, tmp_path: 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_a_second_recording_has_its_own_events(allocator: str, tmp_path: Path) -> None:
     recording = recorded(
-        "model, optimizer = make()\n"
-        "with record('first.plim'):\n"
-        "    train(model, optimizer, 2)\n"
-        "train(model, optimizer, 2)\n"
-        "with record('run.plim'):\n"
-        "    train(model, optimizer, 1)\n"
-        "assert not torch._C._cuda_isHistoryEnabled()\n",
+        "twice",
         tmp_path,
         allocator,
     )
@@ -139,14 +113,7 @@ def test_a_second_recording_has_its_own_events(allocator: str, tmp_path: Path) -
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_pytorchs_own_history_comes_first(allocator: str, tmp_path: Path) -> None:
     done = run(
-        "model, optimizer = make()\n"
-        "with record('run.plim'):\n"
-        "    train(model, optimizer, 1)\n"
-        "    torch.cuda.memory._record_memory_history()\n"
-        "    train(model, optimizer, 1)\n"
-        "train(model, optimizer, 1)\n"
-        "assert torch._C._cuda_isHistoryEnabled()\n"
-        "torch.cuda.memory._dump_snapshot('snapshot.pickle')\n",
+        "until_pytorch_records",
         tmp_path,
         allocator,
     )
@@ -163,11 +130,7 @@ def test_pytorchs_own_history_comes_first(allocator: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_an_out_of_memory_error_is_an_event_with_its_stack(allocator: str, tmp_path: Path) -> None:
     recording = recorded(
-        "def ask():\n"
-        "    return torch.empty(1 << 42, dtype=torch.uint8, device='cuda')\n"
-        "with record('run.plim'):\n"
-        "    try: ask()\n"
-        "    except torch.OutOfMemoryError: pass\n",
+        "out_of_memory",
         tmp_path,
         allocator,
     )
@@ -180,17 +143,7 @@ def test_an_out_of_memory_error_is_an_event_with_its_stack(allocator: str, tmp_p
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_graphs_and_pools_are_recorded(allocator: str, tmp_path: Path) -> None:
     recording = recorded(
-        "x = torch.randn(1024, 1024, device='cuda')\n"
-        "side = torch.cuda.Stream()\n"
-        "with torch.cuda.stream(side):\n"
-        "    x @ x\n"
-        "torch.cuda.synchronize()\n"
-        "with record('run.plim'):\n"
-        "    graph = torch.cuda.CUDAGraph()\n"
-        "    with torch.cuda.graph(graph):\n"
-        "        y = x @ x\n"
-        "    graph.replay()\n"
-        "    torch.cuda.synchronize()\n",
+        "graphs",
         tmp_path,
         allocator,
     )
@@ -201,11 +154,7 @@ def test_graphs_and_pools_are_recorded(allocator: str, tmp_path: Path) -> None:
 
 def test_threads_of_backward_and_of_the_program_are_recorded(tmp_path: Path) -> None:
     recording = recorded(
-        "import threading\n"
-        "with record('run.plim') as recording:\n"
-        "    threads = [threading.Thread(target=lambda: train(*make(), 5)) for _ in range(4)]\n"
-        "    for thread in threads: thread.start()\n"
-        "    for thread in threads: thread.join()\n",
+        "threads",
         tmp_path,
     )
     assert len(recording.marks) == 20
@@ -216,8 +165,7 @@ def test_threads_of_backward_and_of_the_program_are_recorded(tmp_path: Path) -> 
 
 def test_memory_that_spilled_is_noted(tmp_path: Path) -> None:
     done = run(
-        "with record('run.plim'):\n"
-        "    kept = [torch.empty(256 << 20, dtype=torch.uint8, device='cuda') for _ in range(8)]\n",
+        "spill",
         tmp_path,
         "elastic",
         PLIMSOLL_POLICY="spill",
@@ -230,11 +178,7 @@ def test_memory_that_spilled_is_noted(tmp_path: Path) -> None:
 
 def test_a_backend_without_a_history_is_refused(tmp_path: Path) -> None:
     done = run(
-        "import plimsoll\n"
-        "try:\n"
-        "    record('run.plim').__enter__()\n"
-        "except plimsoll.InputError as error:\n"
-        "    print(error)\n",
+        "refused",
         tmp_path,
         PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync",
     )
@@ -244,10 +188,9 @@ def test_a_backend_without_a_history_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_the_command_records_a_script(allocator: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN + "train(*make(), 3)\n")
     command = [sys.executable, "-m", "plimsoll", "run", "--allocator", allocator]
     done = subprocess.run(
-        [*command, "--record", str(tmp_path / "run.plim"), str(tmp_path / "train.py")],
+        [*command, "--record", str(tmp_path / "run.plim"), str(PROGRAM), "unrecorded_steps"],
         capture_output=True,
         text=True,
         check=False,
@@ -261,10 +204,7 @@ def test_the_command_records_a_script(allocator: str, tmp_path: Path) -> None:
 
 def test_a_killed_program_leaves_a_file_that_opens(tmp_path: Path) -> None:
     path = tmp_path / "run.plim"
-    (tmp_path / "train.py").write_text(
-        TRAIN + "with record('run.plim'):\n    train(*make(), 1_000_000)\n"
-    )
-    with subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path) as child:
+    with subprocess.Popen([sys.executable, str(PROGRAM), "until_killed"], cwd=tmp_path) as child:
         wait_for(lambda: steps_in(path) >= 100)
         child.send_signal(signal.SIGKILL)
     recording = read_recording(path)

@@ -1,0 +1,141 @@
+"""Trains eight layers, and records it.
+
+    python trains_on_a_gpu.py NAME
+
+NAME is the function to run.
+"""
+
+import contextlib
+import sys
+import threading
+from typing import Any
+
+import torch
+
+import plimsoll
+from plimsoll.session.record import record
+
+
+def make() -> tuple[Any, Any]:
+    """A model, and its optimizer."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+    return model, torch.optim.AdamW(model.parameters())
+
+
+def train(model: Any, optimizer: Any, steps: int) -> None:
+    """Train so many steps."""
+    for _ in range(steps):
+        model(torch.randn(256, 1024, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def five_steps() -> None:
+    """Lose nothing of five steps."""
+    with record("run.plim") as recording:
+        train(*make(), 5)
+    assert recording.dropped == 0
+
+
+def unrecorded_steps() -> None:
+    """Leave the recording to whoever runs this."""
+    train(*make(), 3)
+
+
+def around_an_emptied_cache() -> None:
+    """Train two models, with an empty cache between them."""
+    with record("run.plim"):
+        train(*make(), 3)
+        torch.cuda.empty_cache()
+        train(*make(), 3)
+
+
+def beside_pytorchs_own_history() -> None:
+    """Let PyTorch record all of it too."""
+    model, optimizer = make()
+    torch.cuda.memory._record_memory_history(context=None)
+    with record("run.plim", stacks=False):
+        train(model, optimizer, 3)
+    torch.cuda.memory._dump_snapshot("snapshot.pickle")
+
+
+def twice() -> None:
+    """Record into one file, then into another."""
+    model, optimizer = make()
+    with record("first.plim"):
+        train(model, optimizer, 2)
+    train(model, optimizer, 2)
+    with record("run.plim"):
+        train(model, optimizer, 1)
+    assert not torch._C._cuda_isHistoryEnabled()
+
+
+def until_pytorch_records() -> None:
+    """Let PyTorch begin its own history in the midst of it."""
+    model, optimizer = make()
+    with record("run.plim"):
+        train(model, optimizer, 1)
+        torch.cuda.memory._record_memory_history()
+        train(model, optimizer, 1)
+    train(model, optimizer, 1)
+    assert torch._C._cuda_isHistoryEnabled()
+    torch.cuda.memory._dump_snapshot("snapshot.pickle")
+
+
+def ask() -> None:
+    """Ask for more than any card has."""
+    torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+
+
+def out_of_memory() -> None:
+    """Go on after a request that failed."""
+    with record("run.plim"), contextlib.suppress(torch.OutOfMemoryError):
+        ask()
+
+
+def graphs() -> None:
+    """Capture a graph, and replay it."""
+    x = torch.randn(1024, 1024, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        x @ x
+    torch.cuda.synchronize()
+    with record("run.plim"):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            _y = x @ x
+        graph.replay()
+        torch.cuda.synchronize()
+
+
+def threads() -> None:
+    """Train in four threads at a time."""
+    with record("run.plim"):
+        started = [threading.Thread(target=lambda: train(*make(), 5)) for _ in range(4)]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join()
+
+
+def spill() -> None:
+    """Keep 2 GiB."""
+    with record("run.plim"):
+        _kept = [torch.empty(256 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+
+
+def refused() -> None:
+    """Print why there is nothing to record."""
+    try:
+        record("run.plim").__enter__()
+    except plimsoll.InputError as error:
+        print(error)
+
+
+def until_killed() -> None:
+    """Train for ever."""
+    with record("run.plim"):
+        train(*make(), 1_000_000)
+
+
+globals()[sys.argv[1]]()
