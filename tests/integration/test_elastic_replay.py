@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll import replay
-from plimsoll.replays import AllocatorName
+from plimsoll.engines.protocol import AllocatorName
 from plimsoll.units import GiB
 from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, recordings_in
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 START = """
 import sys
-from plimsoll.gpus import gpu_profile
+from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulation import Simulation
 from plimsoll.torch.simulated.start import start
-start(Simulation([gpu_profile("T4")]))
+start(Simulation(Setup(("T4",))))
 import torch
 from plimsoll.explanation import LeakWatch, explain_oom
 """

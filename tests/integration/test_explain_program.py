@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.replays import AllocatorName
+    from plimsoll.engines.protocol import AllocatorName
 
 SCRIPT = """
 import argparse

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from plimsoll import replay
+from plimsoll.engines.protocol import AllocatorName
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction import CATEGORIES, fit, predict
-from plimsoll.prediction.options import AllocatorName
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.torch.building import versions

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll import InputError, _core, explain, replay
-from plimsoll.page.page import make_page, prepare
+from plimsoll.page.document import make_page
+from plimsoll.page.run import prepare
 from plimsoll.recordings import Recording, TraceWriter, read_recording, write_parquet
 from plimsoll.recordings.checks import reading_memory
 from plimsoll.recordings.events import COLUMNS

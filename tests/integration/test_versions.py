@@ -12,14 +12,14 @@ pytest.importorskip("torch")
 BROKEN = """
 import sys
 from plimsoll.torch.simulated import check
-from plimsoll.torch.simulated import simulation
+from plimsoll.torch.simulated import start
 
 def broken(torch, _):
     def fail(*_, **__):
         raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\\nmore")
     {name} = fail
 
-simulation.patch = broken
+start.patch = broken
 sys.argv[1:] = [{library!r}]
 check.main()
 """

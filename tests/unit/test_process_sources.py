@@ -19,7 +19,7 @@ from plimsoll.units import GiB, MiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
-    from plimsoll.simulator.allocator import AllocatorName
+    from plimsoll.engines.protocol import AllocatorName
 
 torch = pytest.importorskip("torch")
 

@@ -49,7 +49,7 @@ def replay(
     dedicated: Annotated[
         str | None,
         typer.Option(
-            help="With --shared: likewise, where requests that find it spent go on in that.",
+            help="With --shared: the card's memory; requests that find it spent go on in shared.",
             metavar="SIZE",
         ),
     ] = None,

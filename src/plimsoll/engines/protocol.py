@@ -9,6 +9,12 @@ if TYPE_CHECKING:
 
     from plimsoll import _core
 
+AllocatorName = Literal["native", "elastic", "uncached"]
+"""PyTorch's rules, plimsoll's own, or a driver call for each request."""
+
+LiveAllocatorName = Literal["elastic", "native"]
+"""Those of them that serve PyTorch on a real GPU."""
+
 SpillPolicyName = Literal["strict", "spill"]
 """What happens to a request when dedicated memory is spent: it fails, or gets shared memory."""
 
@@ -29,7 +35,7 @@ class Engine(Protocol):
         """The most dedicated memory that may be reserved, or None."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Let a person set that limit; it holds beside the one of a fraction."""
+        """Set a second limit beside `limit`, the program's own; the lower one holds."""
 
     shared_limit: int | None
     """The most shared memory that may be reserved, or None."""

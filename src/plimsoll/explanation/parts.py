@@ -268,7 +268,7 @@ class ScriptRun:
         script: The script.
         gpu: The card that was simulated.
         peak_allocated_bytes: The most in live blocks, of the script as it is.
-        peak_reserved_bytes: The most taken from the driver, likewise.
+        peak_reserved_bytes: The most taken from the driver, by the script as it is.
         fits: Whether it got all the memory that it asked for.
         seems_recorded: Whether it can be the recorded program: what both allocate at their peaks
             differs by less than 5 %.

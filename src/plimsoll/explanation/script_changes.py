@@ -17,8 +17,8 @@ from plimsoll.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.prediction import Prediction
-    from plimsoll.replays import AllocatorName
 
 _AROUND = """\
 import contextlib

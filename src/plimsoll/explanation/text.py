@@ -200,8 +200,8 @@ def _leaks(e: ExplanationParts) -> Iterator[str]:
         if e.steps.count >= LEAST_STEPS:
             yield f"{_INDENT}none: nothing grows from step to step"
         else:
-            found = f"{format_count(e.steps.count, 'step') if e.steps.count else 'no steps'} found"
-            yield f"{_INDENT}unknown: {found}; to tell growth from chance takes {LEAST_STEPS}"
+            found = format_count(e.steps.count, "step") if e.steps.count else "no steps found"
+            yield f"{_INDENT}too short to tell: {found}, at least {LEAST_STEPS} are needed"
         return
     for leak in e.leaks[:_MOST_LEAKS]:
         yield (

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from plimsoll.engines.protocol import SpillPolicyName
-    from plimsoll.prediction.options import AllocatorName, DriverName
+    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
+    from plimsoll.simulator.machine import DriverName
 
 
 def predict(
@@ -77,7 +77,7 @@ def predict_request(
     result = run(request, shows_output=shows_output)
     if result.fits or not measure_need:
         return result
-    needed = run(replace(request, unlimited=True), shows_output=False)
+    needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     return replace(
         needed,
         fits=False,

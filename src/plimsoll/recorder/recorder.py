@@ -337,7 +337,7 @@ def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> 
 
 
 def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Likewise, what came after it."""
+    """What came after the newest snapshot of its device; all of it where there is none."""
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device

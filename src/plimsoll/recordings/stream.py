@@ -483,7 +483,8 @@ class _Batches:
 
         Raises:
             StopIteration: If there is none.
-            DamageError: If it was changed since it was written. Whatever is in `DAMAGE`: likewise.
+            DamageError: If it was changed since it was written.
+            Exception: Any of `DAMAGE`, if it cannot be read.
         """
         batch, metadata = self._stream.read_next_batch_with_custom_metadata()
         batch.validate()

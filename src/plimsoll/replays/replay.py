@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.gpus import RecordedCard
 
     Progress = Callable[[int, int], None]
 
-AllocatorName = Literal["native", "elastic", "uncached"]
 Completion = Literal["recorded", "at_once", "late"]
 
 AMPLE_MEMORY = 1 << 40
@@ -60,7 +60,7 @@ def replay(
             configuration or allocator, what its card has, if the recording names it.
         gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
             enough.
-        dedicated: Instead of `gpu_memory`: likewise the card's memory, where requests that find it
+        dedicated: The card's memory too, instead of `gpu_memory`; requests that find it
             spent go on in shared memory. With "elastic" it is the allocator that spills; with
             "native" and "uncached" the driver does, as under Windows.
         shared: How much shared memory there is then.

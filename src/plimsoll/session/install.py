@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll.engines.current import current_engines
+from plimsoll.engines.protocol import LiveAllocatorName
 from plimsoll.errors import InputError
 from plimsoll.session.environment import record_if_asked
 from plimsoll.telemetry.accounts import report_at_exit, torch_accounts
@@ -17,19 +18,19 @@ from plimsoll.telemetry.publisher import publish
 from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.versions import is_cuda_build
-from plimsoll.torch.live.live_engines import AllocatorName, is_installed, put_in_place
+from plimsoll.torch.live.live_engines import is_installed, put_in_place
 
 if TYPE_CHECKING:
     from plimsoll.engines.protocol import Engines, SpillPolicyName
     from plimsoll.telemetry.counter_source import CounterSource
     from plimsoll.tiers.rebalancing import RebalanceTime
 
-_NAMES = get_args(AllocatorName)
+_NAMES = get_args(LiveAllocatorName)
 _TIERS = ("POLICY", "DEDICATED", "SHARED", "REBALANCE")
 
 
 def install(
-    allocator: AllocatorName = "elastic",
+    allocator: LiveAllocatorName = "elastic",
     *,
     conf: str | None = None,
     policy: SpillPolicyName | None = None,
@@ -74,7 +75,7 @@ def install(
     _install(allocator, conf, tiers)
 
 
-def _use_simulated(engines: Engines, allocator: AllocatorName, tiers: Tiers) -> None:
+def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
     """Simulated GPUs have their allocator from the start."""
     if engines.allocator != allocator:
         raise InputError(
@@ -121,7 +122,7 @@ def _report() -> str:
     return "" if to == "0" else to
 
 
-def _install(allocator: AllocatorName, conf: str | None, tiers: Tiers) -> None:
+def _install(allocator: LiveAllocatorName, conf: str | None, tiers: Tiers) -> None:
     to = _report()
     is_first = not is_installed()
     engines = put_in_place(allocator, conf, tiers, keeps_account=bool(to))

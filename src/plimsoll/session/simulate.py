@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plimsoll.session.environment import record_if_asked
 from plimsoll.telemetry.publisher import publish
@@ -13,8 +13,10 @@ from plimsoll.torch.simulated.spawned import begin_spawned_with
 from plimsoll.torch.simulated.start import running, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
+
+    from plimsoll.torch.simulated.setup import Setup
 
 
 def simulate(simulation: Simulation, after_import: Callable[[ModuleType], None]) -> None:
@@ -29,14 +31,14 @@ def simulate(simulation: Simulation, after_import: Callable[[ModuleType], None])
     """
     start(simulation, after_import)
     simulation.on_first_use(lambda: publish(SimulatedCounters(simulation)))
-    begin_spawned_with(simulate_again, simulation.arguments)
+    begin_spawned_with(simulate_again, simulation.setup)
 
 
-def simulate_again(arguments: Mapping[str, Any]) -> None:
+def simulate_again(setup: Setup) -> None:
     """In a process that was spawned: have GPUs like those of the process that spawned it.
 
     Args:
-        arguments: Of the `Simulation` there.
+        setup: Of the `Simulation` there.
     """
     if running() is not None:
         return
@@ -47,4 +49,4 @@ def simulate_again(arguments: Mapping[str, Any]) -> None:
             file=sys.stderr,
         )
         return
-    simulate(Simulation(**arguments), record_if_asked)
+    simulate(Simulation(setup), record_if_asked)

@@ -6,7 +6,7 @@ import itertools
 import pickle
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.engines.shared_use import SharedUse
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-    from plimsoll.engines.protocol import SpillPolicyName
+    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
     from plimsoll.simulator.machine import SimulatedGpu
 
-AllocatorName = Literal["native", "elastic", "uncached"]
 _pool_numbers = itertools.count(1)
 
 

@@ -160,9 +160,9 @@ def pause(
     Raises:
         InputError: If there is no such region, it is paused already or has no memory, or a file
             cannot be written. The region is as it was.
-        OutOfMemoryError: If the host has no memory for the content; likewise.
-        DriverError: If the driver fails; likewise, or the region is paused, with its content safe,
-            where the driver refuses even that.
+        OutOfMemoryError: If the host has no memory for the content. The region is as it was.
+        DriverError: If the driver fails. The region is as it was; where the driver refuses even
+            that, the region is paused and its content is safe.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
@@ -192,7 +192,7 @@ def resume(name: str) -> int:
     Raises:
         InputError: If there is no such region, it is not paused, or a file cannot be read.
         OutOfMemoryError: If a card has no room. The region is still paused, and loses nothing.
-        DriverError: If the driver fails; likewise.
+        DriverError: If the driver fails. The region is still paused, and loses nothing.
     """
     number = _known(name)
     with _lock:

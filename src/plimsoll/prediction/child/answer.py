@@ -54,9 +54,9 @@ def make_report(
     prediction = PredictionParts(
         script=request.script,
         gpu=profile.name,
-        driver=request.driver,
-        allocator=request.allocator,
-        policy=request.policy,
+        driver=request.setup.driver,
+        allocator=request.setup.allocator,
+        policy=request.setup.policy or "strict",
         conf=allocator.conf,
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,

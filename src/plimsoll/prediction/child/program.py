@@ -15,13 +15,11 @@ import runpy
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.gpus import GpuProfile, gpu_profile
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import simulated_accounts
 from plimsoll.prediction.child.high_water import Peaks
@@ -42,21 +40,13 @@ _SET_PARENT_DEATH_SIGNAL = 1  # of prctl
 def main() -> None:
     """Run the script of the request."""
     with os.fdopen(int(sys.argv[1])) as handed:
-        request = Request(**json.load(handed))
+        request = Request.from_json(handed.read())
     if request.parent is not None:
         _end_with(request.parent)
     began = time.perf_counter()
     process = os.getpid()
     try:
-        simulation = Simulation(
-            [_profile(name, request) for name in request.gpus],
-            driver=request.driver,  # type: ignore[arg-type]
-            conf=request.conf,
-            allocator=request.allocator,  # type: ignore[arg-type]
-            policy=request.policy,  # type: ignore[arg-type]
-            host_memory=request.host_memory_bytes,
-            unlimited=request.unlimited,
-        )
+        simulation = Simulation(request.setup)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
@@ -73,7 +63,7 @@ def main() -> None:
     simulation.runners.add(__file__)
     simulate(simulation, install)
     if request.account is not None:
-        shadow = Shadow(simulation) if request.allocator == "elastic" else None
+        shadow = Shadow(simulation) if request.setup.allocator == "elastic" else None
         report_at_exit(lambda: simulated_accounts(simulation, peaks, shadow), request.account)
     sys.argv = [request.script, *request.arguments]
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
@@ -96,13 +86,6 @@ def _end_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
     if os.getppid() != parent:  # it ended before
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _profile(name: str, request: Request) -> GpuProfile:
-    profile = gpu_profile(name)
-    if request.dedicated_bytes is None:
-        return profile
-    return replace(profile, total_bytes=request.dedicated_bytes + profile.context_bytes)
 
 
 def _own_folder(request: Request) -> Path:

@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.engines.current import set_engines
@@ -32,8 +32,8 @@ from plimsoll.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plimsoll.engines.protocol import LiveAllocatorName
 
-AllocatorName = Literal["elastic", "native"]
 
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch
 _OPEN_ENGINE = ctypes.CFUNCTYPE(
@@ -47,7 +47,7 @@ _TOO_LATE = (
 
 @dataclass(frozen=True)
 class _Choice:
-    allocator: AllocatorName
+    allocator: LiveAllocatorName
     conf: str
     tiers: Tiers
 
@@ -89,7 +89,7 @@ class LiveEngines:
             return self._open[device]
 
     @property
-    def allocator(self) -> AllocatorName:
+    def allocator(self) -> LiveAllocatorName:
         """Which one they are of."""
         return self._allocator
 
@@ -130,7 +130,7 @@ def is_installed() -> bool:
 
 
 def put_in_place(
-    allocator: AllocatorName, conf: str | None, tiers: Tiers, *, keeps_account: bool
+    allocator: LiveAllocatorName, conf: str | None, tiers: Tiers, *, keeps_account: bool
 ) -> LiveEngines:
     """Put an allocator under PyTorch; the same choice again changes nothing.
 

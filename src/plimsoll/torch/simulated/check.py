@@ -11,14 +11,14 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from plimsoll.gpus import gpu_profile
+from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulation import Simulation
 from plimsoll.torch.simulated.start import start
 
 
 def main() -> None:
     """Train a small model for two steps, and account for its memory."""
-    start(Simulation([gpu_profile("H100")], lib=ctypes.CDLL(sys.argv[1])))
+    start(Simulation(Setup(("H100",)), ctypes.CDLL(sys.argv[1])))
     step = "import torch"
     try:
         import torch

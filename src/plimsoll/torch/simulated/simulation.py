@@ -17,12 +17,11 @@ from plimsoll.torch.simulated import library
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
-    from plimsoll.engines.protocol import SpillPolicyName
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.gpus import GpuProfile
-    from plimsoll.simulator.allocator import AllocatorName
-    from plimsoll.simulator.machine import DriverName
+    from plimsoll.torch.simulated.setup import Setup
 
 _ALL_EVENTS = 1 << 40
 
@@ -34,34 +33,14 @@ class Simulation:
         runners: Files whose code runs the program: they end each call stack, and are left out.
     """
 
-    def __init__(
-        self,
-        profiles: Sequence[GpuProfile],
-        *,
-        driver: DriverName = "linux",
-        conf: str = "",
-        allocator: AllocatorName = "native",
-        policy: SpillPolicyName | None = None,
-        host_memory: int | str | None = None,
-        unlimited: bool = False,
-        lib: ctypes.CDLL | None = None,
-    ) -> None:
-        self.arguments: dict[str, Any] = {
-            "profiles": list(profiles),
-            "driver": driver,
-            "conf": conf,
-            "allocator": allocator,
-            "policy": policy,
-            "host_memory": host_memory,
-            "unlimited": unlimited,
-        }
-        self.profiles = list(profiles)
+    def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
+        self.setup = setup
+        self.profiles = profiles = setup.profiles()
         self.version = versions.torch_version()
-        memory = _core.host_memory()[1] if host_memory is None else host_memory
-        sizes = [1 << 50 if unlimited else profile.total_bytes for profile in profiles]
-        self.machine = SimulatedMachine(sizes, host_memory=memory, driver=driver)
-        self._allocator, self._policy = allocator, policy
-        self.allocators = self._make_allocators(conf)
+        memory = setup.host_memory_bytes or _core.host_memory()[1]
+        sizes = [1 << 50 if setup.unlimited else profile.total_bytes for profile in profiles]
+        self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
+        self.allocators = self._make_allocators(setup.conf)
         self.fractions = [1.0] * len(self.allocators)
         self.contexts: set[int] = set()
         self.keeps_history = False
@@ -69,7 +48,7 @@ class Simulation:
         self.capturing: set[int] = set()
         self.is_observed = False
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
-        self._takes_environment = not conf
+        self._takes_environment = not setup.conf
         self._environment: str | None = None
         self._history = 0
         self._events: _core.EventBuffer | None = None
@@ -89,8 +68,8 @@ class Simulation:
         return [
             Allocator(
                 gpu,
-                allocator=self._allocator,
-                policy=self._policy,
+                allocator=self.setup.allocator,
+                policy=self.setup.policy,
                 conf=conf,
                 version=versions.rules_version(),
             )
@@ -129,7 +108,7 @@ class Simulation:
     @property
     def allocator(self) -> AllocatorName:
         """Which one serves the GPUs."""
-        return self._allocator
+        return self.setup.allocator
 
     def open(self, device: int) -> _core.Engine:
         """The engine of a GPU, as the tiers' functions ask for it."""
@@ -144,8 +123,8 @@ class Simulation:
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)
-            elif self._allocator == "elastic":
-                Tiers(self._policy).apply(engine)
+            elif self.setup.allocator == "elastic":
+                Tiers(self.setup.policy).apply(engine)
 
     def torch_is_imported(self) -> None:
         """PyTorch has its simulated GPUs."""

@@ -10,32 +10,30 @@ import multiprocessing.spawn
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from plimsoll.torch.simulated.setup import Setup
 
 
 class _Note:
-    def __init__(
-        self, begin: Callable[[Mapping[str, Any]], None], arguments: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, begin: Callable[[Setup], None], setup: Setup) -> None:
         self._begin = begin
-        self._arguments = arguments
+        self._setup = setup
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._begin, (self._arguments,)
+    def __reduce__(self) -> tuple[Callable[[Setup], None], tuple[Setup]]:
+        return self._begin, (self._setup,)
 
 
-def begin_spawned_with(
-    begin: Callable[[Mapping[str, Any]], None], arguments: Mapping[str, Any]
-) -> None:
+def begin_spawned_with(begin: Callable[[Setup], None], setup: Setup) -> None:
     """Let every process that this one spawns call `begin` before it imports the program.
 
     Args:
         begin: A function of a module, which the new process imports.
-        arguments: What it is called with.
+        setup: What it is called with.
     """
     get_preparation_data = multiprocessing.spawn.get_preparation_data
 
     def with_note(name: str) -> dict[str, Any]:
-        return {**get_preparation_data(name), "simulated_gpus": _Note(begin, arguments)}
+        return {**get_preparation_data(name), "simulated_gpus": _Note(begin, setup)}
 
     multiprocessing.spawn.get_preparation_data = with_note
