@@ -233,7 +233,9 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 def _in_words(conf: str, before: str) -> str:
     """What to change for a configuration: what it has that another has not."""
     wanted, there = _keys(conf), _keys(before)
-    changes = [_change(key, value) for key, value in wanted.items() if there.get(key) != value]
+    changes = [
+        _change(*text.split(":", 1)) for key, text in wanted.items() if there.get(key) != text
+    ]
     dropped = sorted(there.keys() - wanted.keys())
     if dropped:
         changes.append(f"drop {' and '.join(dropped)}")
