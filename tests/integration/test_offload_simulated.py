@@ -11,7 +11,7 @@ import pytest
 
 import plimsoll
 import plimsoll.offloading.offload as offload_module
-from plimsoll.offloading import saved_tensors
+from plimsoll.offloading import saved_storage
 from tests.simulated import on_simulated_gpus, output_of
 
 torch = pytest.importorskip("torch")
@@ -371,7 +371,7 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
 @on_simulated_gpus()
 def test_values_come_back_as_they_left() -> None:
     offload_module._SMALLEST = 1  # small tensors have values here
-    saved_tensors._SHAPE_ONLY.clear()  # what is computed without values has none
+    saved_storage._SHAPE_ONLY.clear()  # what is computed without values has none
 
     def train(block: Any, *, twice: bool) -> list[Any]:
         torch.manual_seed(0)

@@ -15,7 +15,8 @@ import torch
 
 from plimsoll.errors import InputError
 from plimsoll.offloading.pinned import PinnedBuffers
-from plimsoll.offloading.saved_tensors import Handle, SavedStorages
+from plimsoll.offloading.saved_storage import Handle
+from plimsoll.offloading.saved_tensors import SavedStorages
 from plimsoll.units import MiB, format_size, parse_size
 
 if TYPE_CHECKING:

@@ -1,0 +1,108 @@
+"""Copies of storages to host memory and back, on two streams of their own, and waits for them.
+
+The host does not wait for a copy. The *compute stream* does, where it needs the memory that the
+copy reads, or what the copy brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from plimsoll.offloading.torch_storages import as_bytes, copy
+
+if TYPE_CHECKING:
+    from plimsoll.offloading.pinned import PinnedBuffer, PinnedBuffers
+
+
+@dataclass
+class Movements:
+    """What one step moved, in bytes, and the pairs of events between which the GPU waited."""
+
+    saved: int = 0
+    out: int = 0
+    back: int = 0
+    waits: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def waited_seconds(self) -> float:
+        """How long the compute stream stood still; waits for the last of it."""
+        seconds = 0.0
+        for begin, end in self.waits:
+            end.synchronize()
+            seconds += begin.elapsed_time(end) / 1000
+        return seconds
+
+
+class CopyStreams:
+    """The streams of one device on which storages are copied.
+
+    Args:
+        device: The device.
+        buffers: Where copies go.
+
+    Attributes:
+        device: The device.
+        movements: Of this step.
+    """
+
+    def __init__(self, device: Any, buffers: PinnedBuffers) -> None:
+        self.device = device
+        self.movements = Movements()
+        self._buffers = buffers
+        self._out = torch.cuda.Stream(device)
+        self._back = torch.cuda.Stream(device)
+        self._streams: dict[int, Any] = {}  # by the driver's number
+
+    def current(self) -> Any:
+        """The device's, as `torch.cuda.current_stream`, which takes many times as long."""
+        raw = torch._C._cuda_getCurrentRawStream(self.device.index)
+        stream = self._streams.get(raw)
+        if stream is None:
+            stream = self._streams[raw] = torch.cuda.current_stream(self.device)
+        return stream
+
+    def copy_out(self, storage: Any, size: int, stream: Any) -> PinnedBuffer:
+        """Copy a storage that a stream has filled; the copy is there after the buffer's `busy`."""
+        buffer = self._buffers.take(size)
+        self._out.wait_stream(stream)
+        if buffer.busy is not None:
+            self._out.wait_event(buffer.busy)
+        copy(buffer.bytes[:size], as_bytes(storage), self._out)
+        buffer.busy = self._out.record_event()
+        self.movements.out += size
+        return buffer
+
+    def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
+        """A storage in the current stream's memory, filled after the buffer's `busy`.
+
+        Args:
+            buffer: What is copied.
+            size: How much of it, in bytes.
+            copied: The event after which the buffer is filled.
+            stream: The current one.
+
+        Raises:
+            torch.OutOfMemoryError: If the device has no room for it; nothing has changed then.
+        """
+        there = torch.empty(size, dtype=torch.uint8, device=self.device)
+        self._back.wait_stream(stream)  # its memory may have been another's until now
+        self._back.wait_event(copied)
+        copy(there, buffer.bytes[:size], self._back)
+        buffer.busy = self._back.record_event()
+        self.movements.back += size
+        return there.untyped_storage()
+
+    def wait(self, stream: Any, event: Any, *, by_host: bool) -> None:
+        """Let a stream, or the host, wait for a copy, and note for how long."""
+        if event.query():
+            return
+        if by_host:
+            event.synchronize()
+            return
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(stream)
+        stream.wait_event(event)
+        end.record(stream)
+        self.movements.waits.append((begin, end))

@@ -1,0 +1,138 @@
+"""Moves saved storages off the card and back, as the plan and the budget ask for.
+
+Those that are needed last leave first; those that are used next come back ahead of time, as far as
+there is room.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from plimsoll.offloading.program_memory import ProgramMemory, allocated_bytes
+from plimsoll.offloading.residency import References, Residency, living
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from plimsoll.offloading.plan import Plan
+    from plimsoll.offloading.saved_storage import SavedStorage
+
+
+class Pager:
+    """Moves the saved storages of one device.
+
+    Args:
+        plan: What is known of this step, and the budget.
+        residency: What is where.
+        memory: Told of each change of what is allocated.
+
+    Attributes:
+        first: Serial of this step's first storage, the plan's number 0.
+    """
+
+    def __init__(self, plan: Plan, residency: Residency, memory: ProgramMemory) -> None:
+        self.first = 0
+        self._plan = plan
+        self._residency = residency
+        self._memory = memory
+        self._ahead = 0  # position up to which all that is used is on the card
+
+    def begin(self, first: int) -> None:
+        """A step begins; the serial of its first storage."""
+        self.first = first
+        self._ahead = 0
+
+    def make_room(self, size: int, spare: int = -1) -> None:
+        """Let storages leave until the program and `size` bytes fit; those needed last go first."""
+        residency = self._residency
+        limit = self._plan.limit - size
+        expected, ahead = self._plan.expected(), self._plan.expected_of_forward()
+        if expected is None or ahead is None:
+            self._evict(residency.held, 0, spare)
+            self._evict(residency.here, 0, spare)
+            self._evict(residency.returned, 0, spare, but_arriving=True)
+            return
+        for where in (residency.here, residency.returned, residency.held):
+            if residency.bytes_here > limit - ahead:
+                self._evict(where, max(limit - ahead, 0), spare)
+        if residency.bytes_here > limit - expected and residency.held:
+            torch.clear_autocast_cache()  # casts of weights, which are made again if need be
+            self._memory.has_changed = True
+            self._evict(residency.held, max(limit - expected, 0), spare)
+
+    def bring_back(self, saved: SavedStorage) -> None:
+        """Bring a storage back now, whatever has to leave for it."""
+        self.make_room(saved.size)
+        try:
+            self._fetch(saved)
+        except torch.OutOfMemoryError:
+            residency = self._residency
+            for where in (residency.here, residency.returned, residency.held):
+                self._evict(where, 0, saved.serial)
+            self._fetch(saved)
+
+    def discard(self, saved: SavedStorage) -> None:
+        """Only its shape is needed, once, if no other tensor was saved of it."""
+        keeps = torch._C._autograd._get_current_graph_task_keep_graph()
+        if saved.views > 1 or keeps or saved.storage is None:
+            return
+        self._residency.discard(saved)
+        self._memory.has_changed = True
+        saved.is_discarded = True
+        self._plan.discard(saved.serial - self.first)
+
+    def prefetch(self, used: SavedStorage) -> None:
+        """Bring back what is used next, as far ahead as there is room."""
+        residency = self._residency
+        for position, saved in self._next_away(used):
+            expected = self._plan.expected(position)
+            if expected is None:  # room for as much again, for what is computed from it
+                allocated = allocated_bytes(self._memory.device).now
+                expected = allocated - residency.bytes_here + saved.size
+            if residency.bytes_here + saved.size + expected > self._plan.limit:
+                return
+            try:
+                self._fetch(saved)
+            except torch.OutOfMemoryError:  # there is room, but not in one piece
+                self._plan.keep_away(saved.size)
+                return
+
+    def _next_away(self, used: SavedStorage) -> Iterator[tuple[int, SavedStorage]]:
+        away = self._residency.away
+        if not self._plan.is_known:
+            before = max((serial for serial in away if serial < used.serial), default=-1)
+            if (saved := living(away, before)) is not None:
+                yield self._plan.position, saved
+        for position, index in self._plan.coming(self._ahead):
+            self._ahead = position
+            if (saved := living(away, self.first + index)) is not None:
+                yield position, saved
+
+    def _fetch(self, saved: SavedStorage) -> None:
+        self._residency.bring_back(saved)
+        self._memory.has_changed = True
+
+    def _evict(
+        self, where: References, most: int, spare: int, *, but_arriving: bool = False
+    ) -> None:
+        residency = self._residency
+        serials: Iterable[int] = list(where)
+        if where is residency.returned:
+            serials = reversed(list(where))
+        for serial in serials:
+            if residency.bytes_here <= most:
+                return
+            saved = where[serial]()
+            if saved is None or serial == spare or (but_arriving and saved.arrived is not None):
+                continue
+            if saved.is_held_elsewhere():
+                residency.held[serial] = where.pop(serial)
+                continue
+            if saved.copied is None:
+                saved.copy_out()
+            residency.release(saved)
+            self._memory.has_changed = True
+            residency.away[serial] = where.pop(serial)
+            self._ahead = 0
