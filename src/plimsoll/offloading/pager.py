@@ -54,8 +54,8 @@ class Pager:
             self._evict(residency.here, 0, spare)
             self._evict(residency.returned, 0, spare, but_arriving=True)
             return
-        for where in (residency.here, residency.returned, residency.held):
-            if residency.bytes_here > limit - ahead:
+        if residency.bytes_here > limit - ahead:
+            for where in (residency.here, residency.returned, residency.held):
                 self._evict(where, max(limit - ahead, 0), spare)
         if residency.bytes_here > limit - expected and residency.held:
             torch.clear_autocast_cache()  # casts of weights, which are made again if need be

@@ -90,19 +90,20 @@ class SavedStorages:
         return self._streams.movements
 
     def _save(self, tensor: Any, storage: Any) -> SavedStorage:
+        residency = self._residency
         self._observe()
         in_graph_task = torch._C._current_graph_task_id() != -1
-        if self._residency.count == 0 or (self._in_backward and not in_graph_task):
+        if residency.count == 0 or (self._in_backward and not in_graph_task):
             self._begin()
         saved = SavedStorage(self, self._streams, self._next, tensor, storage)
         self._next += 1
-        self._residency.add(saved)
+        residency.add(saved)
         self._streams.movements.saved += saved.size
         index = self._plan.save(saved.size)
         if self._plan.leaves(index):
             saved.copy_out()
         self._pager.make_room(0)
-        self._memory.settle(self._residency.bytes_here)
+        self._memory.settle(residency.bytes_here)
         return saved
 
     def _use(self, saved: SavedStorage, *, fetch: bool) -> None:
