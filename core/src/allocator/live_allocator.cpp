@@ -13,7 +13,7 @@ Location location_of(const Block* block) {
   found.block_size = found.segment_size = block->size;
   found.requested = block->requested;
   found.stream = block->stream;
-  if (block->pool->owner != nullptr) found.pool = block->pool->owner->id;
+  found.pool = block->pool->id();
   found.is_virtual = block->expandable != nullptr;
   if (found.is_virtual) return found;
   for (const Block* b = block->previous; b != nullptr; b = b->previous) {

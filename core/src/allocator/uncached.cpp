@@ -21,7 +21,7 @@ Block* UncachedAllocator::malloc(Bytes size, StreamId stream) {
   block->stream = stream;
   block->pool = &pool;
   block->allocated = true;
-  block->context = block->segment_context = context_;
+  block->context = block->segment_context = log_.context();
   live_.emplace(address, block);
   ++statistics_.num_device_alloc;
   statistics_.segment.increase(pool.small, 1);

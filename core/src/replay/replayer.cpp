@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "plimsoll/replay/state_restorer.h"
+
 namespace plimsoll {
 namespace {
 
@@ -44,7 +46,7 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   allocator_.set_limit(std::nullopt);  // what was there, was there
   try {
     if (native_ != nullptr) {
-      for (Block* const block : native_->restore(driver_, segments)) {
+      for (Block* const block : StateRestorer(*native_, driver_).restore(segments)) {
         keep(block->address, block);
       }
     } else {

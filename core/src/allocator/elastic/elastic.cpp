@@ -73,7 +73,7 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->allocated = true;
   block->requested = requested;
   block->stream = arena.stream;
-  block->context = context_;
+  block->context = log_.context();
   block->exported = false;
   if (block->space->tiers() != Tiers::dedicated) {
     block->lent = ++lent_;
