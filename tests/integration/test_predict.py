@@ -16,9 +16,9 @@ import pytest
 from plimsoll import replay
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction import CATEGORIES, fit, predict
-from plimsoll.prediction.options import AllocatorName
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
+from plimsoll.simulator.allocator import AllocatorName
 from plimsoll.torch.building import versions
 from plimsoll.units import GiB, MiB
 from tests.recordings import LARGE, ROOT

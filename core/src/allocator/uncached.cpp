@@ -89,9 +89,7 @@ int UncachedAllocator::pool_uses(PoolId pool) const {
   return entry == pool_uses_.end() ? 0 : entry->second;
 }
 
-void UncachedAllocator::set_use_on_oom(PoolId pool, bool) { (void)uses_of(pool); }
-
-void UncachedAllocator::set_no_split(PoolId pool) { (void)uses_of(pool); }
+void UncachedAllocator::set_pool_option(PoolId pool, PoolOption, bool) { (void)uses_of(pool); }
 
 std::vector<SegmentInfo> UncachedAllocator::segments() const {
   std::vector<SegmentInfo> result;

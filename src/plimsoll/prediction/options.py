@@ -11,6 +11,7 @@ from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.request import Request
+from plimsoll.simulator.allocator import check_allocator
 from plimsoll.tiers.limits import SpillPolicyName, Tiers
 from plimsoll.torch.building.versions import rules_version
 from plimsoll.units import format_size, parse_memory
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-AllocatorName = Literal["native", "elastic", "uncached"]
 DriverName = Literal["linux", "wddm"]
 
 _MOST_GPUS = 64
@@ -57,7 +57,7 @@ class Options:
         if not 1 <= self.gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {self.gpus}")
         _check_name("driver", self.driver, get_args(DriverName))
-        _check_name("allocator", self.allocator, get_args(AllocatorName))
+        check_allocator(self.allocator)
         tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
         self._check_dedicated(tiers)
         driver, policy = self._who_spills(tiers)

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from plimsoll.prediction.options import AllocatorName, DriverName
+    from plimsoll.prediction.options import DriverName
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.result import Prediction
+    from plimsoll.simulator.allocator import AllocatorName
     from plimsoll.tiers.limits import SpillPolicyName
 
 

@@ -12,6 +12,7 @@ from plimsoll.gpus import recorded_card
 from plimsoll.recordings import DeviceTrace, Recording, read_recording
 from plimsoll.replays.result import Difference, FirstOom, PeakBreakdown, ReplayResult, Replays
 from plimsoll.simulator import SharedUse
+from plimsoll.simulator.allocator import check_allocator
 from plimsoll.units import parse_memory
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from plimsoll.gpus import RecordedCard
+    from plimsoll.simulator.allocator import AllocatorName
 
     Progress = Callable[[int, int], None]
 
-AllocatorName = Literal["native", "elastic", "uncached"]
 Completion = Literal["recorded", "at_once", "late"]
 
 AMPLE_MEMORY = 1 << 40
@@ -73,8 +74,7 @@ def replay(
     Raises:
         InputError: If the recording, the configuration or a size cannot be used.
     """
-    if allocator not in ("native", "elastic", "uncached"):
-        raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
+    check_allocator(allocator)
     tiers = _tiers(gpu_memory, dedicated, shared)
     recording = source if isinstance(source, Recording) else read_recording(source)
     version = _plain_version(version or recording.version)

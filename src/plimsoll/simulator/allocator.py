@@ -24,7 +24,21 @@ if TYPE_CHECKING:
     from plimsoll.tiers.limits import SpillPolicyName
 
 AllocatorName = Literal["native", "elastic", "uncached"]
+"""PyTorch's rules; plimsoll's own; a driver call for each request."""
+
 _pool_numbers = itertools.count(1)
+
+
+def check_allocator(name: str) -> None:
+    """Refuse a name that no allocator has.
+
+    Raises:
+        InputError: With the names that there are.
+    """
+    known = _core.allocator_names()
+    if name not in known:
+        *others, last = known
+        raise InputError(f"unknown allocator {name!r}; there are {', '.join(others)} and {last}")
 
 
 class MemoryPool:
@@ -106,16 +120,8 @@ class Allocator:
         try:
             self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
-            if allocator == "native":
-                self._engine = _core.Engine.native(gpu._driver, conf, self.version, device)
-            elif allocator == "elastic":
-                self._engine = _core.Engine.elastic(gpu._driver, conf, self.version, device)
-            elif allocator == "uncached":
-                self._engine = _core.Engine.uncached(gpu._driver, self.version, device)
-            else:
-                raise InputError(
-                    f"unknown allocator {allocator!r}; there are native, elastic and uncached"
-                )
+            check_allocator(allocator)
+            self._engine = _core.Engine(allocator, gpu._driver, conf, self.version, device)
         except _core.ConfigError as error:
             raise InputError(str(error)) from None
         self.config = config
@@ -277,9 +283,9 @@ class Allocator:
         self._engine.begin_allocate_to_pool(*pool.id, None)
         self._engine.end_allocate_to_pool(*pool.id)
         if use_on_oom:
-            self._engine.set_use_on_oom(*pool.id, True)
+            self._engine.set_pool_option(*pool.id, _core.PoolOption.use_on_oom, True)
         if no_split:
-            self._engine.set_no_split(*pool.id)
+            self._engine.set_pool_option(*pool.id, _core.PoolOption.no_split, True)
         return pool
 
     @contextmanager

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -59,6 +60,12 @@ class DriverError : public std::runtime_error {
   DriverError(const char* call, Status status, const std::string& reason = {});
 };
 
+// What a private pool does otherwise than pools do; each is off at first.
+enum class PoolOption {
+  use_on_oom,  // requests outside the pool may take its free blocks when the driver refuses
+  no_split,    // its blocks are never split; it cannot be switched off
+};
+
 class Allocator {
  public:
   explicit Allocator(Driver& driver, int device = 0)
@@ -102,10 +109,8 @@ class Allocator {
   virtual void release_pool(PoolId pool) = 0;
   // 0 as well if there is no such pool.
   [[nodiscard]] virtual int pool_uses(PoolId pool) const = 0;
-  // Requests outside the pool may take its free blocks when the driver refuses.
-  virtual void set_use_on_oom(PoolId pool, bool use) = 0;
-  // Blocks of the pool are never split.
-  virtual void set_no_split(PoolId pool) = 0;
+  // Throws std::invalid_argument if there is no such pool, or no_split is to be switched off.
+  virtual void set_pool_option(PoolId pool, PoolOption option, bool on) = 0;
 
   // The most that may be reserved; nothing means no limit but the device.
   virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }

@@ -262,10 +262,8 @@ void NativeAllocator::release_pool(PoolId pool) {
 
 int NativeAllocator::pool_uses(PoolId pool) const { return pools_.privates.uses(pool); }
 
-void NativeAllocator::set_use_on_oom(PoolId pool, bool use) {
-  pools_.privates.at(pool).use_on_oom = use;
+void NativeAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
+  pools_.privates.at(pool).set(option, on);
 }
-
-void NativeAllocator::set_no_split(PoolId pool) { pools_.privates.at(pool).no_split = true; }
 
 }  // namespace plimsoll
