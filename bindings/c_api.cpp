@@ -37,7 +37,7 @@ int allocate(plimsoll_engine* handle, std::uint64_t size, std::uint64_t stream,
   Engine& engine = engine_of(handle);
   try {
     {
-      const EngineLock lock;
+      const EngineGuard guard;
       engine.allocator->set_context(context);
       *address = engine.malloc(size, stream);
     }
@@ -54,7 +54,7 @@ int allocate(plimsoll_engine* handle, std::uint64_t size, std::uint64_t stream,
 
 template <typename Call>
 int guarded(Call call) {
-  const EngineLock lock;
+  const EngineGuard guard;
   try {
     call();
     return PLIMSOLL_SUCCESS;
@@ -78,22 +78,22 @@ int record_stream(plimsoll_engine* handle, std::uint64_t address, std::uint64_t 
 }
 
 void launch(plimsoll_engine* handle, std::uint64_t stream, double duration_ns) {
-  const EngineLock lock;
+  const EngineGuard guard;
   engine_of(handle).driver().launch(stream, duration_ns);
 }
 
 void advance(plimsoll_engine* handle, double host_ns) {
-  const EngineLock lock;
+  const EngineGuard guard;
   engine_of(handle).driver().host().advance(host_ns);
 }
 
 double done_at(plimsoll_engine* handle, std::uint64_t stream) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return engine_of(handle).driver().done_at_ns(stream);
 }
 
 int record_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t* event) {
-  const EngineLock lock;
+  const EngineGuard guard;
   Event recorded{};
   const Status status = engine_of(handle).driver().record(stream, recorded);
   *event = recorded;
@@ -101,42 +101,42 @@ int record_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t* e
 }
 
 int query_event(plimsoll_engine* handle, std::uint64_t event) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().query(event));
 }
 
 int synchronize_event(plimsoll_engine* handle, std::uint64_t event) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().synchronize(event));
 }
 
 int destroy_event(plimsoll_engine* handle, std::uint64_t event) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().destroy(event));
 }
 
 int wait_event(plimsoll_engine* handle, std::uint64_t stream, std::uint64_t event) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().wait(stream, event));
 }
 
 int synchronize_stream(plimsoll_engine* handle, std::uint64_t stream) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().synchronize_stream(stream));
 }
 
 void synchronize_device(plimsoll_engine* handle) {
-  const EngineLock lock;
+  const EngineGuard guard;
   engine_of(handle).driver().synchronize_device();
 }
 
 int allocate_host(plimsoll_engine* handle, std::uint64_t size, std::uint64_t* address) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().allocate_host(size, *address));
 }
 
 int deallocate_host(plimsoll_engine* handle, std::uint64_t address) {
-  const EngineLock lock;
+  const EngineGuard guard;
   return status_of(engine_of(handle).driver().deallocate_host(address));
 }
 

@@ -17,7 +17,6 @@
 #include "plimsoll/driver/cuda.h"
 #include "plimsoll/driver/locked.h"
 #include "plimsoll/simulated/driver.h"
-#include "tiers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -92,9 +91,9 @@ void bind_live(nb::module_& module) {
   using Released = nb::call_guard<nb::gil_scoped_release>;
   nb::exception<HostOutOfMemory>(module, "HostOutOfMemory", PyExc_RuntimeError);
   nb::exception<BackupError>(module, "BackupError", PyExc_RuntimeError);
-  nb::class_<LiveEngine> live(module, "LiveEngine",
-                              "See plimsoll/live_api.h; none is ever destroyed.");
-  live.def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
+  nb::class_<LiveEngine, TieredEngine>(module, "LiveEngine",
+                                       "See plimsoll/live_api.h; none is ever destroyed.")
+      .def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
                   nb::rv_policy::reference)
       .def_static("simulated", &make_simulated, "driver"_a, "allocator"_a, "conf"_a, "version"_a,
                   "device"_a, "account"_a, nb::rv_policy::reference,
@@ -108,7 +107,6 @@ void bind_live(nb::module_& module) {
           Released(), "Of page-locked memory, which all engines share.")
       .def("account", &account_dict, nb::sig("def account(self) -> dict[str, int | str | None]"),
            "What the run came to; `torch_` says what PyTorch's own allocator would have.");
-  bind_tiers<LiveEngine, nb::gil_scoped_release>(live);
   module.def(
       "set_placement",
       [](std::optional<RegionId> region, bool shared) {

@@ -3,13 +3,16 @@
 NB_MODULE(_core, module) {
   // What a script still holds when the interpreter ends is no leak.
   nanobind::set_leak_warnings(false);
-  module.doc() = "The engine of plimsoll: drivers, allocators, traces and replay, in C++.";
+  module.doc() = "The engine of plimsoll: drivers, allocators, recordings and replay, in C++.";
   plimsoll::python::bind_driver(module);
-  plimsoll::python::bind_trace(module);
+  plimsoll::python::bind_simulated(module);
+  plimsoll::python::bind_events(module);
+  plimsoll::python::bind_formats(module);
+  plimsoll::python::bind_tiers(module);
   plimsoll::python::bind_allocator(module);
   plimsoll::python::bind_replay(module);
   plimsoll::python::bind_stacks(module);
-  plimsoll::python::bind_events(module);
+  plimsoll::python::bind_event_buffer(module);
   plimsoll::python::bind_c_api(module);
   plimsoll::python::bind_live(module);
   plimsoll::python::bind_live_api(module);

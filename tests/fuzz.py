@@ -35,8 +35,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, explain, replay
+from plimsoll.page.document import make_page
 from plimsoll.page.exports import EXPORTS, export
-from plimsoll.page.page import make_page, prepare
+from plimsoll.page.run import prepare
 from plimsoll.recordings import Mark, Recording, StreamWriter, read_recording, write_parquet
 from tests.recordings import ROOT, SMALL
 
@@ -359,7 +360,7 @@ def exercise(path: Path, chance: random.Random) -> None:
                 make_page([prepare(recording)])
             case 7 | 8 | 9:
                 kind = chance.choice([*EXPORTS])
-                export(recording, kind, path.with_suffix(f".out{EXPORTS[kind]}"), force=True)
+                export(recording, kind, path.with_suffix(f".out{EXPORTS[kind].ending}"), force=True)
             case 10 | 11:
                 replay(recording, allocator=chance.choice(("elastic", "uncached")))
 

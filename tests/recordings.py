@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
 SMALL = ROOT / "tests" / "data"
@@ -40,6 +45,12 @@ class Recorded:
     @property
     def stats(self) -> dict[str, int]:
         return dict(self.facts["stats"])
+
+
+def or_skipped(found: Iterable[object]) -> list[Any]:
+    """What to run a test with: one skip, that says why, where the large ones are not at hand."""
+    reason = f"the large recordings are not in {LARGE}"
+    return list(found) or [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
 
 
 def recordings_in(folder: Path) -> list[Recorded]:

@@ -1,12 +1,14 @@
-"""Scripts on simulated GPUs, for tests: as the command runs them, or quickly.
+"""Programs on simulated GPUs, for tests: as the command runs them, or quickly.
 
-Importing PyTorch on simulated GPUs takes seconds. So a process that has done that once forks for
-each script: it is a process of its own all the same.
+A program is a file, a few lines of text, or a function of a test's own file, which the process
+imports. Importing PyTorch on simulated GPUs takes seconds. So a process that has done that once
+forks for each program: it is a process of its own all the same.
 """
 
 from __future__ import annotations
 
 import atexit
+import inspect
 import json
 import os
 import re
@@ -14,61 +16,86 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
-ROOT = Path(__file__).parents[1]
+from tests.apart import ROOT, command_of
+
+PROGRAMS = ROOT / "tests" / "programs"
 GPU = "A100-80GB"
+Program = Path | str | Callable[..., None]
+_Parameters = ParamSpec("_Parameters")
 _MOST_SIMULATORS = 4
 """That have PyTorch in memory at a time."""
 _MOST_SECONDS = 600
-"""For a script, and for importing PyTorch before the first one."""
+"""For a program, and for importing PyTorch before the first one."""
 
 
-def simulate(
-    folder: Path, text: str, *options: str, gpu: str = GPU, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a script that has imported torch with the command `plimsoll run --simulate`."""
-    script = str(_write(folder, text))
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, *options, script],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, **environment},
-        timeout=600,
+def on_simulated_gpus(
+    *options: str, gpu: str = GPU
+) -> Callable[[Callable[_Parameters, None]], Callable[_Parameters, None]]:
+    """Let a test run in a process of its own that has simulated GPUs, in an empty folder."""
+
+    def decorate(test: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
+        @wraps(test)
+        def run(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> None:
+            given = inspect.signature(test).bind(*arguments, **named).args
+            output_of(test, *options, arguments=given, gpu=gpu)
+
+        return run
+
+    return decorate
+
+
+def output_of(
+    program: Program,
+    *options: str,
+    arguments: Sequence[object] = (),
+    gpu: str = GPU,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """What a program prints, once it has ended well; see `simulate`."""
+    done = simulate(
+        program, *options, arguments=arguments, gpu=gpu, folder=folder, environment=environment
     )
-
-
-def assert_runs(folder: Path, text: str, *options: str, gpu: str = GPU, **environment: str) -> str:
-    """What a script prints that has imported torch, once it has ended well.
-
-    With `environment` the command runs it, for PyTorch reads some of that when it is imported.
-    """
-    if environment:
-        done = simulate(folder, text, *options, gpu=gpu, **environment)
-    else:
-        done = run_program(_write(folder, text), *options, gpu=gpu, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def run_program(
-    path: Path,
+def simulate(
+    program: Program,
     *options: str,
-    arguments: tuple[str, ...] = (),
+    arguments: Sequence[object] = (),
     gpu: str = GPU,
-    stdin: str = "",
     folder: Path | None = None,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, in a folder; `options` are those of `plimsoll run --simulate`."""
-    simulator = _simulators.pop((gpu, options), None)
-    if simulator is None or simulator.is_closed:
-        simulator = _Simulator(gpu, options)
-    _simulators[gpu, options] = simulator  # the last one used is the last one of them
-    while len(_simulators) > _MOST_SIMULATORS:
-        _simulators.pop(next(iter(_simulators))).close()
-    return simulator.run([str(path), *arguments], stdin, folder or Path.cwd())
+    """Run a program to its end, with the options of `plimsoll run --simulate`.
+
+    It runs in `folder`, or in an empty one that goes with it; text becomes `script.py` there. The
+    arguments of a function are what JSON can hold. With an environment, even an empty one, the
+    command itself runs the program, for it and PyTorch read some of that when they start.
+    """
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        folder = Path(place)
+        command = _command(program, arguments, folder)
+        if environment is None:
+            return _simulator(gpu, options).run(command, stdin, folder)
+        return subprocess.run(
+            [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, *options, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            input=stdin,
+            cwd=folder,
+            env={**os.environ, **environment},
+            timeout=_MOST_SECONDS,
+        )
 
 
 def summaries(output: str) -> list[tuple[int, int]]:
@@ -79,10 +106,15 @@ def summaries(output: str) -> list[tuple[int, int]]:
     return list(zip(values[::2], values[1::2], strict=True))
 
 
-def _write(folder: Path, text: str) -> Path:
-    path = folder / "script.py"
-    path.write_text("import torch\n" + text)
-    return path
+def _command(program: Program, arguments: Sequence[object], folder: Path) -> list[str]:
+    """The script to run, and its arguments."""
+    if isinstance(program, str):
+        path = folder / "script.py"
+        path.write_text(program)
+        return [str(path), *map(str, arguments)]
+    if isinstance(program, Path):
+        return [str(program), *map(str, arguments)]
+    return command_of(program, arguments)
 
 
 class _Simulator:
@@ -122,6 +154,20 @@ class _Simulator:
 
 
 _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}
+
+
+def _simulator(gpu: str, options: tuple[str, ...]) -> _Simulator:
+    """The one that has such GPUs; the one that was asked for longest ago makes room for a new one.
+
+    Its own standard error is this process's.
+    """
+    simulator = _simulators.pop((gpu, options), None)
+    if simulator is None or simulator.is_closed:
+        simulator = _Simulator(gpu, options)
+    _simulators[gpu, options] = simulator  # the last one used is the last one of them
+    while len(_simulators) > _MOST_SIMULATORS:
+        _simulators.pop(next(iter(_simulators))).close()
+    return simulator
 
 
 @atexit.register

@@ -305,7 +305,7 @@ class SpaceProgram {
   }
 
   Random random_;
-  SharedStatistics statistics_;
+  ConcurrentStatistics statistics_;
   ElasticPool pool_{PoolId{}};
   Arena arena_{7, pool_, statistics_.add_shard()};
   Model model_;

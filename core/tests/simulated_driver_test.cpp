@@ -678,18 +678,18 @@ TEST(simulated_driver_refuses_to_take_memory_away_while_it_is_copied) {
 TEST(tags_are_like_an_array_of_them) {
   constexpr std::size_t kSize = 40;
   Random random(5);
-  Tags tags;
+  Content content;
   std::vector<std::uint64_t> model(kSize);
   for (int round = 0; round < 3000; ++round) {
     const std::size_t begin = random.below(kSize);
     const std::size_t end = random.between(begin, kSize);
     const std::uint64_t tag = random.below(3);
-    tags.write(begin, end, tag);
+    content.write(begin, end, tag);
     std::fill(model.begin() + static_cast<std::ptrdiff_t>(begin),
               model.begin() + static_cast<std::ptrdiff_t>(end), tag);
     for (std::size_t i = 0; i < kSize; ++i) {
-      CHECK_EQUAL(tags.at(i), model[i]);
-      const Address same_until = tags.end_of(i, kSize);
+      CHECK_EQUAL(content.at(i), model[i]);
+      const Address same_until = content.end_of(i, kSize);
       CHECK(i < same_until && same_until <= kSize);
       CHECK(same_until == kSize || model[same_until] != model[i]);
       for (std::size_t j = i; j < same_until; ++j) CHECK_EQUAL(model[j], model[i]);

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from plimsoll.page.page import make_page, prepare
+from plimsoll.page.document import make_page
+from plimsoll.page.run import prepare
 from plimsoll.recordings import Recording, read_recording
 
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ replay it under other settings (`replay`), or play with an allocator on a simula
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
@@ -45,11 +43,11 @@ _MODULES = {
     "explain": "plimsoll.explanation",
     "explain_oom": "plimsoll.explanation",
     "fit": "plimsoll.prediction",
-    "install": "plimsoll.torch.live.install",
+    "install": "plimsoll.session.install",
     "is_paused": "plimsoll.tiers.regions",
-    "memory_snapshot": "plimsoll.tiers.report",
-    "memory_stats": "plimsoll.tiers.report",
-    "memory_summary": "plimsoll.tiers.report",
+    "memory_snapshot": "plimsoll.tiers.reports",
+    "memory_stats": "plimsoll.tiers.reports",
+    "memory_summary": "plimsoll.tiers.reports",
     "metrics": "plimsoll.telemetry.metrics",
     "offload": "plimsoll.offloading.offload",
     "pause": "plimsoll.tiers.regions",
@@ -57,7 +55,7 @@ _MODULES = {
     "place_optimizer": "plimsoll.tiers.optimizer",
     "predict": "plimsoll.prediction",
     "rebalance": "plimsoll.tiers.limits",
-    "record": "plimsoll.recorder",
+    "record": "plimsoll.session.record",
     "region": "plimsoll.tiers.regions",
     "region_uses": "plimsoll.tiers.regions",
     "replay": "plimsoll.replays",
@@ -80,14 +78,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Plimsoll(ModuleType):
-    """Keeps `predict` and the like the functions when the packages of these names are imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _MODULES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Plimsoll

@@ -20,10 +20,11 @@ from plimsoll.prediction import Prediction as Prediction
 from plimsoll.prediction import fit as fit
 from plimsoll.prediction import predict as predict
 from plimsoll.recorder import Recorder as Recorder
-from plimsoll.recorder import record as record
 from plimsoll.replays import ReplayResult as ReplayResult
 from plimsoll.replays import Replays as Replays
 from plimsoll.replays import replay as replay
+from plimsoll.session.install import install as install
+from plimsoll.session.record import record as record
 from plimsoll.simulator import Allocator as Allocator
 from plimsoll.simulator import MemoryPool as MemoryPool
 from plimsoll.simulator import SimulatedGpu as SimulatedGpu
@@ -41,9 +42,8 @@ from plimsoll.tiers.regions import pause as pause
 from plimsoll.tiers.regions import region as region
 from plimsoll.tiers.regions import region_uses as region_uses
 from plimsoll.tiers.regions import resume as resume
-from plimsoll.tiers.report import memory_snapshot as memory_snapshot
-from plimsoll.tiers.report import memory_stats as memory_stats
-from plimsoll.tiers.report import memory_summary as memory_summary
-from plimsoll.torch.live.install import install as install
+from plimsoll.tiers.reports import memory_snapshot as memory_snapshot
+from plimsoll.tiers.reports import memory_stats as memory_stats
+from plimsoll.tiers.reports import memory_summary as memory_summary
 
 __version__: str

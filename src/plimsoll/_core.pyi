@@ -1,5 +1,5 @@
 """
-The engine of plimsoll: drivers, allocators, traces and replay, in C++.
+The engine of plimsoll: drivers, allocators, recordings and replay, in C++.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ import numpy
 import numpy.typing
 
 
-class DriverModel(enum.Enum):
-    linux = 0
-
-    wddm = 1
+def host_memory() -> tuple[int, int]:
+    """
+    Free and total bytes of the host's memory, as far as this process may use them: a container's limits count.
+    """
 
 class Status(enum.Enum):
     success = 0
@@ -32,6 +32,11 @@ class Status(enum.Enum):
     driver_gone = 7
 
     failed = 8
+
+class DriverModel(enum.Enum):
+    linux = 0
+
+    wddm = 1
 
 class Call(enum.Enum):
     allocate = 0
@@ -116,15 +121,6 @@ class SimulatedDriver:
     @property
     def driver_seconds(self) -> float: ...
 
-class PickleError(ValueError):
-    pass
-
-class RecordingError(ValueError):
-    pass
-
-class ReadingLimitError(RuntimeError):
-    pass
-
 def action_names() -> list[str]:
     """The names of the actions, by code."""
 
@@ -191,6 +187,15 @@ class SegmentInfo:
     @property
     def blocks(self) -> list[BlockInfo]: ...
 
+class PickleError(ValueError):
+    pass
+
+class RecordingError(ValueError):
+    pass
+
+class ReadingLimitError(RuntimeError):
+    pass
+
 class SnapshotFile:
     def __init__(self, content: bytes | bytearray, most_memory: int) -> None:
         """
@@ -215,134 +220,10 @@ class SnapshotFile:
     @property
     def settings(self) -> object: ...
 
-class ConfigError(ValueError):
-    pass
-
-class UnknownAddress(ValueError):
-    pass
-
-class DriverError(RuntimeError):
-    pass
-
-class OutOfMemory(RuntimeError):
-    pass
-
-OLDEST_VERSION: str = '2.9'
-
-NEWEST_VERSION: str = '2.15'
-
-def plain_version(version: str) -> str:
+class TieredEngine:
     """
-    The version of PyTorch without patch level and build: 2.11 for 2.11.0+cu130.
+    What an engine is asked about its two tiers, a live or a simulated one.
     """
-
-class AllocatorConfig:
-    @staticmethod
-    def parse(text: str, version: str) -> AllocatorConfig: ...
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def max_split_size(self) -> int | None: ...
-
-    @property
-    def max_non_split_rounding(self) -> int: ...
-
-    @property
-    def large_segment_size(self) -> int: ...
-
-    @property
-    def garbage_collection_threshold(self) -> float: ...
-
-    @property
-    def per_process_memory_fraction(self) -> float: ...
-
-    @property
-    def expandable_segments(self) -> bool: ...
-
-    @property
-    def roundup_power2_divisions(self) -> list[int]: ...
-
-    @property
-    def without_effect(self) -> list[tuple[str, str]]: ...
-
-    def round_request(self, size: int) -> int: ...
-
-    def segment_size(self, rounded: int) -> int: ...
-
-def allocator_names() -> list[str]: ...
-
-class PoolOption(enum.Enum):
-    use_on_oom = 0
-
-    no_split = 1
-
-class Engine:
-    def __init__(self, allocator: str, driver: SimulatedDriver, conf: str, version: str, device: int) -> None: ...
-
-    def malloc(self, size: int, stream: int) -> int: ...
-
-    def free(self, address: int) -> None: ...
-
-    def record_stream(self, address: int, stream: int) -> None: ...
-
-    def block_size(self, address: int) -> int: ...
-
-    def empty_cache(self, first: int = 0, second: int = 0) -> None: ...
-
-    @property
-    def handle(self) -> int: ...
-
-    def poll(self) -> None: ...
-
-    def begin_allocate_to_pool(self, first: int, second: int, stream: int | None) -> None: ...
-
-    def end_allocate_to_pool(self, first: int, second: int) -> None: ...
-
-    def begin_graph_capture(self) -> None: ...
-
-    def end_graph_capture(self) -> None: ...
-
-    def use_pool(self, first: int, second: int) -> None: ...
-
-    def release_pool(self, first: int, second: int) -> None: ...
-
-    def set_pool_option(self, first: int, second: int, option: PoolOption, on: bool) -> None: ...
-
-    @property
-    def may_spill(self) -> bool: ...
-
-    @property
-    def peak_dedicated(self) -> int: ...
-
-    def reset_peak_statistics(self) -> None: ...
-
-    def reset_accumulated_statistics(self) -> None: ...
-
-    def check_invariants(self) -> None: ...
-
-    def record(self, buffer: EventBuffer | None) -> None:
-        """Add every event from now on to a buffer, or to none."""
-
-    def record_history(self, max_entries: int) -> None: ...
-
-    def history(self) -> list[tuple[str, int, int, int, int, int, int, int, int]]: ...
-
-    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]:
-        """
-        Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of the history.
-        """
-
-    @property
-    def history_size(self) -> int: ...
-
-    @property
-    def history_dropped(self) -> int: ...
-
-    def set_context(self, context: int) -> None: ...
-
-    def note_snapshot(self) -> None: ...
 
     @property
     def limit(self) -> int | None: ...
@@ -409,6 +290,135 @@ class Engine:
 
     def host_reserved_bytes(self) -> int:
         """Page-locked memory that is held for copies."""
+
+class ConfigError(ValueError):
+    pass
+
+class UnknownAddress(ValueError):
+    pass
+
+class DriverError(RuntimeError):
+    pass
+
+class OutOfMemory(RuntimeError):
+    pass
+
+OLDEST_VERSION: str = '2.9'
+
+NEWEST_VERSION: str = '2.15'
+
+def plain_version(version: str) -> str:
+    """
+    The version of PyTorch without patch level and build: 2.11 for 2.11.0+cu130.
+    """
+
+class AllocatorConfig:
+    @staticmethod
+    def parse(text: str, version: str) -> AllocatorConfig: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def max_split_size(self) -> int | None: ...
+
+    @property
+    def max_non_split_rounding(self) -> int: ...
+
+    @property
+    def large_segment_size(self) -> int: ...
+
+    @property
+    def garbage_collection_threshold(self) -> float: ...
+
+    @property
+    def per_process_memory_fraction(self) -> float: ...
+
+    @property
+    def expandable_segments(self) -> bool: ...
+
+    @property
+    def roundup_power2_divisions(self) -> list[int]: ...
+
+    @property
+    def without_effect(self) -> list[tuple[str, str]]: ...
+
+    def round_request(self, size: int) -> int: ...
+
+    def segment_size(self, rounded: int) -> int: ...
+
+def allocator_names() -> list[str]: ...
+
+class PoolOption(enum.Enum):
+    use_on_oom = 0
+
+    no_split = 1
+
+class Engine(TieredEngine):
+    def __init__(self, allocator: str, driver: SimulatedDriver, conf: str, version: str, device: int) -> None: ...
+
+    def malloc(self, size: int, stream: int) -> int: ...
+
+    def free(self, address: int) -> None: ...
+
+    def record_stream(self, address: int, stream: int) -> None: ...
+
+    def block_size(self, address: int) -> int: ...
+
+    def empty_cache(self, first: int = 0, second: int = 0) -> None: ...
+
+    @property
+    def handle(self) -> int: ...
+
+    def poll(self) -> None: ...
+
+    def begin_allocate_to_pool(self, first: int, second: int, stream: int | None) -> None: ...
+
+    def end_allocate_to_pool(self, first: int, second: int) -> None: ...
+
+    def begin_graph_capture(self) -> None: ...
+
+    def end_graph_capture(self) -> None: ...
+
+    def use_pool(self, first: int, second: int) -> None: ...
+
+    def release_pool(self, first: int, second: int) -> None: ...
+
+    def set_pool_option(self, first: int, second: int, option: PoolOption, on: bool) -> None: ...
+
+    @property
+    def may_spill(self) -> bool: ...
+
+    @property
+    def peak_dedicated(self) -> int: ...
+
+    def reset_peak_statistics(self) -> None: ...
+
+    def reset_accumulated_statistics(self) -> None: ...
+
+    def check_invariants(self) -> None: ...
+
+    def record(self, buffer: EventBuffer | None) -> None:
+        """Add every event from now on to a buffer, or to none."""
+
+    def record_history(self, max_entries: int) -> None: ...
+
+    def history(self) -> list[tuple[str, int, int, int, int, int, int, int, int]]: ...
+
+    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]:
+        """
+        Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of the history.
+        """
+
+    @property
+    def history_size(self) -> int: ...
+
+    @property
+    def history_dropped(self) -> int: ...
+
+    def set_context(self, context: int) -> None: ...
+
+    def note_snapshot(self) -> None: ...
 
 class ReplayError(ValueError):
     pass
@@ -522,7 +532,7 @@ class HostOutOfMemory(RuntimeError):
 class BackupError(RuntimeError):
     pass
 
-class LiveEngine:
+class LiveEngine(TieredEngine):
     """See plimsoll/live_api.h; none is ever destroyed."""
 
     @staticmethod
@@ -544,72 +554,6 @@ class LiveEngine:
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.
         """
-
-    @property
-    def limit(self) -> int | None: ...
-
-    @limit.setter
-    def limit(self, limit: int | None) -> None: ...
-
-    def set_dedicated_limit(self, limit: int | None) -> None:
-        """What the person allows, whatever fraction the program sets."""
-
-    def statistics(self, tiers: bool = True) -> dict[str, int]:
-        """PyTorch's counters, and those of shared and paused memory."""
-
-    def memory_info(self) -> tuple[int, int]:
-        """(free, total) of the card's own memory."""
-
-    def shared_info(self) -> tuple[int, int]:
-        """(free, total) of the host memory that GPUs may use."""
-
-    def segments(self) -> list[SegmentInfo]: ...
-
-    def fragments_bytes(self) -> int | None:
-        """
-        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
-        """
-
-    @property
-    def spills(self) -> bool: ...
-
-    @spills.setter
-    def spills(self, arg: bool, /) -> None: ...
-
-    @property
-    def shared_limit(self) -> int | None: ...
-
-    @shared_limit.setter
-    def shared_limit(self, limit: int | None) -> None: ...
-
-    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
-
-    @property
-    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """
-        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
-        """
-
-    @property
-    def shared_allocated_bytes(self) -> int: ...
-
-    def rebalance(self, most: int | None = None) -> int:
-        """Returns the bytes that moved."""
-
-    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """
-        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
-        """
-
-    def resume(self, region: int) -> int:
-        """Returns the bytes that the card gave."""
-
-    def is_paused(self, region: int) -> bool: ...
-
-    def region_use(self, region: int) -> dict[str, int]: ...
-
-    def host_reserved_bytes(self) -> int:
-        """Page-locked memory that is held for copies."""
 
 def set_placement(region: int | None, shared: bool = False) -> None:
     """

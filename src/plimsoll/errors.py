@@ -5,13 +5,20 @@ from __future__ import annotations
 import signal
 
 from plimsoll import _core
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 
 class InputError(ValueError):
     """Something that was given cannot be used; the message is one line that says what and why.
 
     The command line prints it and ends with exit status 2.
+
+    >>> import plimsoll
+    >>> try:
+    ...     plimsoll.SimulatedGpu("24")
+    ... except plimsoll.InputError as error:
+    ...     print(error)
+    '24' has no unit, so it is bytes; did you mean 24GiB?
     """
 
     def __init__(self, message: str) -> None:
@@ -20,6 +27,12 @@ class InputError(ValueError):
 
 class ScriptError(RuntimeError):
     """A script that was run ended with an error of its own, which it printed.
+
+    >>> import plimsoll
+    >>> try:
+    ...     plimsoll.predict("train.py")
+    ... except plimsoll.ScriptError as error:
+    ...     print(error.status)  # doctest: +SKIP
 
     Attributes:
         status: Its exit status; -n if signal n killed it.
@@ -37,15 +50,23 @@ class ScriptError(RuntimeError):
 
 
 DriverError = _core.DriverError
-"""A driver call failed that the allocator cannot do without; the message names it.
+DriverError.__doc__ = """A driver call failed that no allocator can do without; the text names it.
 
 The simulated driver does so only when `SimulatedGpu.fail` asks for it, or when a request is beyond
-its address space.
+its address space; see docs/engine.md.
 """
 
 
 class OutOfMemoryError(RuntimeError):
     """A request that the device, or the limit, has no memory for, with PyTorch's message.
+
+    >>> import plimsoll
+    >>> allocator = plimsoll.Allocator(plimsoll.SimulatedGpu("1GiB"))
+    >>> try:
+    ...     allocator.malloc("2GiB")
+    ... except plimsoll.OutOfMemoryError as error:
+    ...     print(error.requested_bytes)
+    2147483648
 
     Attributes:
         requested_bytes: What was asked for.

@@ -91,6 +91,19 @@ def format_size(size: int) -> str:
     return f"{size / TiB:.2f} TiB"
 
 
+def size_row(size: int | None, what: str, whole: int | None = None) -> str:
+    """A row of a table of sizes: the size, what of the whole it is, and what it is for.
+
+    Args:
+        size: In bytes; None is unknown.
+        what: What it is for.
+        whole: In bytes; by default no share is shown.
+    """
+    shown = "?" if size is None else format_size(size)
+    share = "" if whole is None or size is None else f"{size / max(whole, 1):6.1%}  "
+    return f"{shown:>12}  {share}{what}"
+
+
 def format_count(count: int, one: str, more: str | None = None) -> str:
     """Show how many there are of something: "1 step", "1,024 steps", "2 processes"."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 
 from plimsoll import InputError, replay
 from plimsoll.recordings import Action, Recording, read_recording
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = [
 ALLOCATORS = ["torch", "native", "elastic"]
 TRAIN = """
 import torch
-from plimsoll.recorder import record
+from plimsoll.session.record import record
 def make():
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
     return model, torch.optim.AdamW(model.parameters())
@@ -265,10 +265,7 @@ def test_a_killed_program_leaves_a_file_that_opens(tmp_path: Path) -> None:
         TRAIN + "with record('run.plim'):\n    train(*make(), 1_000_000)\n"
     )
     with subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path) as child:
-        deadline = time.monotonic() + 120
-        while steps_in(path) < 100:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: steps_in(path) >= 100)
         child.send_signal(signal.SIGKILL)
     recording = read_recording(path)
     assert not recording.is_whole

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.article_cases import CASES, TWO, Case
-from tests.simulated import run_program
+from tests.simulated import simulate
 from tests.snippets import Snippet, read_snippets
 
 pytest.importorskip("torch")
@@ -61,7 +61,7 @@ def test_a_snippet_does_what_its_article_says(
     known = case or Case(options=TWO)
     path = tmp_path / "snippet.py"
     path.write_text(program(snippet, known), encoding="utf-8")
-    done = run_program(path, *known.options, gpu=known.gpu, stdin="\n", folder=tmp_path)
+    done = simulate(path, *known.options, gpu=known.gpu, stdin="\n", folder=tmp_path)
     if case is None and "ModuleNotFoundError" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr

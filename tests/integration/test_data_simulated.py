@@ -2,557 +2,594 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import os
+import random
 import subprocess
 import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.simulated import ROOT, assert_runs, run_program
+import plimsoll
+from plimsoll.data import PinnedCollate, PrefetchLoader, collate, copy_async
+from tests.recordings import ROOT
+from tests.simulated import on_simulated_gpus, output_of, simulate
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset  # noqa: E402
+
+from tests.streams import RaceError, Streams  # noqa: E402
 
 EXAMPLES = ROOT / "examples"
-START = """
-import gc
-import random
-import torch
-import plimsoll
-from torch.utils.data import DataLoader, Dataset, IterableDataset
-from plimsoll.data import Copy, PinnedCollate, PrefetchLoader, copy_async
-from tests.streams import RaceError, Streams
-
+EXAMPLES = ROOT / "examples"
 MIB = 1 << 20
-torch.cuda.init()
 
-def batch(number, size=1000):
+
+def batch(number: int, size: int = 1000) -> dict[str, Any]:
     x = torch.arange(number, number + size)
     return {"x": x, "y": (x * 2, [number]), "z": x.to(torch.uint8)}
 
-def check(found, number, size=1000):
+
+def check(found: dict[str, Any], number: int, size: int = 1000) -> None:
+    """That a batch is on the GPU, with its values."""
     x = torch.arange(number, number + size)
-    assert found["x"].is_cuda and found["y"][0].is_cuda and found["z"].is_cuda
     assert found["y"][1] == [number]
     # The comparison runs on the GPU, so it is an access in stream order.
     wanted = x, x * 2, x.to(torch.uint8)
-    for tensor, wanted in zip((found["x"], found["y"][0], found["z"]), wanted, strict=True):
-        assert tensor.shape == wanted.shape and tensor.dtype == wanted.dtype
-        assert tensor.eq(wanted.to(tensor.device)).all().item()
+    for tensor, values in zip((found["x"], found["y"][0], found["z"]), wanted, strict=True):
+        assert tensor.is_cuda
+        assert tensor.shape == values.shape
+        assert tensor.dtype == values.dtype
+        assert tensor.eq(values.to(tensor.device)).all().item()
 
-def refused(kind, action):
+
+def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
+    """What the error says; of the error itself nothing is kept."""
     try:
         action()
     except kind as error:
         return str(error)
-    raise SystemExit(f"{action} was not refused")
-"""
+    raise AssertionError(f"{action} was not refused")
 
 
-def simulate(folder: Path, text: str, *options: str) -> str:
-    return assert_runs(folder, START + text, *options)
+class Numbers(Dataset):  # type: ignore[misc]
+    """Samples that say their number."""
 
-
-WORKERS = """
-class Numbers(Dataset):
-    def __init__(self, fails=()):
+    def __init__(self, fails: Iterable[int] = ()) -> None:
         self.fails = set(fails)
-    def __len__(self):
+
+    def __len__(self) -> int:
         return 24
-    def __getitem__(self, index):
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
         if index in self.fails:
             raise KeyError(f"sample {index}")
         return {"x": torch.full((200,), index), "n": index, "name": str(index)}
 
-class Stream(IterableDataset):
-    def __iter__(self):
+
+class Stream(IterableDataset):  # type: ignore[misc]
+    def __iter__(self) -> Iterator[Any]:
         yield from (torch.full((3,), n) for n in range(8))
 
-def holds(loader, size=4):
+
+def holds(loader: Any, size: int = 4) -> None:
+    """That a loader of Numbers gives each batch, in order."""
     count = 0
     for number, found in enumerate(loader):
         first = number * size
         wanted = list(range(first, first + size))
-        assert found["n"].tolist() == wanted and found["name"] == [str(n) for n in wanted]
-        assert found["x"].is_cuda and found["x"][:, 7].tolist() == wanted
+        assert found["n"].tolist() == wanted
+        assert found["name"] == [str(n) for n in wanted]
+        assert found["x"].is_cuda
+        assert found["x"][:, 7].tolist() == wanted
         count += 1
     assert count == 24 // size
-"""
 
 
-def test_the_model_of_streams_finds_what_is_wrong(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-side = torch.cuda.Stream()
-x = torch.arange(1000, device="cuda")
+@on_simulated_gpus()
+def test_the_model_of_streams_finds_what_is_wrong() -> None:
+    side = torch.cuda.Stream()
+    x = torch.arange(1000, device="cuda")
 
-def no_wait():
-    with torch.cuda.stream(side):
-        y = torch.arange(1000).pin_memory().to("cuda", non_blocking=True)
-    y + 1
-
-def no_wait_before_it():
-    x.add_(1)
-    with torch.cuda.stream(side):
-        x.copy_(torch.arange(1000).pin_memory(), non_blocking=True)
-
-def freed_too_early():  # as with a loader on a side stream, without record_stream
-    for _ in range(3):
+    def no_wait() -> None:
         with torch.cuda.stream(side):
             y = torch.arange(1000).pin_memory().to("cuda", non_blocking=True)
-        torch.cuda.current_stream().wait_stream(side)
         y + 1
-        del y
 
-def page_locked_memory_written_too_early():
-    host = torch.arange(1000).pin_memory()
-    x.copy_(host, non_blocking=True)
-    host.zero_()
+    def no_wait_before_it() -> None:
+        x.add_(1)
+        with torch.cuda.stream(side):
+            x.copy_(torch.arange(1000).pin_memory(), non_blocking=True)
 
-for wrong in (no_wait, no_wait_before_it, freed_too_early, page_locked_memory_written_too_early):
-    with Streams():
-        print(refused(RaceError, wrong))
-    torch.cuda.synchronize()
+    def freed_too_early() -> None:  # as with a loader on a side stream, without record_stream
+        for _ in range(3):
+            with torch.cuda.stream(side):
+                y = torch.arange(1000).pin_memory().to("cuda", non_blocking=True)
+            torch.cuda.current_stream().wait_stream(side)
+            y + 1
+            del y
 
-with Streams():
-    event = torch.cuda.Event()
-    host = torch.arange(1000).pin_memory()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    def page_locked_memory_written_too_early() -> None:
+        host = torch.arange(1000).pin_memory()
         x.copy_(host, non_blocking=True)
-        event.record()
-    torch.cuda.current_stream().wait_event(event)
-    x.add_(1)
-    event.synchronize()
-    host.zero_()
-""")  # fmt: skip
+        host.zero_()
 
-
-def test_every_batch_comes_once_in_order_with_its_values(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-for depth in (1, 2, 3, 7):
-    batches = [batch(number, 10 + number) for number in range(12)]
-    loader = PrefetchLoader(batches, "cuda", depth=depth)
-    assert len(loader) == 12
-    for epoch in range(3):
+    for wrong in (
+        no_wait, no_wait_before_it, freed_too_early, page_locked_memory_written_too_early
+    ):  # fmt: skip
         with Streams():
-            count = 0
-            for number, found in enumerate(loader):
-                check(found, number, 10 + number)
-                count += 1
-        assert count == 12
-    assert loader.statistics().batches == 36
-    del found
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() == 0
-""")  # fmt: skip
+            print(refused(RaceError, wrong))
+        torch.cuda.synchronize()
 
-
-def test_random_programs(tmp_path: Path) -> None:
-    """Sizes, slow and fast steps, kept batches, errors and early ends at any point."""
-    simulate(tmp_path, """
-class Broken(Exception):
-    pass
-
-def run(seed):
-    chance = random.Random(seed)
-    count = chance.randrange(0, 12)
-    sizes = [chance.choice([0, 1, 7, 1000, 20_000, 100_000]) for _ in range(count)]
-    fails = {n for n in range(count) if chance.random() < 0.05}
-    ends = chance.randrange(0, 15)
-    is_pinned = chance.random() < 0.5
-
-    class Source:
-        def __init__(self):
-            self.number = -1
-        def __iter__(self):
-            return self
-        def __next__(self):
-            self.number += 1
-            if self.number >= count:
-                raise StopIteration
-            if self.number in fails:
-                raise Broken(self.number)
-            made = batch(self.number, sizes[self.number])
-            return plimsoll.pin(made) if is_pinned else made
-
-    kept = {}
-    batches = iter(PrefetchLoader(Source(), "cuda", depth=chance.randrange(1, 5)))
     with Streams():
-        for number in range(count):
-            if number == ends:
-                break
-            if chance.random() < 0.5:
-                torch.cuda._sleep(chance.randrange(1, 3_000_000))
-            if chance.random() < 0.2:
-                torch.cuda.synchronize()
-            try:
-                found = next(batches)
-            except Broken as error:
-                assert error.args == (number,) and number in fails
-                continue
-            assert number not in fails
-            check(found, number, sizes[number])
-            if chance.random() < 0.3:
-                kept[number] = found
-            elif chance.random() < 0.5:
-                del found
-            other = torch.ones(chance.randrange(1, 100_000), device="cuda", dtype=torch.int64)
-            other.mul_(3)
-        else:
-            if count:
-                refused(StopIteration, lambda: next(batches))
-        del batches
-        for number, found in kept.items():
-            check(found, number, sizes[number])
+        event = torch.cuda.Event()
+        host = torch.arange(1000).pin_memory()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            x.copy_(host, non_blocking=True)
+            event.record()
+        torch.cuda.current_stream().wait_event(event)
+        x.add_(1)
+        event.synchronize()
+        host.zero_()
 
-for seed in range(60):
-    run(seed)
-    gc.collect()  # an error that was never asked for knows its frames, which know the loop
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() == 0, seed
-""")  # fmt: skip
+
+@on_simulated_gpus()
+def test_every_batch_comes_once_in_order_with_its_values() -> None:
+    for depth in (1, 2, 3, 7):
+        batches = [batch(number, 10 + number) for number in range(12)]
+        loader = PrefetchLoader(batches, "cuda", depth=depth)
+        assert len(loader) == 12
+        for _epoch in range(3):
+            with Streams():
+                count = 0
+                for number, found in enumerate(loader):
+                    check(found, number, 10 + number)
+                    count += 1
+            assert count == 12
+        assert loader.statistics().batches == 36
+        del found
+        torch.cuda.synchronize()
+        assert torch.cuda.memory_allocated() == 0
+
+
+@on_simulated_gpus()
+def test_random_programs() -> None:
+    """Sizes, slow and fast steps, kept batches, errors and early ends at any point."""
+
+    class BrokenError(Exception):
+        pass
+
+    def run(seed: int) -> None:
+        chance = random.Random(seed)
+        count = chance.randrange(0, 12)
+        sizes = [chance.choice([0, 1, 7, 1000, 20_000, 100_000]) for _ in range(count)]
+        fails = {n for n in range(count) if chance.random() < 0.05}
+        ends = chance.randrange(0, 15)
+        is_pinned = chance.random() < 0.5
+
+        class Source:
+            def __init__(self) -> None:
+                self.number = -1
+
+            def __iter__(self) -> Source:
+                return self
+
+            def __next__(self) -> Any:
+                self.number += 1
+                if self.number >= count:
+                    raise StopIteration
+                if self.number in fails:
+                    raise BrokenError(self.number)
+                made = batch(self.number, sizes[self.number])
+                return plimsoll.pin(made) if is_pinned else made
+
+        kept = {}
+        batches = iter(PrefetchLoader(Source(), "cuda", depth=chance.randrange(1, 5)))
+        with Streams():
+            for number in range(count):
+                if number == ends:
+                    break
+                if chance.random() < 0.5:
+                    torch.cuda._sleep(chance.randrange(1, 3_000_000))
+                if chance.random() < 0.2:
+                    torch.cuda.synchronize()
+                try:
+                    found = next(batches)
+                except BrokenError as error:
+                    assert error.args == (number,)  # noqa: PT017
+                    assert number in fails
+                    continue
+                assert number not in fails
+                check(found, number, sizes[number])
+                if chance.random() < 0.3:
+                    kept[number] = found
+                elif chance.random() < 0.5:
+                    del found
+                other = torch.ones(chance.randrange(1, 100_000), device="cuda", dtype=torch.int64)
+                other.mul_(3)
+            else:
+                if count:
+                    refused(StopIteration, partial(next, batches))
+            del batches
+            for number, found in kept.items():
+                check(found, number, sizes[number])
+
+    for seed in range(60):
+        run(seed)
+        gc.collect()  # an error that was never asked for knows its frames, which know the loop
+        torch.cuda.synchronize()
+        assert torch.cuda.memory_allocated() == 0, seed
+
+
+def load_with_several_depths() -> None:
+    chance = random.Random(1)
+    sizes = [chance.randrange(1, 64) * MIB for _ in range(40)]
+
+    def peak(depth: int, *, keeps: bool) -> int:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        found: list[int] = []
+        made = (torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in sizes)
+        for x in PrefetchLoader(made, "cuda", depth):
+            found.append(x.numel())
+            x.add_(1)
+            if not keeps:
+                del x
+        assert found == sizes
+        return int(torch.cuda.max_memory_allocated() - before)
+
+    for depth in (1, 2, 3):
+        most = max(sum(sizes[i : i + depth + 1]) for i in range(40))
+        most += (depth + 1) * MIB  # which PyTorch's rules leave at the end of a block
+        assert peak(depth, keeps=True) <= most
+        assert peak(depth, keeps=False) <= most
 
 
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
-def test_the_device_holds_one_batch_more_than_the_depth(tmp_path: Path, allocator: str) -> None:
-    simulate(tmp_path, """
-chance = random.Random(1)
-sizes = [chance.randrange(1, 64) * MIB for _ in range(40)]
-
-def peak(depth, keeps):
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    found = []
-    made = (torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in sizes)
-    for x in PrefetchLoader(made, "cuda", depth):
-        found.append(x.numel())
-        x.add_(1)
-        if not keeps:
-            del x
-    assert found == sizes
-    return torch.cuda.max_memory_allocated() - before
-
-for depth in (1, 2, 3):
-    most = max(sum(sizes[i : i + depth + 1]) for i in range(40))
-    most += (depth + 1) * MIB  # which PyTorch's rules leave at the end of a block
-    assert peak(depth, keeps=True) <= most
-    assert peak(depth, keeps=False) <= most
-""", "--allocator", allocator)  # fmt: skip
+def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
+    output_of(load_with_several_depths, "--allocator", allocator)
 
 
-def test_the_next_copy_runs_while_the_program_computes(tmp_path: Path) -> None:
+@on_simulated_gpus()
+def test_the_next_copy_runs_while_the_program_computes() -> None:
     """By the simulated clock, for copies shorter and longer than the step."""
-    simulate(tmp_path, """
-size = 220_000_000  # 4 ms on the bus
-batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6
+    size = 220_000_000  # 4 ms on the bus
+    batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6
 
-def step_ms(loader, seconds):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for number, x in enumerate(loader):
-        if number == 4:
-            begin.record()
-        torch.cuda._sleep(int(seconds * 1e9))
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / (len(batches) - 4)
+    def step_ms(loader: Iterable[Any], seconds: float) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for number, _x in enumerate(loader):
+            if number == 4:
+                begin.record()
+            torch.cuda._sleep(int(seconds * 1e9))
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / (len(batches) - 4)
 
-for step in (16e-3, 8e-3, 4e-3, 2e-3):
-    found = step_ms(PrefetchLoader(batches, "cuda"), step)
-    assert found < 1.05 * max(4, step * 1e3), (step, found)
-    plain = step_ms((x.to("cuda", non_blocking=True) for x in batches), step)
-    assert plain > 0.95 * (4 + step * 1e3), (step, plain)
-""")  # fmt: skip
+    for step in (16e-3, 8e-3, 4e-3, 2e-3):
+        found = step_ms(PrefetchLoader(batches, "cuda"), step)
+        assert found < 1.05 * max(4, step * 1e3), (step, found)
+        plain = step_ms((x.to("cuda", non_blocking=True) for x in batches), step)
+        assert plain > 0.95 * (4 + step * 1e3), (step, plain)
 
 
-def test_where_time_goes_is_told(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-import time
-x = torch.empty(220_000_000, dtype=torch.uint8, pin_memory=True)
+@on_simulated_gpus()
+def test_where_time_goes_is_told() -> None:
+    x = torch.empty(220_000_000, dtype=torch.uint8, pin_memory=True)
 
-def slow():
-    for _ in range(5):
-        time.sleep(0.02)
-        yield x
+    def slow() -> Iterator[Any]:
+        for _ in range(5):
+            time.sleep(0.02)
+            yield x
 
-loader = PrefetchLoader(slow(), "cuda")
-for _ in loader:
-    pass
-found = loader.statistics()
-assert found.batches == 5 and found.copied_bytes == 5 * x.nbytes
-assert 0.1 <= found.loader_seconds <= found.total_seconds and found.slowest == "loader"
-assert 0 < found.copy_seconds <= 0.02  # the bus takes 4 ms
-assert "The loader is the slowest part" in str(loader)
-""")  # fmt: skip
+    loader = PrefetchLoader(slow(), "cuda")
+    for _ in loader:
+        pass
+    found = loader.statistics()
+    assert found.batches == 5
+    assert found.copied_bytes == 5 * x.nbytes
+    assert 0.1 <= found.loader_seconds <= found.total_seconds
+    assert found.slowest == "loader"
+    assert 0 < found.copy_seconds <= 0.02  # the bus takes 4 ms
+    assert "The loader is the slowest part" in str(loader)
 
 
-def test_errors_of_the_loader_reach_the_program_as_they_are(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-import traceback
+@on_simulated_gpus()
+def test_errors_of_the_loader_reach_the_program_as_they_are() -> None:
 
-class Mine(Exception):
-    pass
+    class MineError(Exception):
+        pass
 
-mine = Mine("it is mine")
+    mine = MineError("it is mine")
 
-def source():
-    yield batch(0)
-    yield batch(1)
-    raise mine
-
-found = []
-try:
-    for b in PrefetchLoader(source(), "cuda", depth=4):
-        check(b, len(found))
-        found.append(b)
-except Mine as error:
-    assert error is mine and len(found) == 2
-    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-    assert frames[-1] == "source", frames
-else:
-    raise SystemExit("nothing was raised")
-
-class Unready:
-    def __iter__(self):
+    def source() -> Iterator[Any]:
+        yield batch(0)
+        yield batch(1)
         raise mine
 
-assert refused(Mine, lambda: iter(PrefetchLoader(Unready(), "cuda"))) == "it is mine"
-refused(TypeError, lambda: iter(PrefetchLoader(5, "cuda")))
-refused(TypeError, lambda: len(PrefetchLoader(source(), "cuda")))
+    found: list[Any] = []
+    with pytest.raises(MineError) as caught:  # noqa: PT012
+        for b in PrefetchLoader(source(), "cuda", depth=4):
+            check(b, len(found))
+            found.append(b)
+    assert caught.value is mine
+    assert len(found) == 2
+    frames = [frame.name for frame in traceback.extract_tb(mine.__traceback__)]
+    assert frames[-1] == "source", frames
 
-class Interrupted:
-    def __iter__(self):
-        yield batch(0)
-        raise KeyboardInterrupt
+    class Unready:
+        def __iter__(self) -> Iterator[Any]:
+            raise mine
 
-refused(KeyboardInterrupt, lambda: list(PrefetchLoader(Interrupted(), "cuda")))
-""")  # fmt: skip
+    assert refused(MineError, lambda: iter(PrefetchLoader(Unready(), "cuda"))) == "it is mine"
+    no_loader: Any = 5
+    refused(TypeError, lambda: iter(PrefetchLoader(no_loader, "cuda")))
+    refused(TypeError, lambda: len(PrefetchLoader(source(), "cuda")))
 
+    class Interrupted:
+        def __iter__(self) -> Iterator[Any]:
+            yield batch(0)
+            raise KeyboardInterrupt
 
-def test_an_end_before_the_end_leaves_nothing_behind(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-gc.disable()
-loader = PrefetchLoader([batch(n, 10_000) for n in range(20)], "cuda", depth=3)
-for _ in range(5):
-    for number, found in enumerate(loader):
-        check(found, number, 10_000)
-        if number == 4:
-            break
-    del found
-    assert torch.cuda.memory_allocated() == 0
-    pinned = loader.statistics().pinned_bytes
-assert loader.statistics().pinned_bytes == pinned > 0
-
-def failing():
-    yield batch(0)
-    yield batch(1)
-    raise ValueError
-
-for found in PrefetchLoader(failing(), "cuda", depth=3):
-    break  # with the error still to come
-del found
-gc.collect()
-assert torch.cuda.memory_allocated() == 0
-""")  # fmt: skip
+    refused(KeyboardInterrupt, lambda: list(PrefetchLoader(Interrupted(), "cuda")))
 
 
-def test_batches_of_any_structure(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-import collections, dataclasses
-from transformers import BatchEncoding
-
-Pair = collections.namedtuple("Pair", "a b")
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    a: torch.Tensor
-    b: object
-
-x = torch.arange(6).view(2, 3)
-nothing = object()
-there = torch.ones(2, device="cuda")
-batches = [
-    x, (x,), [x, [x]], {"a": x}, Pair(x, 1), Record(x, "text"), BatchEncoding({"input_ids": x}),
-    nothing, None, 5, (), there, x.t(), x[:, ::2], x.expand(4, 2, 3), torch.tensor(3),
-    torch.empty(0, 3), x.float().requires_grad_(),
-]
-with Streams():
-    found = list(PrefetchLoader(batches, "cuda"))
-assert [type(f) for f in found] == [type(b) for b in batches]
-assert found[2][0] is found[2][1][0], "a tensor that occurs twice is copied once"
-assert found[7] is nothing and found[11] is there
-assert found[5].a.is_cuda and found[5].b == "text" and found[4].b == 1
-assert found[6]["input_ids"].tolist() == x.tolist() and not batches[6]["input_ids"].is_cuda
-for index in (12, 13, 14, 15, 16):
-    assert found[index].is_cuda and found[index].tolist() == batches[index].tolist(), index
-assert found[12].stride() == x.t().stride()
-assert found[17].requires_grad and found[17].is_leaf
-""")  # fmt: skip
-
-
-def test_what_is_made_in_inference_mode_can_be_trained_with(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-batches = iter(PrefetchLoader([torch.ones(4) for _ in range(4)], "cuda"))
-with torch.inference_mode():
-    first = next(batches)
-weight = torch.ones(4, device="cuda", requires_grad=True)
-for x in (first, *batches):
-    (weight * x).sum().backward()
-""")  # fmt: skip
-
-
-def test_another_stream_and_another_gpu(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-with Streams():
-    other = torch.cuda.Stream()
-    loader = PrefetchLoader([batch(n) for n in range(10)], "cuda")
-    other.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(other):
+@on_simulated_gpus()
+def test_an_end_before_the_end_leaves_nothing_behind() -> None:
+    gc.disable()
+    loader = PrefetchLoader([batch(n, 10_000) for n in range(20)], "cuda", depth=3)
+    for _ in range(5):
         for number, found in enumerate(loader):
+            check(found, number, 10_000)
+            if number == 4:
+                break
+        del found
+        assert torch.cuda.memory_allocated() == 0
+        pinned = loader.statistics().pinned_bytes
+    assert loader.statistics().pinned_bytes == pinned > 0
+
+    def failing() -> Iterator[Any]:
+        yield batch(0)
+        yield batch(1)
+        raise ValueError
+
+    for _found in PrefetchLoader(failing(), "cuda", depth=3):
+        break  # with the error still to come
+    del _found
+    gc.collect()
+    assert torch.cuda.memory_allocated() == 0
+
+
+@on_simulated_gpus()
+def test_batches_of_any_structure() -> None:
+    from transformers import BatchEncoding
+
+    class Pair(NamedTuple):
+        a: Any
+        b: object
+
+    @dataclasses.dataclass(frozen=True)
+    class Record:
+        a: Any
+        b: object
+
+    x = torch.arange(6).view(2, 3)
+    nothing = object()
+    there = torch.ones(2, device="cuda")
+    batches = [
+        x,
+        (x,),
+        [x, [x]],
+        {"a": x},
+        Pair(x, 1),
+        Record(x, "text"),
+        BatchEncoding({"input_ids": x}),
+        nothing,
+        None,
+        5,
+        (),
+        there,
+        x.t(),
+        x[:, ::2],
+        x.expand(4, 2, 3),
+        torch.tensor(3),
+        torch.empty(0, 3),
+        x.float().requires_grad_(),
+    ]
+    with Streams():
+        found = list(PrefetchLoader(batches, "cuda"))
+    assert [type(f) for f in found] == [type(b) for b in batches]
+    assert found[2][0] is found[2][1][0], "a tensor that occurs twice is copied once"
+    assert found[7] is nothing
+    assert found[11] is there
+    assert found[5].a.is_cuda
+    assert found[5].b == "text"
+    assert found[4].b == 1
+    assert found[6]["input_ids"].tolist() == x.tolist()
+    assert not batches[6]["input_ids"].is_cuda
+    for index in (12, 13, 14, 15, 16):
+        assert found[index].is_cuda, index
+        assert found[index].tolist() == batches[index].tolist(), index
+    assert found[12].stride() == x.t().stride()
+    assert found[17].requires_grad
+    assert found[17].is_leaf
+
+
+@on_simulated_gpus()
+def test_what_is_made_in_inference_mode_can_be_trained_with() -> None:
+    batches = iter(PrefetchLoader([torch.ones(4) for _ in range(4)], "cuda"))
+    with torch.inference_mode():
+        first = next(batches)
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for x in (first, *batches):
+        (weight * x).sum().backward()
+
+
+@on_simulated_gpus("--gpus", "2")
+def test_another_stream_and_another_gpu() -> None:
+    with Streams():
+        other = torch.cuda.Stream()
+        loader = PrefetchLoader([batch(n) for n in range(10)], "cuda")
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            for number, found in enumerate(loader):
+                check(found, number)
+        del found
+        first = PrefetchLoader([batch(n) for n in range(4)], "cuda:0")
+        second = PrefetchLoader([batch(n) for n in range(4)], "cuda:1", depth=1)
+        for number, found in enumerate(first):
             check(found, number)
-    del found
-    first = PrefetchLoader([batch(n) for n in range(4)], "cuda:0")
-    second = PrefetchLoader([batch(n) for n in range(4)], "cuda:1", depth=1)
-    for number, found in enumerate(first):
-        check(found, number)
-        for inner, also in enumerate(second):
-            check(also, inner)
-            assert also["x"].device.index == 1
-        assert found["x"].device.index == 0
-    with torch.cuda.device(1):
-        assert next(iter(PrefetchLoader([batch(0)], "cuda")))["x"].device.index == 1
-# batches that were copied for one stream and asked for on another
-batches = iter(PrefetchLoader([batch(n) for n in range(10)], "cuda", depth=3))
-for number in range(10):
-    stream = (torch.cuda.default_stream(), other)[number % 2]
-    with torch.cuda.stream(stream):
-        check(next(batches), number)
-""", "--gpus", "2")  # fmt: skip
+            for inner, also in enumerate(second):
+                check(also, inner)
+                assert also["x"].device.index == 1
+            assert found["x"].device.index == 0
+        with torch.cuda.device(1):
+            assert next(iter(PrefetchLoader([batch(0)], "cuda")))["x"].device.index == 1
+    # batches that were copied for one stream and asked for on another
+    batches = iter(PrefetchLoader([batch(n) for n in range(10)], "cuda", depth=3))
+    for number in range(10):
+        stream = (torch.cuda.default_stream(), other)[number % 2]
+        with torch.cuda.stream(stream):
+            check(next(batches), number)
 
 
-def test_a_slot_is_written_again_when_every_gpu_has_read_it(tmp_path: Path) -> None:
-    simulate(tmp_path, WORKERS + """
-from plimsoll.data import collate
+@on_simulated_gpus("--gpus", "2")
+def test_a_slot_is_written_again_when_every_gpu_has_read_it() -> None:
 
-loader = DataLoader(
-    Numbers(), 4, num_workers=1, persistent_workers=True, collate_fn=PinnedCollate()
-)
-for _ in range(3):
-    holds(PrefetchLoader(loader, "cuda"))  # locks the slots
-read = {0: 0, 1: 0}
-gpu = 1
-for found in loader:  # without `enumerate`, which keeps its last pair
-    slot = collate._fillings[found["x"].untyped_storage().data_ptr()]
-    gpu = 1 - gpu
-    with torch.cuda.device(gpu):
-        torch.cuda._sleep(1_000_000_000)
-        there = found["x"].to("cuda", non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-    assert not event.query()
-    del found
-    if slot.mapping.is_locked:
-        assert event.query()
-        read[gpu] += 1
-assert all(read.values()), read
-""", "--gpus", "2")  # fmt: skip
-
-
-def test_slots_are_locked_by_way_of_the_gpu_that_they_go_to(tmp_path: Path) -> None:
-    """Any other would get a context, which takes memory."""
-    simulate(tmp_path, WORKERS + """
-asked = []
-cudart = torch.cuda.cudart()
-cudart.cudaHostRegister = lambda *_: asked.append(torch.cuda.current_device()) or 0
-loader = DataLoader(Numbers(), 4, num_workers=1, collate_fn=PinnedCollate())
-holds(PrefetchLoader(loader, "cuda:1"))
-assert set(asked) == {1}, asked
-""", "--gpus", "2")  # fmt: skip
-
-
-def test_when_memory_is_short_the_loader_does_not_get_ahead(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-x = torch.empty(30 << 30, dtype=torch.uint8, pin_memory=True)
-assert sum(1 for _ in PrefetchLoader([x] * 6, "cuda", depth=4)) == 6
-batches = iter(PrefetchLoader([x] * 6, "cuda", depth=1))
-held = next(batches), next(batches)
-refused(torch.OutOfMemoryError, lambda: next(batches))
-del held
-assert sum(1 for _ in batches) == 4
-""", "--host-memory", "512GiB")  # fmt: skip
-
-
-@pytest.mark.parametrize("collate", ["None", "PinnedCollate()"])
-def test_worker_processes(tmp_path: Path, collate: str) -> None:
-    simulate(tmp_path, WORKERS + f"""
-collate = {collate}
-for options in (dict(num_workers=0), dict(num_workers=2),
-                dict(num_workers=2, persistent_workers=True),
-                dict(num_workers=2, pin_memory=True)):
-    loader = PrefetchLoader(DataLoader(Numbers(), 4, collate_fn=collate, **options), "cuda")
-    assert len(loader) == 6 and loader.batch_size == 4
+    loader = DataLoader(
+        Numbers(), 4, num_workers=1, persistent_workers=True, collate_fn=PinnedCollate()
+    )
     for _ in range(3):
-        holds(loader)
-    for found in loader:
-        break
-    holds(loader)
+        holds(PrefetchLoader(loader, "cuda"))  # locks the slots
+    read = {0: 0, 1: 0}
+    gpu = 1
+    for found in loader:  # without `enumerate`, which keeps its last pair
+        slot = collate._fillings[found["x"].untyped_storage().data_ptr()]
+        gpu = 1 - gpu
+        with torch.cuda.device(gpu):
+            torch.cuda._sleep(1_000_000_000)
+            _there = found["x"].to("cuda", non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        assert not event.query()
+        del found
+        if slot.mapping.is_locked:
+            assert event.query()
+            read[gpu] += 1
+    assert all(read.values()), read
 
-loader = DataLoader(Stream(), 2, num_workers=1, collate_fn=collate)
-found = [x[:, 0].tolist() for x in PrefetchLoader(loader, "cuda")]
-assert found == [[n, n + 1] for n in (0, 2, 4, 6)]
-""")  # fmt: skip
+
+@on_simulated_gpus("--gpus", "2")
+def test_slots_are_locked_by_way_of_the_gpu_that_they_go_to() -> None:
+    """Any other would get a context, which takes memory."""
+    asked = []
+
+    def register(*_: Any) -> int:
+        asked.append(torch.cuda.current_device())
+        return 0
+
+    torch.cuda.cudart().cudaHostRegister = register
+    loader = DataLoader(Numbers(), 4, num_workers=1, collate_fn=PinnedCollate())
+    holds(PrefetchLoader(loader, "cuda:1"))
+    assert set(asked) == {1}, asked
+
+
+@on_simulated_gpus("--host-memory", "512GiB")
+def test_when_memory_is_short_the_loader_does_not_get_ahead() -> None:
+    x = torch.empty(30 << 30, dtype=torch.uint8, pin_memory=True)
+    assert sum(1 for _ in PrefetchLoader([x] * 6, "cuda", depth=4)) == 6
+    batches = iter(PrefetchLoader([x] * 6, "cuda", depth=1))
+    held = next(batches), next(batches)
+    refused(torch.OutOfMemoryError, lambda: next(batches))
+    del held
+    assert sum(1 for _ in batches) == 4
+
+
+@pytest.mark.parametrize("collate", [None, "pinned"])
+@on_simulated_gpus()
+def test_worker_processes(collate: str | None) -> None:
+    function = PinnedCollate() if collate == "pinned" else None
+    several: list[dict[str, Any]] = [
+        {"num_workers": 0},
+        {"num_workers": 2},
+        {"num_workers": 2, "persistent_workers": True},
+        {"num_workers": 2, "pin_memory": True},
+    ]
+    for options in several:
+        loader = PrefetchLoader(DataLoader(Numbers(), 4, collate_fn=function, **options), "cuda")
+        assert len(loader) == 6
+        assert loader.batch_size == 4
+        for _ in range(3):
+            holds(loader)
+        for _ in loader:
+            break
+        holds(loader)
+
+    streamed = DataLoader(Stream(), 2, num_workers=1, collate_fn=function)
+    found = [x[:, 0].tolist() for x in PrefetchLoader(streamed, "cuda")]
+    assert found == [[n, n + 1] for n in (0, 2, 4, 6)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_fails_in_a_dataset_is_the_datasets_own_error(tmp_path: Path, workers: int) -> None:
-    simulate(tmp_path, WORKERS + f"""
-loader = PrefetchLoader(DataLoader(Numbers(fails=[13]), 4, num_workers={workers}), "cuda", depth=4)
-count = 0
-try:
-    for _ in loader:
-        count += 1
-except KeyError as error:
-    assert "sample 13" in str(error)
-assert count == 3
-""")  # fmt: skip
+@on_simulated_gpus()
+def test_what_fails_in_a_dataset_is_the_datasets_own_error(workers: int) -> None:
+    failing = DataLoader(Numbers(fails=[13]), 4, num_workers=workers)
+    count = 0
+    with pytest.raises(KeyError, match="sample 13"):  # noqa: PT012
+        for _ in PrefetchLoader(failing, "cuda", depth=4):
+            count += 1
+    assert count == 3
 
 
-def test_a_dataset_that_cannot_be_pickled_is_told_by_the_loader(tmp_path: Path) -> None:
-    simulate(tmp_path, WORKERS + """
-numbers = Numbers()
-numbers.function = lambda: 0
-loader = DataLoader(numbers, 4, num_workers=1, multiprocessing_context="spawn")
-plain = refused(Exception, lambda: iter(loader))
-assert refused(Exception, lambda: iter(PrefetchLoader(loader, "cuda"))) == plain
-""")  # fmt: skip
+@on_simulated_gpus()
+def test_a_dataset_that_cannot_be_pickled_is_told_by_the_loader() -> None:
+    numbers = Numbers()
+    numbers.function = lambda: 0
+    loader = DataLoader(numbers, 4, num_workers=1, multiprocessing_context="spawn")
+    plain = refused(Exception, lambda: iter(loader))
+    assert refused(Exception, lambda: iter(PrefetchLoader(loader, "cuda"))) == plain
 
 
-def test_epochs_reach_samplers_and_datasets(tmp_path: Path) -> None:
-    simulate(tmp_path, WORKERS + """
-from torch.utils.data import DistributedSampler
-sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0)
-loader = PrefetchLoader(DataLoader(Numbers(), 4, sampler=sampler), "cuda")
-loader.set_epoch(3)
-assert sampler.epoch == 3 and loader.sampler is sampler
+@on_simulated_gpus()
+def test_epochs_reach_samplers_and_datasets() -> None:
+    sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0)
+    loader = PrefetchLoader(DataLoader(Numbers(), 4, sampler=sampler), "cuda")
+    loader.set_epoch(3)
+    assert sampler.epoch == 3
+    assert loader.sampler is sampler
 
-class Own(list):
-    def set_epoch(self, epoch):
-        self.epoch = epoch
+    class Own(list[int]):
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
 
-own = Own()
-PrefetchLoader(own, "cuda").set_epoch(5)
-assert own.epoch == 5
-PrefetchLoader([], "cuda").set_epoch(5)
-""")  # fmt: skip
+    own = Own()
+    PrefetchLoader(own, "cuda").set_epoch(5)
+    assert own.epoch == 5
+    PrefetchLoader([], "cuda").set_epoch(5)
 
 
-def test_bad_devices_and_depths_are_one_clear_line(tmp_path: Path) -> None:
-    out = simulate(tmp_path, """
-for device in ("cuda:9", "tpu9", "meta", None):
-    print(refused(plimsoll.InputError, lambda: PrefetchLoader([], device)))
-for depth in (0, "2"):
-    print(refused(plimsoll.InputError, lambda: PrefetchLoader([], "cuda", depth)))
-print(refused(plimsoll.InputError, lambda: copy_async([], "cuda:1")))
-""")  # fmt: skip
+def ask_for_bad_devices_and_depths() -> None:
+    devices: tuple[Any, ...] = ("cuda:9", "tpu9", "meta", None)
+    for device in devices:
+        print(refused(plimsoll.InputError, partial(PrefetchLoader, [], device)))
+    depths: tuple[Any, ...] = (0, "2")
+    for depth in depths:
+        print(refused(plimsoll.InputError, partial(PrefetchLoader, [], "cuda", depth)))
+    print(refused(plimsoll.InputError, lambda: copy_async([], "cuda:1")))
+
+
+def test_bad_devices_and_depths_are_one_clear_line() -> None:
+    out = output_of(ask_for_bad_devices_and_depths)
     nine, unknown, meta, none, zero, text, one = out.splitlines()
     assert nine == "there is no GPU 9; there are 1"
     assert unknown == "not a device: 'tpu9'"
@@ -563,46 +600,56 @@ print(refused(plimsoll.InputError, lambda: copy_async([], "cuda:1")))
     assert one == "there is no GPU 1; there are 1"
 
 
-def test_copies_to_from_and_between_gpus(tmp_path: Path) -> None:
-    simulate(tmp_path, """
-x = torch.arange(5000)
-with Streams():
-    up = copy_async({"x": x, "n": 3}, "cuda")
-    there = up.wait()
-    assert there["n"] == 3 and there["x"].is_cuda and up.wait() is there
-    there["x"].mul_(2)
-    across = copy_async(there, "cuda:1")
-    back = copy_async(there["x"], "cpu")
-    host = back.wait()
-    assert host.is_pinned() and torch.equal(host, x * 2) and back.is_done()
-    moved = across.wait()["x"]
-    assert moved.device.index == 1 and moved.eq((x * 2).to("cuda:1")).all().item()
-    assert copy_async(host, "cpu").wait() is host
-del up, there, across, back, moved
-torch.cuda.synchronize()
-assert torch.cuda.memory_allocated(0) == torch.cuda.memory_allocated(1) == 0
-with Streams():  # what is let go while it is under way is not used again too early
-    for _ in range(20):
-        there = torch.ones(50_000, device="cuda", dtype=torch.int64)
-        copy = copy_async(there, "cpu")
-        del there, copy
-        copy_async(torch.arange(50_000), "cuda")
-assert torch.cuda.memory_allocated(0) == 0
-""", "--gpus", "2")  # fmt: skip
+@on_simulated_gpus("--gpus", "2")
+def test_copies_to_from_and_between_gpus() -> None:
+    x = torch.arange(5000)
+    with Streams():
+        up = copy_async({"x": x, "n": 3}, "cuda")
+        there = up.wait()
+        assert there["n"] == 3
+        assert there["x"].is_cuda
+        assert up.wait() is there
+        there["x"].mul_(2)
+        across = copy_async(there, "cuda:1")
+        back = copy_async(there["x"], "cpu")
+        host = back.wait()
+        assert host.is_pinned()
+        assert torch.equal(host, x * 2)
+        assert back.is_done()
+        moved = across.wait()["x"]
+        assert moved.device.index == 1
+        assert moved.eq((x * 2).to("cuda:1")).all().item()
+        assert copy_async(host, "cpu").wait() is host
+    del up, there, across, back, moved
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated(0) == torch.cuda.memory_allocated(1) == 0
+    with Streams():  # what is let go while it is under way is not used again too early
+        for _ in range(20):
+            there = torch.ones(50_000, device="cuda", dtype=torch.int64)
+            copy = copy_async(there, "cpu")
+            del there, copy
+            copy_async(torch.arange(50_000), "cuda")
+    assert torch.cuda.memory_allocated(0) == 0
 
 
-WORKLOAD = """
-from torch import nn
-
-def workload(loader_of, steps=30):
+def workload(loader_of: Callable[[Any], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
+    """Train; the most bytes reserved and allocated."""
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(4096, 1000)).to("cuda")
+        nn.Conv2d(3, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(8),
+        nn.Flatten(),
+        nn.Linear(4096, 1000),
+    ).to("cuda")
     optimizer = torch.optim.Adam(model.parameters())
     sizes = [32 + 8 * (i % 5) for i in range(steps)]
-    data = [(torch.randn(n, 3, 96, 96).pin_memory(), torch.randint(0, 1000, (n,)).pin_memory())
-            for n in sizes]
+    data = [
+        (torch.randn(n, 3, 96, 96).pin_memory(), torch.randint(0, 1000, (n,)).pin_memory())
+        for n in sizes
+    ]
     for x, y in loader_of(data):
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
@@ -610,24 +657,28 @@ def workload(loader_of, steps=30):
         optimizer.step()
     return torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
 
-def plain(data):
+
+def plain(data: Iterable[Any]) -> Iterator[Any]:
     for x, y in data:
         yield x.to("cuda"), y.to("cuda")
-"""
 
 
-def test_a_training_loop_reserves_hardly_more_than_it_allocates(tmp_path: Path) -> None:
-    simulate(tmp_path, WORKLOAD + """
-reserved, allocated = workload(lambda data: PrefetchLoader(data, "cuda"))
-assert reserved <= 1.1 * allocated, reserved / allocated
-""", "--allocator", "elastic")  # fmt: skip
+def train_with(loader: str) -> None:
+    loaders = {"plain": plain, "prefetching": lambda data: PrefetchLoader(data, "cuda")}
+    print(*workload(loaders[loader]))
 
 
-def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more(tmp_path: Path) -> None:
+@on_simulated_gpus("--allocator", "elastic")
+def test_a_training_loop_reserves_hardly_more_than_it_allocates() -> None:
+    reserved, allocated = workload(lambda data: PrefetchLoader(data, "cuda"))
+    assert reserved <= 1.1 * allocated, reserved / allocated
+
+
+def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more() -> None:
     """What is reserved there beyond what is allocated is the model's, with any loader."""
     found = [
-        simulate(tmp_path, WORKLOAD + f"print(*workload({loader}))", "--allocator", "native")
-        for loader in ("plain", "lambda data: PrefetchLoader(data, 'cuda')")
+        output_of(train_with, "--allocator", "native", arguments=[loader])
+        for loader in ("plain", "prefetching")
     ]
     (without, _), (reserved, allocated) = (map(int, line.split()) for line in found)
     batch = 64 * 3 * 96 * 96 * 4
@@ -637,8 +688,8 @@ def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more(tmp_path: 
 # --- the examples --------------------------------------------------------------------------------
 
 
-def test_the_example_for_lightning_says_where_the_time_went(tmp_path: Path) -> None:
-    done = run_program(EXAMPLES / "data_lightning.py", folder=tmp_path)
+def test_the_example_for_lightning_says_where_the_time_went() -> None:
+    done = simulate(EXAMPLES / "data_lightning.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("8 batches, 4.00 KiB copied, in ")
 

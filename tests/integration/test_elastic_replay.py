@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from plimsoll import replay
-from plimsoll.replays import AllocatorName
+from plimsoll.engines.protocol import AllocatorName
 from plimsoll.units import GiB
-from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, recordings_in
+from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recordings_in
 
 # Under a limit elastic goes on where PyTorch fails, so the two do not serve the same requests.
 _SMALL = [
@@ -18,7 +18,11 @@ _SMALL = [
 _PROGRAMS = [each for each in recordings_in(LARGE) if each.name.endswith(".default")]
 
 
-@pytest.mark.parametrize("recorded", _SMALL, ids=lambda recorded: recorded.name)
+def name(recorded: Recorded | None) -> str | None:
+    return recorded.name if recorded else None
+
+
+@pytest.mark.parametrize("recorded", _SMALL, ids=name)
 def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Recorded) -> None:
     for native, elastic in zip(
         replay(recorded.path), replay(recorded.path, allocator="elastic"), strict=True
@@ -28,7 +32,7 @@ def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Record
         assert elastic.peak_reserved_bytes <= native.peak_reserved_bytes
 
 
-@pytest.mark.parametrize("recorded", _PROGRAMS, ids=lambda recorded: recorded.name)
+@pytest.mark.parametrize("recorded", or_skipped(_PROGRAMS), ids=name)
 def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
     (result,) = replay(recorded.path, allocator="elastic")
     assert result.utilization is not None
@@ -39,7 +43,7 @@ def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
 _EXPANDABLE = [each for each in recordings_in(SMALL) if each.name.endswith(".expandable")]
 
 
-@pytest.mark.parametrize("recorded", _EXPANDABLE, ids=lambda recorded: recorded.name)
+@pytest.mark.parametrize("recorded", _EXPANDABLE, ids=name)
 def test_where_pytorch_reserved_addresses_is_nothing_to_elastic(recorded: Recorded) -> None:
     for result in replay(recorded.path, allocator="elastic", dedicated="700MiB", shared="64GiB"):
         assert result.fits
@@ -81,7 +85,7 @@ def test_nothing_spills_where_dedicated_memory_is_enough(allocator: AllocatorNam
     assert tiers.matches_recording == alone.matches_recording
 
 
-@pytest.mark.parametrize("recorded", _SMALL, ids=lambda recorded: recorded.name)
+@pytest.mark.parametrize("recorded", _SMALL, ids=name)
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_any_program_runs_with_half_the_dedicated_memory_and_enough_shared(
     recorded: Recorded, allocator: AllocatorName

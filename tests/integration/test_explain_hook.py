@@ -11,44 +11,35 @@ import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explanation import LeakWarning, LeakWatch
-from plimsoll.explanation.hook import OomHook
+from plimsoll.explanation.oom_hook import OomHook
 from plimsoll.recordings import read_recording
 from plimsoll.units import MiB
+from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-START = """
-import sys
-from plimsoll.gpus import gpu_profile
-from plimsoll.torch.simulated.simulation import Simulation, start
-start(Simulation([gpu_profile("T4")]))
-import torch
-from plimsoll.explanation import LeakWatch, explain_oom
-"""
-FILL = """
-kept = []
-def fill():
-    while True:
-        kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
-"""
+FILLS = PROGRAMS / "explanation" / "fills_the_card.py"
+TRAINS = PROGRAMS / "explanation" / "leaking_training.py"
 
 
-def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    script = folder / "script.py"
-    script.write_text(START + program)
+def run(program: Path, how: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(script)], cwd=folder, capture_output=True, check=False, text=True
+        [sys.executable, str(program), how],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+        text=True,
     )
 
 
-def place(folder: Path, text: str) -> str:
-    """The line of the script that has this text."""
-    lines = (folder / "script.py").read_text().splitlines()
+def place(program: Path, text: str) -> str:
+    """The line of the program that has this text."""
+    lines = program.read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)
-    return f"script.py:{number}"
+    return f"{program}:{number}"
 
 
 def the_explanation(folder: Path) -> str:
@@ -58,7 +49,7 @@ def the_explanation(folder: Path) -> str:
 
 
 def test_a_program_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
-    done = run(tmp_path, "explain_oom()\n" + FILL + "fill()\n")
+    done = run(FILLS, "uncaught", tmp_path)
     assert done.returncode == 1
     in_order = (
         "Traceback",
@@ -71,72 +62,48 @@ def test_a_program_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
     text = the_explanation(tmp_path)
     assert text.startswith("CUDA out of memory. Tried to allocate 1024.00 MiB.")
     assert "Out of memory at event" in text
-    assert f"{place(tmp_path, 'torch.empty')} fill" in text
+    assert f"{place(FILLS, 'torch.empty')} fill" in text
     assert "the card had too little left" in text
     assert "CUDA context of one process, estimated (T4)" in text
 
 
 def test_a_thread_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
-    program = "import threading\nexplain_oom()\n" + FILL
-    done = run(tmp_path, program + "t = threading.Thread(target=fill)\nt.start()\nt.join()\n")
+    done = run(FILLS, "in_a_thread", tmp_path)
     assert done.returncode == 0
     assert "Exception in thread" in done.stderr
-    assert f"{place(tmp_path, 'torch.empty')} fill" in the_explanation(tmp_path)
-
-
-CATCH = """
-hook = explain_oom()
-try:
-    fill()
-except torch.OutOfMemoryError as error:
-    first, again = hook.explain(error), hook.explain(error)
-print(first is not None, again)
-"""
+    assert f"{place(FILLS, 'torch.empty')} fill" in the_explanation(tmp_path)
 
 
 def test_an_error_that_is_caught_is_explained_where_it_is_asked_for(tmp_path: Path) -> None:
-    done = run(tmp_path, FILL + CATCH)
+    done = run(FILLS, "caught", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "True None\n"
     assert "Out of memory at event" in the_explanation(tmp_path)
 
 
-GIVE_UP = """
-try:
-    fill()
-except RuntimeError as error:
-    raise SystemError("gave up") from error
-"""
-
-
 def test_an_error_that_comes_of_it_is_explained_too(tmp_path: Path) -> None:
-    program = "explain_oom()\n" + FILL + GIVE_UP
-    done = run(tmp_path, program)
+    done = run(FILLS, "cause_of_another", tmp_path)
     assert "SystemError: gave up" in done.stderr
     assert "Out of memory at event" in the_explanation(tmp_path)
 
 
 def test_a_block_is_explained_where_errors_end_no_program(tmp_path: Path) -> None:
-    program = FILL + (
-        "try:\n    with explain_oom('notes'):\n        fill()\n"
-        "except torch.OutOfMemoryError:\n    print('caught')\n"
-    )
     (tmp_path / "notes").mkdir()
-    done = run(tmp_path, program)
+    done = run(FILLS, "in_a_block", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "caught\n"
     assert "Out of memory at event" in the_explanation(tmp_path / "notes")
 
 
 def test_other_errors_are_left_alone(tmp_path: Path) -> None:
-    done = run(tmp_path, "explain_oom()\nraise ValueError('something else')\n")
+    done = run(FILLS, "other", tmp_path)
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith("ValueError: something else")
     assert list(tmp_path.glob("plimsoll-oom-*")) == []
 
 
 def test_what_goes_wrong_with_the_explanation_hides_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path, "explain_oom('no/such/folder')\n" + FILL + "fill()\n")
+    done = run(FILLS, "nowhere_to_write", tmp_path)
     assert done.returncode == 1
     assert "torch.OutOfMemoryError: CUDA out of memory" in done.stderr
     last = done.stderr.rstrip().splitlines()[-1]
@@ -219,54 +186,16 @@ def test_a_watch_ends_by_itself_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-TRAIN = """
-import warnings
-model = torch.nn.Linear(64, 64).to("cuda")
-optimizer = torch.optim.AdamW(model.parameters())
-kept = []
-def train():
-    model(torch.randn(8, 64, device="cuda")).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    kept.append(torch.ones(4096, device="cuda"))
-"""
-
-
 def test_a_watch_of_optimizers_steps_warns_and_ends_by_itself(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        TRAIN
-        + """
-import glob, tempfile
-tempfile.tempdir = "."
-with LeakWatch(steps=32) as watch:
-    for number in range(1, 41):
-        train()
-        if number in (18, 31, 32):
-            print(number, len(watch.leaks), len(glob.glob("plimsoll-*")))
-""",
-    )
+    done = run(TRAINS, "to_the_end_of_the_watch", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "18 1 1\n31 1 1\n32 1 0\n"
     assert done.stderr.count("LeakWarning") == 1
-    assert f"{place(tmp_path, 'optimizer.step')}: LeakWarning" in done.stderr
+    assert f"{place(TRAINS, 'optimizer.step')}: LeakWarning" in done.stderr
 
 
 def test_steps_that_are_told_are_not_counted_twice(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        TRAIN
-        + """
-with LeakWatch(steps=20) as watch:
-    for number in range(1, 25):
-        train()
-        train()
-        watch.step()
-        if watch._recorder is None:
-            print(number)
-            break
-""",
-    )
+    done = run(TRAINS, "with_steps_that_are_told", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "20\n"
     assert "32.00 KiB more GPU memory each step" in done.stderr
@@ -278,24 +207,8 @@ def test_too_few_steps_are_refused() -> None:
 
 
 def test_a_training_loop_is_watched_by_its_optimizers_steps(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        """
-model = torch.nn.Linear(64, 64).to("cuda")
-optimizer = torch.optim.AdamW(model.parameters())
-kept = []
-with LeakWatch() as watch:
-    for _ in range(30):
-        loss = model(torch.randn(8, 64, device="cuda")).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        kept.append(torch.ones(4096, device="cuda"))
-(leak,) = watch.leaks
-print(leak.what, leak.slope_bytes)
-""",
-    )
+    done = run(TRAINS, "of_the_whole_loop", tmp_path)
     assert done.returncode == 0, done.stderr
-    line = f"{place(tmp_path, 'torch.ones')} <module>"
+    line = f"{place(TRAINS, 'torch.ones')} train"
     assert done.stdout == f"{line} 16384.0\n"
     assert f"LeakWarning: {line} keeps 16.00 KiB more GPU memory" in done.stderr

@@ -7,56 +7,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError, predict
-from plimsoll.explanation.program import _halved, try_changes
+from plimsoll.explanation.script_changes import _halved, try_changes
+from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from plimsoll.engines.protocol import AllocatorName
 
-    from plimsoll.replays import AllocatorName
-
-SCRIPT = """
-import argparse
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(6)
-        )
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = x + layer(x)
-        return x
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int)
-model = Model().to("cuda")
-optimizer = torch.optim.SGD(model.parameters())
-for _ in range(2):
-    x = torch.randn(parser.parse_args().batch_size, 512, device="cuda")
-    loss = model(x).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
+SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
-def test_changes_save_what_a_direct_prediction_says(
-    tmp_path: Path, allocator: AllocatorName
-) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+def test_changes_save_what_a_direct_prediction_says(allocator: AllocatorName) -> None:
     arguments = ["--batch-size", "8192"]
-    recorded = predict(script, arguments, allocator=allocator).peak_allocated_bytes
+    recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes
     advice, run, notes = try_changes(
-        str(script), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size",
+        str(SCRIPT), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size",
         recorded_bytes=recorded, is_whole=True,
     )  # fmt: skip
     assert run.runs == 5
@@ -65,7 +33,7 @@ def test_changes_save_what_a_direct_prediction_says(
     by_name = {one.what.split()[0]: one for one in advice}
     assert {"halve", "checkpoint", "compute"} <= set(by_name)
     whole, half = (
-        predict(script, ["--batch-size", str(size)], allocator=allocator).peak_reserved_bytes
+        predict(SCRIPT, ["--batch-size", str(size)], allocator=allocator).peak_reserved_bytes
         for size in (8192, 4096)
     )
     assert by_name["halve"].how == "--batch-size 4096"

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.torch.building.compiler import SIMULATED_GPU, build
+from plimsoll.torch.building.compiler import build
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 from tests.recordings import EXAMPLES
+from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,18 +21,7 @@ if TYPE_CHECKING:
 RECORDING = str(EXAMPLES / "gpt2_adamw.pickle.gz")
 SIMULATE = ("run", "--simulate", "T4")
 
-INTERRUPTS = """
-import os, signal, sys
-
-class Interrupts:
-    def find_spec(self, name, path=None, target=None):
-        if name == os.environ["INTERRUPTED_AT"]:
-            sys.meta_path.remove(self)
-            os.kill(0, signal.SIGINT)
-        return None
-
-sys.meta_path.insert(0, Interrupts())
-"""
+SITE = PROGRAMS / "interrupts" / "site"  # whose sitecustomize interrupts
 
 
 @pytest.mark.parametrize(
@@ -41,15 +32,15 @@ sys.meta_path.insert(0, Interrupts())
         (("gpus",), "plimsoll.gpus"),
         (("replay", RECORDING), "numpy"),
         (("replay", RECORDING), "pyarrow.lib"),
-        (("explain", RECORDING), "plimsoll.explanation.report"),
+        (("explain", RECORDING), "plimsoll.explanation.text"),
         (("view", RECORDING), "plimsoll.page.server"),
         (("top", "--once"), "plimsoll.top.text"),
         (("predict", "script.py"), "plimsoll.prediction"),
-        (("predict", "script.py"), "plimsoll.prediction.child"),
+        (("predict", "script.py"), "plimsoll.prediction.child.program"),
         (("predict", "script.py"), "plimsoll.torch.simulated.simulation"),
         (("predict", "script.py"), "torch"),
-        ((*SIMULATE, "script.py"), "plimsoll.prediction.process"),
-        ((*SIMULATE, "script.py"), "plimsoll.prediction.child"),
+        ((*SIMULATE, "script.py"), "plimsoll.prediction.child_process"),
+        ((*SIMULATE, "script.py"), "plimsoll.prediction.child.program"),
         ((*SIMULATE, "script.py"), "plimsoll.torch.simulated.simulation"),
         ((*SIMULATE, "script.py"), "torch"),
     ],
@@ -60,8 +51,6 @@ def test_an_interrupt_while_modules_are_imported(
     if "script.py" in arguments:
         pytest.importorskip("torch")
         build(SIMULATED_GPU)  # which says that it does
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(INTERRUPTS)
     (tmp_path / "temporary").mkdir()
     (tmp_path / "script.py").write_text("import torch\ntorch.empty(1, device='cuda')\n")
     done = subprocess.run(
@@ -71,7 +60,7 @@ def test_an_interrupt_while_modules_are_imported(
         env=os.environ
         | {
             "INTERRUPTED_AT": module,
-            "PYTHONPATH": str(tmp_path / "site"),
+            "PYTHONPATH": str(SITE),
             "TMPDIR": str(tmp_path / "temporary"),
         },
     )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 
 from plimsoll.gpus import gpu_profile
 from plimsoll.units import GiB, format_size
+from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,19 +135,11 @@ def test_a_recording_has_no_other_formats_name(script: Path, name: str, tmp_path
     assert list(tmp_path.iterdir()) == [script]
 
 
-ALLOCATES = """
-import sys, torch
-x = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
-del x
-torch.cuda.reset_peak_memory_stats()
-print(sys.argv[1:])
-"""
+ALLOCATES = PROGRAMS / "simulated" / "allocates.py"
 
 
-def test_a_simulated_run_ends_with_an_account(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(ALLOCATES)
-    done = run("--simulate", "T4", path, "own")
+def test_a_simulated_run_ends_with_an_account() -> None:
+    done = run("--simulate", "T4", ALLOCATES, "own")
     assert (done.returncode, done.stdout) == (0, "['own']\n")
     used = format_size(3 * GiB + gpu_profile("T4").context_bytes)
     assert done.stderr == (
@@ -156,13 +149,7 @@ def test_a_simulated_run_ends_with_an_account(tmp_path: Path) -> None:
 
 
 def test_the_account_says_what_pytorch_would_have_reserved(tmp_path: Path) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(
-        "import torch\n"
-        "x = [torch.empty(i << 20, dtype=torch.uint8, device='cuda') for i in range(1, 60)]\n"
-        "del x[::2]\n"
-        "y = torch.empty(700 << 20, dtype=torch.uint8, device='cuda')\n"
-    )
+    path = PROGRAMS / "simulated" / "many_sizes.py"
     accounts = {}
     for allocator in ("native", "elastic"):
         file = tmp_path / f"{allocator}.json"
@@ -176,9 +163,8 @@ def test_the_account_says_what_pytorch_would_have_reserved(tmp_path: Path) -> No
     assert elastic["peak_reserved_bytes"] < native["peak_reserved_bytes"]
 
 
-def test_modules_are_simulated_too(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(ALLOCATES)
-    done = run("--simulate", "T4", "-m", "mine", "--own", folder=tmp_path)
+def test_modules_are_simulated_too() -> None:
+    done = run("--simulate", "T4", "-m", "allocates", "--own", folder=ALLOCATES.parent)
     assert (done.returncode, done.stdout) == (0, "['--own']\n")
     assert "peak allocated 3.00 GiB" in done.stderr
 

@@ -2,100 +2,100 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from tests.simulated import assert_runs
+from tests.simulated import on_simulated_gpus
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-RAISES = """
-def raises(text, call):
-    try:
+
+def raises(text: str, call: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(text)):
         call()
-    except RuntimeError as error:
-        assert text in str(error), str(error)
-    else:
-        raise AssertionError("no error: " + text)
-"""
 
 
-def test_indices_of_another_device_are_refused(tmp_path: Path) -> None:
-    assert_runs(tmp_path, RAISES + """
-host, x = torch.tensor([0, 1]), torch.ones(3, 3, device="cuda")
-two = "Expected all tensors to be on the same device, but"
-raises(two, lambda: torch.nn.Embedding(3, 3).cuda()(host))
-raises(two, lambda: x.index_select(0, host))
-raises(two, lambda: x.index_select(0, host.to("cuda:1")))
-raises(two, lambda: x.index_add(0, host, x[:2]))
-raises(two, lambda: x.index_copy(0, host, x[:2]))
-raises(two + " found at least two devices, cuda:0 and cpu!", lambda: x.index_fill(0, host, 0.0))
-raises(two, lambda: x.__setitem__(host, torch.ones(2, 3)))
-raises("indices should be either on cpu or on the same device as the indexed tensor (cuda:0)",
-       lambda: x[host.to("cuda:1")])
-raises("indices should be either on cpu or on the same device as the indexed tensor (cpu)",
-       lambda: torch.ones(3)[host.cuda()])
-""", "--gpus", "2")  # fmt: skip
+@on_simulated_gpus("--gpus", "2")
+def test_indices_of_another_device_are_refused() -> None:
+    host, x = torch.tensor([0, 1]), torch.ones(3, 3, device="cuda")
+    two = "Expected all tensors to be on the same device, but"
+    raises(two, lambda: torch.nn.Embedding(3, 3).cuda()(host))
+    raises(two, lambda: x.index_select(0, host))
+    raises(two, lambda: x.index_select(0, host.to("cuda:1")))
+    raises(two, lambda: x.index_add(0, host, x[:2]))
+    raises(two, lambda: x.index_copy(0, host, x[:2]))
+    raises(two + " found at least two devices, cuda:0 and cpu!", lambda: x.index_fill(0, host, 0.0))
+    raises(two, lambda: x.__setitem__(host, torch.ones(2, 3)))
+    raises(
+        "indices should be either on cpu or on the same device as the indexed tensor (cuda:0)",
+        lambda: x[host.to("cuda:1")],
+    )
+    raises(
+        "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
+        lambda: torch.ones(3)[host.cuda()],
+    )
 
 
-def test_indices_of_the_host_are_taken_over_where_pytorch_does_so(tmp_path: Path) -> None:
-    assert_runs(tmp_path, """
-host, x = torch.tensor([0, 1]), torch.ones(3, 3, device="cuda")
-assert x[host].shape == (2, 3) and x[host].is_cuda
-x[host] = torch.tensor(5.0)
-x[host, host] = 3
-assert x.sum().item() == 29
-""")  # fmt: skip
+@on_simulated_gpus()
+def test_indices_of_the_host_are_taken_over_where_pytorch_does_so() -> None:
+    host, x = torch.tensor([0, 1]), torch.ones(3, 3, device="cuda")
+    assert x[host].shape == (2, 3)
+    assert x[host].is_cuda
+    x[host] = torch.tensor(5.0)
+    x[host, host] = 3
+    assert x.sum().item() == 29
 
 
-def test_lists_of_several_devices_stay_where_they_are(tmp_path: Path) -> None:
-    assert_runs(tmp_path, """
-both = [torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")]
-assert [t.device.index for t in torch._foreach_add(both, 1)] == [0, 1]
-assert [t.device.index for t in torch._foreach_norm(both)] == [0, 1]
-""", "--gpus", "2")  # fmt: skip
+@on_simulated_gpus("--gpus", "2")
+def test_lists_of_several_devices_stay_where_they_are() -> None:
+    both = [torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")]
+    assert [t.device.index for t in torch._foreach_add(both, 1)] == [0, 1]
+    assert [t.device.index for t in torch._foreach_norm(both)] == [0, 1]
 
 
-def test_a_gpu_that_nobody_uses_has_no_context(tmp_path: Path) -> None:
-    assert_runs(tmp_path, """
-x = torch.ones(2, device="cuda:0")
-assert torch.cuda.device_memory_used(0) > 1 << 28
-assert torch.cuda.device_memory_used(1) == 0 and torch.cuda.memory_allocated(1) == 0
-assert "no processes" in torch.cuda.list_gpu_processes(1)
-y = torch.ones(2, device="cuda:1")
-assert torch.cuda.device_memory_used(1) > 1 << 28
-assert "MB GPU memory" in torch.cuda.list_gpu_processes(1)
-""", "--gpus", "2")  # fmt: skip
+@on_simulated_gpus("--gpus", "2")
+def test_a_gpu_that_nobody_uses_has_no_context() -> None:
+    _x = torch.ones(2, device="cuda:0")
+    assert torch.cuda.device_memory_used(0) > 1 << 28
+    assert torch.cuda.device_memory_used(1) == 0
+    assert torch.cuda.memory_allocated(1) == 0
+    assert "no processes" in torch.cuda.list_gpu_processes(1)
+    _y = torch.ones(2, device="cuda:1")
+    assert torch.cuda.device_memory_used(1) > 1 << 28
+    assert "MB GPU memory" in torch.cuda.list_gpu_processes(1)
 
 
-def test_a_program_on_the_second_gpu_alone_uses_that_alone(tmp_path: Path) -> None:
-    assert_runs(tmp_path, """
-torch.cuda.set_device(1)
-x = torch.ones(2, device="cuda")
-assert torch.cuda.device_memory_used(0) == 0 and torch.cuda.device_memory_used(1) > 1 << 28
-""", "--gpus", "2")  # fmt: skip
+@on_simulated_gpus("--gpus", "2")
+def test_a_program_on_the_second_gpu_alone_uses_that_alone() -> None:
+    torch.cuda.set_device(1)
+    _x = torch.ones(2, device="cuda")
+    assert torch.cuda.device_memory_used(0) == 0
+    assert torch.cuda.device_memory_used(1) > 1 << 28
 
 
-def test_a_device_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    assert_runs(tmp_path, RAISES + """
-torch.cuda.init()
-for index in (-1, 7):
-    raises(f"Invalid device argument {index}", lambda: torch.cuda.memory_allocated(index))
-    raises("invalid device ordinal", lambda: torch.cuda.mem_get_info(index))
-raises("Invalid device argument 7", lambda: torch.cuda.set_per_process_memory_fraction(0.5, 7))
-""")  # fmt: skip
+@on_simulated_gpus()
+def test_a_device_that_does_not_exist_is_named() -> None:
+    torch.cuda.init()
+    for index in (-1, 7):
+        raises(f"Invalid device argument {index}", partial(torch.cuda.memory_allocated, index))
+        raises("invalid device ordinal", partial(torch.cuda.mem_get_info, index))
+    raises("Invalid device argument 7", lambda: torch.cuda.set_per_process_memory_fraction(0.5, 7))
 
 
-def test_types_of_tensors_on_a_gpu_make_such_tensors(tmp_path: Path) -> None:
-    assert_runs(tmp_path, """
-x = torch.cuda.FloatTensor(3, 4)
-assert x.is_cuda and x.shape == (3, 4) and isinstance(x, torch.cuda.FloatTensor)
-assert not isinstance(x.cpu(), torch.cuda.FloatTensor)
-assert torch.cuda.LongTensor([1, 2]).tolist() == [1, 2]
-torch.set_default_tensor_type("torch.cuda.HalfTensor")
-y = torch.zeros(3)
-assert y.is_cuda and y.dtype == torch.half
-torch.set_default_tensor_type("torch.FloatTensor")
-assert not torch.zeros(3).is_cuda
-""")  # fmt: skip
+@on_simulated_gpus()
+def test_types_of_tensors_on_a_gpu_make_such_tensors() -> None:
+    x = torch.cuda.FloatTensor(3, 4)
+    assert x.is_cuda
+    assert x.shape == (3, 4)
+    assert isinstance(x, torch.cuda.FloatTensor)
+    assert not isinstance(x.cpu(), torch.cuda.FloatTensor)
+    assert torch.cuda.LongTensor([1, 2]).tolist() == [1, 2]
+    torch.set_default_tensor_type("torch.cuda.HalfTensor")
+    y = torch.zeros(3)
+    assert y.is_cuda
+    assert y.dtype == torch.half
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert not torch.zeros(3).is_cuda

@@ -1,6 +1,7 @@
 """What articles state about PyTorch's memory, one statement after the other, on simulated GPUs.
 
-Each statement is shown by a program in `tests/programs`, which prints lines of `name: what it is`.
+Each statement is shown by a program in `tests/programs/statements`, which prints lines of `name:
+what it is`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from plimsoll.gpus import gpu_profile
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.units import MiB
-from tests.simulated import run_program, summaries
+from tests.simulated import PROGRAMS as ALL_PROGRAMS
+from tests.simulated import simulate, summaries
 
 pytest.importorskip("torch")
 
-PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAMS = ALL_PROGRAMS / "statements"
 CARD = "V100-16GB"
 SPENT = "half of the host's memory, which GPUs may share, is spent"
 
 
 @cache
 def output(program: str, *options: str, gpu: str = CARD) -> str:
-    done = run_program(PROGRAMS / f"{program}.py", *options, gpu=gpu)
+    done = simulate(PROGRAMS / f"{program}.py", *options, gpu=gpu)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -149,7 +151,7 @@ def test_statistics_say_what_is_and_what_was_the_most() -> None:
 
 def test_a_snapshot_has_python_stacks(tmp_path: Path) -> None:
     script = PROGRAMS / "snapshot.py"
-    done = run_program(script, gpu=CARD, folder=tmp_path)
+    done = simulate(script, gpu=CARD, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (trace,) = read_recording(tmp_path / "training.pickle").devices
     actions = [action for batch in trace.batches() for action in batch.action.tolist()]

@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll import InputError, _core, explain, replay
-from plimsoll.page.page import make_page, prepare
+from plimsoll.page.document import make_page
+from plimsoll.page.run import prepare
 from plimsoll.recordings import Recording, TraceWriter, read_recording, write_parquet
 from plimsoll.recordings.checks import reading_memory
 from plimsoll.recordings.events import COLUMNS
-from plimsoll.recordings.files import read_snapshot
+from plimsoll.recordings.reading import read_snapshot
 from plimsoll.units import MiB
 from tests import fuzz
 from tests.recordings import ROOT, SMALL

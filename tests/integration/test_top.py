@@ -28,34 +28,19 @@ from plimsoll.telemetry import read_processes, request_snapshot
 from plimsoll.telemetry.folder import counters_path
 from plimsoll.top import Watch
 from plimsoll.top.app import TopApp
+from tests.simulated import PROGRAMS
+from tests.waiting import PATIENCE_SECONDS, wait_for
 
 pytest.importorskip("torch")
 
 MIB = 1 << 20
-PATIENCE_SECONDS = 120  # for what a busy machine does sooner or later
-PROGRAM = """
-import sys, torch
-if "record" in sys.argv:
-    torch.cuda.memory._record_memory_history()
-tensors = [torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
-del tensors[3]
-pinned = torch.empty(5 << 20, dtype=torch.uint8, pin_memory=True)
-print("ready", flush=True)
-sys.stdin.read()
-"""
+HOLDER = PROGRAMS / "telemetry" / "holds_tensors.py"
 
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path / "plimsoll"
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "holder.py"
-    path.write_text(PROGRAM)
-    return path
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,10 +57,10 @@ def look() -> dict[str, Any]:
 
 
 @contextmanager
-def running(script: Path, *arguments: str, gpu: str = "T4") -> Iterator[int]:
+def running(*arguments: str, gpu: str = "T4") -> Iterator[int]:
     """The number of a process that has its tensors and waits."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, str(script), *arguments],
+        [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, str(HOLDER), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -93,7 +78,7 @@ def running(script: Path, *arguments: str, gpu: str = "T4") -> Iterator[int]:
 
 def holder_of(arguments: tuple[str, ...]) -> int:
     """The process of the script, a child of the command, once it has published what it holds."""
-    program = " ".join(["holder.py", *arguments]).encode(errors="replace").decode()
+    program = " ".join(["holds_tensors.py", *arguments]).encode(errors="replace").decode()
     now = time.monotonic_ns()
 
     def found() -> list[int]:
@@ -101,14 +86,6 @@ def holder_of(arguments: tuple[str, ...]) -> int:
         return [process.pid for process in mine if process.heartbeat_ns > now]
 
     return int(wait_for(found)[0])
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    ends = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-    return found
 
 
 def pids_of(found: dict[str, Any]) -> list[int]:
@@ -120,14 +97,14 @@ def gpu_of(found: dict[str, Any], pid: int) -> dict[str, Any]:
     return dict(gpu)
 
 
-def test_two_processes_are_taken_apart(script: Path) -> None:
-    with running(script, "30") as first, running(script, "40", gpu="H100") as second:
+def test_two_processes_are_taken_apart() -> None:
+    with running("30") as first, running("40", gpu="H100") as second:
         found = look()
         t4, h100 = gpu_of(found, first), gpu_of(found, second)
     assert (t4["name"], h100["name"]) == ("Tesla T4", "NVIDIA H100 80GB HBM3")
     assert t4["is_simulated"]
     (use,) = t4["processes"]
-    assert use["program"] == "holder.py 30"
+    assert use["program"] == "holds_tensors.py 30"
     assert use["allocated_bytes"] == 7 * 30 * MIB
     assert use["reserved_bytes"] == 8 * 30 * MIB
     assert use["cached_bytes"] == 30 * MIB
@@ -138,8 +115,8 @@ def test_two_processes_are_taken_apart(script: Path) -> None:
     assert h100["processes"][0]["allocated_bytes"] == 7 * 40 * MIB
 
 
-def test_a_process_that_is_killed_is_gone(script: Path, runtime: Path) -> None:
-    with running(script, "31") as pid:
+def test_a_process_that_is_killed_is_gone(runtime: Path) -> None:
+    with running("31") as pid:
         assert gpu_of(look(), pid)
         assert counters_path(runtime, pid).exists()
         os.kill(pid, signal.SIGKILL)
@@ -147,7 +124,7 @@ def test_a_process_that_is_killed_is_gone(script: Path, runtime: Path) -> None:
     assert list(runtime.iterdir()) == []
 
 
-def test_a_watched_process_that_is_killed_is_told_on_the_screen(script: Path) -> None:
+def test_a_watched_process_that_is_killed_is_told_on_the_screen() -> None:
     async def watch(pid: int) -> None:
         app = TopApp(Watch().look, interval_seconds=0.1)
         messages: list[str] = []
@@ -168,12 +145,12 @@ def test_a_watched_process_that_is_killed_is_told_on_the_screen(script: Path) ->
             assert messages == [f"process {pid} has ended"]
             assert not any(row.use.pid == pid for row in app._rows)
 
-    with running(script, "37") as pid:
+    with running("37") as pid:
         asyncio.run(watch(pid))
 
 
-def test_the_full_screen_runs_in_a_terminal(script: Path) -> None:
-    with running(script, "38"):
+def test_the_full_screen_runs_in_a_terminal() -> None:
+    with running("38"):
         terminal, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
         shown = subprocess.Popen(
@@ -186,7 +163,7 @@ def test_the_full_screen_runs_in_a_terminal(script: Path) -> None:
         )
         os.close(inside)
         seen = b""
-        while b"holder.py" not in seen:
+        while b"holds_tensors.py" not in seen:
             assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], seen
             seen += os.read(terminal, 65536)
         os.write(terminal, b"q")
@@ -198,14 +175,14 @@ def test_the_full_screen_runs_in_a_terminal(script: Path) -> None:
     assert b"Tesla T4" in seen
 
 
-def test_a_process_that_ends_takes_its_files_along(script: Path, runtime: Path) -> None:
-    with running(script, "32"):
+def test_a_process_that_ends_takes_its_files_along(runtime: Path) -> None:
+    with running("32"):
         assert len(list(runtime.iterdir())) == 2
     assert list(runtime.iterdir()) == []
 
 
-def test_a_process_that_is_stopped_is_called_silent(script: Path) -> None:
-    with running(script, "33") as pid:
+def test_a_process_that_is_stopped_is_called_silent() -> None:
+    with running("33") as pid:
         os.kill(pid, signal.SIGSTOP)
         try:
             wait_for(lambda: gpu_of(look(), pid)["processes"][0]["silent_seconds"])
@@ -215,38 +192,38 @@ def test_a_process_that_is_stopped_is_called_silent(script: Path) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_the_text_names_the_next_command(script: Path) -> None:
-    with running(script, "34"):
+def test_the_text_names_the_next_command() -> None:
+    with running("34"):
         done = command("top", "--once")
     assert done.returncode == 0
     assert "simulated GPU 0 of" in done.stdout
-    assert "holder.py 34" in done.stdout
+    assert "holds_tensors.py 34" in done.stdout
     assert "\x1b" not in done.stdout
     assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)  # others may run here too
 
 
 def test_a_terminal_without_the_signs_of_the_bars_gets_the_figures(
-    script: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with running(script, "39"):
+    with running("39"):
         monkeypatch.setenv("PYTHONIOENCODING", "ascii")
         done = command("top", "--once")
     assert done.returncode == 0, done.stderr
-    assert "holder.py 39" in done.stdout
+    assert "holds_tensors.py 39" in done.stdout
 
 
-def test_names_that_are_no_text_are_shown(script: Path) -> None:
-    with running(script, "40", os.fsdecode(b"caf\xe9")) as pid:
+def test_names_that_are_no_text_are_shown() -> None:
+    with running("40", os.fsdecode(b"caf\xe9")) as pid:
         found = look()
-    assert gpu_of(found, pid)["processes"][0]["program"] == "holder.py 40 caf?"
+    assert gpu_of(found, pid)["processes"][0]["program"] == "holds_tensors.py 40 caf?"
 
 
 def test_nothing_is_published_where_that_is_switched_off(
-    script: Path, monkeypatch: pytest.MonkeyPatch, runtime: Path
+    monkeypatch: pytest.MonkeyPatch, runtime: Path
 ) -> None:
     monkeypatch.setenv("PLIMSOLL_PUBLISH", "0")
     done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(script), "1"],
+        [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(HOLDER), "1"],
         input="",
         capture_output=True,
         text=True,
@@ -256,10 +233,8 @@ def test_nothing_is_published_where_that_is_switched_off(
     assert not runtime.exists()
 
 
-def test_a_snapshot_of_a_running_process_replays_as_it_was_recorded(
-    script: Path, tmp_path: Path
-) -> None:
-    with running(script, "35", "record") as pid:
+def test_a_snapshot_of_a_running_process_replays_as_it_was_recorded(tmp_path: Path) -> None:
+    with running("35", "record") as pid:
         content = request_snapshot(pid)
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(content)
@@ -269,8 +244,8 @@ def test_a_snapshot_of_a_running_process_replays_as_it_was_recorded(
     assert json.loads(done.stdout)["matches_recording"] is True
 
 
-def test_without_a_process_there_is_none_to_ask(script: Path) -> None:
-    with running(script, "36") as pid:
+def test_without_a_process_there_is_none_to_ask() -> None:
+    with running("36") as pid:
         pass
     with pytest.raises(InputError, match=f"there is no process {pid}"):
         request_snapshot(pid)

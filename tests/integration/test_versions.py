@@ -7,33 +7,23 @@ import sys
 
 import pytest
 
+from tests.simulated import PROGRAMS
+
 pytest.importorskip("torch")
 
-BROKEN = """
-import sys
-from plimsoll.torch.building import check
-from plimsoll.torch.simulated import simulation
-
-def broken(torch, _):
-    def fail(*_, **__):
-        raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\\nmore")
-    {name} = fail
-
-simulation.patch = broken
-sys.argv[1:] = [{library!r}]
-check.main()
-"""
+BROKEN = PROGRAMS / "simulated" / "broken_torch.py"
 
 
 @pytest.fixture(scope="module")
 def library() -> str:
-    from plimsoll.torch.building.compiler import SIMULATED_GPU, build
+    from plimsoll.torch.building.compiler import build
+    from plimsoll.torch.simulated.library import SIMULATED_GPU
 
     return str(build(SIMULATED_GPU))
 
 
 def test_the_check_passes_where_all_works(library: str) -> None:
-    command = [sys.executable, "-P", "-m", "plimsoll.torch.building.check", library]
+    command = [sys.executable, "-P", "-m", "plimsoll.torch.simulated.check", library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -50,7 +40,7 @@ def test_the_check_passes_where_all_works(library: str) -> None:
 def test_the_check_says_in_its_last_line_what_does_not_work(
     library: str, name: str, step: str
 ) -> None:
-    command = [sys.executable, "-c", BROKEN.format(name=name, library=library)]
+    command = [sys.executable, str(BROKEN), name, library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]

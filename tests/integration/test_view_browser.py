@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +13,10 @@ import pytest
 
 from plimsoll.analysis import find_lifetimes
 from plimsoll.page import view
-from plimsoll.page.page import MOST_BYTES, make_page, prepare
+from plimsoll.page.document import MOST_BYTES, make_page
+from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
-from plimsoll.recordings import Action, Mark, read_recording
+from plimsoll.recordings import Action, Mark, Recording, read_recording
 from plimsoll.units import format_size
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import BASE, KiB, MiB, Row, recording_of
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     Open = Callable[..., "Page"]
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = playwright.expect
+SECONDS = 10  # that a state is waited for
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -102,11 +108,30 @@ def legend(page: Page) -> dict[str, str]:
 def press(page: Page, *keys: str) -> None:
     for key in keys:
         page.keyboard.press(key)
-    page.wait_for_timeout(80)
+
+
+def wait_for(page: Page, holds: Callable[[], bool]) -> None:
+    """Look in every frame of the page until something holds."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end, f"not after {SECONDS} s"
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+
+
+def wait_for_value(page: Page, expected: object, read: Callable[[Page], object]) -> None:
+    """Wait until the page says what is expected."""
+    with suppress(AssertionError):
+        wait_for(page, lambda: read(page) == expected)
+    assert read(page) == expected
+
+
+def wait_for_other(page: Page, before: object, read: Callable[[Page], object]) -> None:
+    """Wait until the page says something else than before."""
+    wait_for(page, lambda: read(page) != before)
 
 
 def window(page: Page) -> list[str]:
-    """The ticks, read off a redrawn axis: what the window is."""
+    """What is written when the pictures are drawn again: the ticks, which are the window."""
     found: list[str] = page.evaluate(
         """() => new Promise((done) => {
           const texts = [];
@@ -115,12 +140,13 @@ def window(page: Page) -> list[str]:
             texts.push(text);
             return draw.call(this, text, ...rest);
           };
-          window.dispatchEvent(new Event("resize"));
           document.body.style.paddingRight = document.body.style.paddingRight ? "" : "1px";
-          setTimeout(() => {
+          const look = () => {
+            if (texts.length === 0) return requestAnimationFrame(look);
             CanvasRenderingContext2D.prototype.fillText = draw;
             done(texts);
-          }, 200);
+          };
+          look();
         })"""
     )
     return found
@@ -145,8 +171,10 @@ def test_keys_move_the_moment_event_by_event(open_page: Open, file: str) -> None
         (["Shift+ArrowRight"], peak + 99), (["p"], peak), (["Shift+ArrowLeft"], peak - 100),
     ):  # fmt: skip
         press(page, *keys)
-        assert moment(page) == expected
-        assert page.inner_text(".moment strong") == f"{format_size(int(level[expected]))} live"
+        wait_for_value(page, expected, moment)
+        expect(page.locator(".moment strong")).to_have_text(
+            f"{format_size(int(level[expected]))} live"
+        )
 
 
 def test_a_click_on_the_timeline_chooses_the_highest_moment_of_its_pixel(
@@ -157,8 +185,9 @@ def test_a_click_on_the_timeline_chooses_the_highest_moment_of_its_pixel(
     box = page.locator(".timeline canvas[role=slider]").bounding_box()
     assert box is not None
     width = box["width"] - 62 - 8
+    peak = moment(page)
     page.mouse.click(box["x"] + 62 + width * 0.5, box["y"] + 150)
-    page.wait_for_timeout(100)
+    wait_for_other(page, peak, moment)
     events = len(level)
     column = int(0.5 * width)
     begin, end = (int((column + part) * events / round(width)) for part in (-1, 2))
@@ -172,26 +201,30 @@ def test_wheel_keys_and_brush_zoom_and_everything_comes_back(open_page: Open, fi
     page = open_page(file)
     whole = window(page)
     assert "14,000" in whole
+
+    def is_whole() -> bool:
+        return "14,000" in window(page)
+
+    def is_part() -> bool:
+        return not is_whole()
+
     page.mouse.move(500, 200)
     page.mouse.wheel(0, -900)
-    page.wait_for_timeout(80)
-    assert "14,000" not in window(page)
+    wait_for(page, is_part)
     press(page, "0")
-    assert "14,000" in window(page)
+    wait_for(page, is_whole)
     press(page, "w", "w", "w", "w")
-    assert "14,000" not in window(page)
+    wait_for(page, is_part)
     page.mouse.dblclick(500, 200)
-    page.wait_for_timeout(80)
-    assert "14,000" in window(page)
+    wait_for(page, is_whole)
     page.mouse.move(300, 200)
     page.mouse.down()
     page.mouse.move(340, 220, steps=4)
     page.mouse.up()
-    page.wait_for_timeout(80)
-    assert not {"0", "14,000"} & set(window(page)) - {"0"}
-    assert "14,000" not in window(page)
+    wait_for(page, is_part)
+    assert not any(tick.endswith(" s") for tick in window(page))
     press(page, "x")
-    assert any(tick.endswith(" s") for tick in window(page))
+    wait_for(page, lambda: any(tick.endswith(" s") for tick in window(page)))
 
 
 def test_groups_at_a_moment_add_up_by_every_key(open_page: Open, tmp_path: Path) -> None:
@@ -207,11 +240,14 @@ def test_groups_at_a_moment_add_up_by_every_key(open_page: Open, tmp_path: Path)
     ]
     assert names == ["Category", "Source line", "Stream", "Size", "Tier"]
     press(page, "3")
-    assert set(legend(page)) == {"default stream", "stream 0x1", "stream 0x2"}
+    streams = {"default stream", "stream 0x1", "stream 0x2"}
+    wait_for_value(page, streams, lambda page: set(legend(page)))
     press(page, "4")
-    assert legend(page)["under 64 KiB"] == format_size(sum(10 * KiB * i for i in range(1, 7)))
+    small = format_size(sum(10 * KiB * i for i in range(1, 7)))
+    wait_for_value(page, small, lambda page: legend(page).get("under 64 KiB"))
     press(page, "5")
-    assert legend(page)["shared"] == format_size(30 * 5 * KiB)
+    shared = format_size(30 * 5 * KiB)
+    wait_for_value(page, shared, lambda page: legend(page).get("shared"))
 
 
 def test_blocks_are_sorted_searched_and_picked(open_page: Open, file: str) -> None:
@@ -221,37 +257,32 @@ def test_blocks_are_sorted_searched_and_picked(open_page: Open, file: str) -> No
     peak = int(np.argmax(lifetimes.level()))
     live = lifetimes[lifetimes.live_at(peak)]
     count = page.locator(".list .count")
-    assert count.inner_text().startswith(f"{len(live)} live, ")
+    expect(count).to_have_text(re.compile(f"^{len(live)} live, "))
     first = page.locator(".list .row").first
-    assert first.locator(".cell").first.inner_text() == format_size(int(live.size.max()))
+    size = first.locator(".cell").first
+    expect(size).to_have_text(format_size(int(live.size.max())))
     page.get_by_role("columnheader", name="Size").click()
-    assert first.locator(".cell").first.inner_text() == format_size(int(live.size.min()))
+    expect(size).to_have_text(format_size(int(live.size.min())))
 
     press(page, "/")
     page.keyboard.type(">100MiB")
-    page.wait_for_timeout(100)
     large = int((live.size > 100 * MiB).sum())
-    assert count.inner_text().startswith(f"{large} of {len(live)} live, ")
+    expect(count).to_have_text(re.compile(f"^{large} of {len(live)} live, "))
     page.get_by_label("search the whole history").check()
-    page.wait_for_timeout(100)
     ever = int((lifetimes.size > 100 * MiB).sum())
-    assert count.inner_text().startswith(f"{ever} of any time, ")
+    expect(count).to_have_text(re.compile(f"^{ever} of any time, "))
     page.get_by_label("search the whole history").uncheck()
 
     page.get_by_label("Search blocks").fill(hex(int(live.address[np.argmax(live.size)])))
-    page.wait_for_timeout(100)
-    assert count.inner_text().startswith("1 of ")
+    expect(count).to_have_text(re.compile("^1 of "))
     first.click()
-    page.wait_for_timeout(100)
     card = page.locator(".block")
-    assert f"({int(live.size.max()):,} bytes)" in card.inner_text()
+    expect(card).to_contain_text(f"({int(live.size.max()):,} bytes)")
     start = int(live.start[np.argmax(live.size)])
-    assert f"event {start:,}" in card.inner_text()
     card.get_by_role("button", name=f"event {start:,}").click()
-    page.wait_for_timeout(100)
-    assert moment(page) == start
+    wait_for_value(page, start, moment)
     press(page, "Escape")
-    assert not card.is_visible()
+    expect(card).to_be_hidden()
     assert page.get_by_label("Search blocks").input_value() == ""
 
 
@@ -259,17 +290,20 @@ def test_arrow_keys_go_through_the_list_and_the_map(open_page: Open, file: str) 
     page = open_page(file)
     page.locator(".list .rows").focus()
     press(page, "ArrowDown")
-    assert page.locator(".row.picked").count() == 1
-    before = page.locator(".block h2").inner_text()
+    expect(page.locator(".row.picked")).to_have_count(1)
+    title = page.locator(".block h2")
+    before = title.inner_text()
     press(page, "ArrowDown", "ArrowDown", "ArrowDown")
-    assert page.locator(".block h2").inner_text() != before
+    expect(title).not_to_have_text(before)
     peak = moment(page)
     page.locator(".map-canvas").focus()
-    addresses = []
+    address = page.locator(".block dd").nth(1)
+    addresses = [address.inner_text()]
     for _ in range(3):
         press(page, "ArrowRight")
-        addresses.append(page.locator(".block dd").nth(1).inner_text())
-    assert len(set(addresses)) == 3
+        expect(address).not_to_have_text(addresses[-1])
+        addresses.append(address.inner_text())
+    assert len(set(addresses[1:])) == 3
     assert moment(page) == peak, "the arrow keys are the map's while it has the focus"
 
 
@@ -278,7 +312,7 @@ def test_a_stack_is_shown_where_there_is_one(open_page: Open, tmp_path: Path) ->
     rows = [(int(Action.ALLOC), BASE, MiB, 0, 1, 0)]
     page = open_page(written(tmp_path, recording_of(rows, stacks=stacks)))
     page.locator(".list .row").first.click()
-    page.wait_for_timeout(100)
+    expect(page.locator(".stack li")).to_have_count(2)
     frames = [item.inner_text().split() for item in page.locator(".stack li").all()]
     assert frames == [["forward", "torch/nn/linear.py:1"], ["main", "/me/a.py:7"]]
     assert page.locator(".stack li.here").inner_text().split() == ["main", "/me/a.py:7"]
@@ -292,17 +326,17 @@ def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path:
     ]
     page = open_page(written(tmp_path, recording_of(rows)))
     press(page, "ArrowRight", "ArrowRight", "ArrowRight", "m", "m")  # a row each, full width
-    caption = page.inner_text(".map .caption")
-    assert caption.startswith("1 segment, 8.00 MiB reserved: 4.00 MiB live (50.0 %)")
+    said = re.compile(r"^1 segment, 8\.00 MiB reserved: 4\.00 MiB live \(50\.0 %\)")
+    expect(page.locator(".map .caption")).to_have_text(said)
+    expect(page.get_by_label("Layout of the map")).to_have_value("full")
     box = page.locator(".map-canvas").bounding_box()
     assert box is not None
-    for eighth, said in ((1, "2.00 MiB"), (3, "hole of 2.00 MiB"), (5, "2.00 MiB"),
+    for eighth, words in ((1, "2.00 MiB"), (3, "hole of 2.00 MiB"), (5, "2.00 MiB"),
                          (7, "hole of 2.00 MiB")):  # fmt: skip
         page.mouse.move(box["x"] + box["width"] * eighth / 8, box["y"] + 8)
-        assert page.inner_text(".map .tip strong") == said
+        expect(page.locator(".map .tip strong")).to_have_text(words)
     page.mouse.click(box["x"] + box["width"] * 5 / 8, box["y"] + 8)
-    page.wait_for_timeout(100)
-    assert hex(BASE + 4 * MiB) in page.inner_text(".block")
+    expect(page.locator(".block")).to_contain_text(hex(BASE + 4 * MiB))
 
 
 def test_marks_are_found_by_key_and_explained_under_the_pointer(
@@ -312,43 +346,37 @@ def test_marks_are_found_by_key_and_explained_under_the_pointer(
     press(page, "o")
     trace = read_recording(FAILED).devices[0].load()
     failure = int(np.flatnonzero(trace.action == Action.OOM)[0])
-    assert moment(page) == failure
+    wait_for_value(page, failure, moment)
     press(page, "Shift+N")
-    assert moment(page) == failure - 1, "the retry before it"
+    wait_for_value(page, failure - 1, moment)  # the retry before it
     box = page.locator(".timeline canvas[role=slider]").bounding_box()
     assert box is not None
     place = 62 + (box["width"] - 70) * (failure + 0.5) / len(trace)
     page.mouse.move(box["x"] + place - 3, box["y"] + 120)
-    assert "out of memory: 1.54 GiB more was needed" in page.inner_text(".timeline .tip")
+    expect(page.locator(".timeline .tip")).to_contain_text(
+        "out of memory: 1.54 GiB more was needed"
+    )
 
 
 def test_marks_of_the_program_are_there(open_page: Open, tmp_path: Path) -> None:
     rows = [(int(Action.ALLOC), BASE + i * 512, 512, 0, 0, 0) for i in range(50)]
     marks = [Mark(10, 0, "step"), Mark(20, 0, "warm"), Mark(30, 0, "step")]
     page = open_page(written(tmp_path, recording_of(rows, marks=marks)))
-    press(page, "Shift+N")
-    assert moment(page) == 30
-    press(page, "Shift+N")
-    assert moment(page) == 20
-    press(page, "n")
-    assert moment(page) == 30
-
-
-def pixel(page: Page, selector: str) -> str:
-    colour: str = page.evaluate(
-        "(s) => getComputedStyle(document.querySelector(s)).backgroundColor", selector
-    )
-    return colour
+    for key, expected in (("Shift+N", 30), ("Shift+N", 20), ("n", 30)):
+        press(page, key)
+        wait_for_value(page, expected, moment)
 
 
 def test_both_themes_by_system_and_by_key(open_page: Open, file: str) -> None:
     light, dark = open_page(file), open_page(file, dark=True)
-    assert pixel(light, ".card") == "rgb(255, 255, 255)"
-    assert pixel(dark, ".card") == "rgb(22, 27, 34)"
+    white, black = "rgb(255, 255, 255)", "rgb(22, 27, 34)"
+    expect(light.locator(".card").first).to_have_css("background-color", white)
+    card = dark.locator(".card").first
+    expect(card).to_have_css("background-color", black)
     press(dark, "t")
-    assert pixel(dark, ".card") == "rgb(255, 255, 255)"
+    expect(card).to_have_css("background-color", white)
     press(dark, "t")
-    assert pixel(dark, ".card") == "rgb(22, 27, 34)"
+    expect(card).to_have_css("background-color", black)
 
 
 def test_text_can_be_read_in_both_themes(open_page: Open, file: str) -> None:
@@ -361,7 +389,7 @@ def test_text_can_be_read_in_both_themes(open_page: Open, file: str) -> None:
             names,
         )
         *texts, panel = map(luminance, colours)
-        for name, text in zip(names, texts, strict=False):
+        for name, text in zip(names[:-1], texts, strict=True):
             high, low = max(text, panel), min(text, panel)
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, dark)
 
@@ -392,10 +420,10 @@ def test_everything_has_a_name_and_can_be_reached_by_tab(open_page: Open, file: 
 def test_the_keys_are_explained(open_page: Open, file: str) -> None:
     page = open_page(file)
     press(page, "?")
-    assert page.locator("dialog").is_visible()
-    assert "go to the peak" in page.inner_text("dialog")
+    expect(page.locator("dialog")).to_be_visible()
+    expect(page.locator("dialog")).to_contain_text("go to the peak")
     press(page, "?")
-    assert not page.locator("dialog").is_visible()
+    expect(page.locator("dialog")).to_be_hidden()
 
 
 def test_it_fits_a_laptop_without_scrolling(open_page: Open, file: str) -> None:
@@ -409,17 +437,22 @@ def test_it_fits_a_laptop_without_scrolling(open_page: Open, file: str) -> None:
 
 def test_the_pictures_follow_their_room(open_page: Open, file: str) -> None:
     page = open_page(file)
+
+    def sizes(page: Page) -> list[list[int]]:
+        found: list[list[int]] = page.evaluate(
+            """() => [...document.querySelectorAll("canvas")].map((one) =>
+              [one.clientWidth, one.clientHeight, one.width, one.height])"""
+        )
+        return found
+
     for change in ("notes", "window"):
+        before = sizes(page)
         if change == "notes":
             page.locator(".notes summary").click()
         else:
             page.set_viewport_size({"width": 1000, "height": 700})
-        page.wait_for_timeout(200)
-        sizes = page.evaluate(
-            """() => [...document.querySelectorAll("canvas")].map((one) =>
-              [one.width - one.clientWidth, one.height - one.clientHeight])"""
-        )
-        assert sizes == [[0, 0]] * len(sizes)
+        wait_for_other(page, before, sizes)
+        wait_for(page, lambda: all(one[:2] == one[2:] for one in sizes(page)))
 
 
 def test_two_runs_are_on_one_scale(open_page: Open, tmp_path: Path) -> None:
@@ -440,22 +473,23 @@ def test_two_runs_are_on_one_scale(open_page: Open, tmp_path: Path) -> None:
     scales = {one.inner_text() for one in page.locator(".map header .faint").all()}
     assert len(scales) == 1
     assert scales.pop().startswith("full width: ")
-    before = [
-        canvas.get_attribute("aria-valuenow") for canvas in page.locator("[role=slider]").all()
-    ]
+    first_slider, second_slider = page.locator("[role=slider]").all()
+    before = first_slider.get_attribute("aria-valuenow")
     press(page, "b", "ArrowLeft")
-    after = [
-        canvas.get_attribute("aria-valuenow") for canvas in page.locator("[role=slider]").all()
-    ]
-    assert after == [before[0], "3"]
+    expect(second_slider).to_have_attribute("aria-valuenow", "3")
+    assert first_slider.get_attribute("aria-valuenow") == before
 
 
 def test_devices_can_be_chosen(open_page: Open, tmp_path: Path) -> None:
-    rows = [(int(Action.ALLOC), BASE, MiB, 0, 0, 0)]
-    page = open_page(written(tmp_path, recording_of(rows, devices=2)))
-    page.get_by_label("Device of made up.pickle").select_option("1")
-    page.wait_for_timeout(100)
-    assert page.inner_text(".moment strong") == "1.00 MiB live"
+    small, large = (
+        recording_of([(int(Action.ALLOC), BASE, size, 0, 0, 0)], devices=2).devices
+        for size in (MiB, 3 * MiB)
+    )
+    page = open_page(written(tmp_path, Recording("two.pickle", [small[0], large[1]], {}, [])))
+    live = page.locator(".moment strong")
+    expect(live).to_have_text("1.00 MiB live")
+    page.get_by_label("Device of two.pickle").select_option("1")
+    expect(live).to_have_text("3.00 MiB live")
 
 
 def test_hostile_names_stay_text(open_page: Open, tmp_path: Path) -> None:
@@ -469,11 +503,10 @@ def test_hostile_names_stay_text(open_page: Open, tmp_path: Path) -> None:
     page.mouse.move(400, 150)
     press(page, "/")
     page.keyboard.type("onerror")
-    page.wait_for_timeout(100)
+    expect(page.locator(".list .count")).to_have_text(re.compile("^1 of 2 live"))
+    expect(page.locator(".stack")).to_contain_text(HOSTILE)
     assert page.evaluate("window.owned") is None
     assert page.locator("img").count() == 0
-    assert HOSTILE in page.inner_text(".stack")
-    assert page.locator(".list .count").inner_text().startswith("1 of 2 live")
 
 
 def many_sizes() -> list[Row]:
@@ -514,10 +547,7 @@ def test_with_a_server_every_block_is_there(open_page: Open) -> None:
         page.keyboard.type("<64KiB")
         page.get_by_label("search the whole history").check()
         small = int((lifetimes.size < 64 * KiB).sum())
-        page.wait_for_function(
-            "(text) => document.querySelector('.list .count').textContent.startsWith(text)",
-            arg=f"{small} of any time, ",
-        )
+        expect(page.locator(".list .count")).to_have_text(re.compile(f"^{small} of any time, "))
 
 
 def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
@@ -526,8 +556,7 @@ def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
         page.goto(server.url)
         page.wait_for_selector("html[data-state=ready]", state="attached")
     press(page, "ArrowLeft")
-    page.wait_for_selector("[role=alert]")
-    assert "does not answer any more" in page.inner_text("[role=alert]")
+    expect(page.locator("[role=alert]")).to_contain_text("does not answer any more")
     page.close()
 
 
@@ -544,11 +573,13 @@ def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path:
     peak = int(np.argmax(level))
     assert moment(page) == peak
     press(page, *(["w"] * 25))
+    wait_for(page, lambda: not {"20,000", "120,000"} & set(window(page)))
     box = page.locator(".timeline canvas[role=slider]").bounding_box()
     assert box is not None
     for part in (0.3, 0.5, 0.7):
+        before = moment(page)
         page.mouse.click(box["x"] + 62 + (box["width"] - 70) * part, box["y"] + 200)
-        page.wait_for_timeout(100)
-        said = page.inner_text(".timeline .tip strong")
-        assert said == f"{format_size(int(level[moment(page)]))} live"
+        wait_for_other(page, before, moment)
+        shown = f"{format_size(int(level[moment(page)]))} live"
+        expect(page.locator(".timeline .tip strong")).to_have_text(shown)
     assert abs(moment(page) - peak) < 1000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plimsoll.prediction.analysis import Label, Run, Site, find_peak
+from plimsoll.prediction.child.peak_contents import Label, Run, Site, find_peak
 from plimsoll.recordings.events import Action
 
 ALLOC, FREE = Action.ALLOC, Action.FREE_REQUESTED

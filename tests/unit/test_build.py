@@ -17,6 +17,8 @@ import pytest
 from plimsoll import InputError
 from plimsoll.torch.building import cache, versions
 from plimsoll.torch.building.compiler import Recipe, build, load
+from plimsoll.torch.building.tables import as_include
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,6 +124,73 @@ def test_what_does_not_compile_is_one_line_and_leaves_nothing(recipe: Recipe, ho
     with pytest.raises(InputError, match=r"could not build the tiny library: .*error"):
         build(recipe)
     assert [path.name for path in home.iterdir()] == ["building.lock"]
+
+
+class TestTables:
+    """Data files that are compiled in."""
+
+    @pytest.fixture
+    def recipe(self, recipe: Recipe, tmp_path: Path) -> Recipe:
+        """One whose answer is twice the number in a data file."""
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "halves.csv").write_text("# of the answer\nvalue,unit\n21,1\n")
+        (recipe.sources / "more" / "half.cpp").write_text(
+            "struct Half { int value, unit; };\nconstexpr Half kHalves[] = {\n"
+            '#include "halves.inc"\n};\nint half() { return kHalves[0].value; }\n'
+        )
+        return replace(recipe, tables=tmp_path / "data")
+
+    def test_a_changed_one_takes_effect(self, recipe: Recipe, tmp_path: Path) -> None:
+        assert answer(recipe) == 42
+        (tmp_path / "data" / "halves.csv").write_text("value,unit\n4,1\n")
+        assert answer(recipe) == 8
+
+    def test_a_column_that_the_struct_has_not_does_not_compile(
+        self, recipe: Recipe, tmp_path: Path
+    ) -> None:
+        (tmp_path / "data" / "halves.csv").write_text("value,units\n21,1\n")
+        with pytest.raises(InputError, match=r"could not build the tiny library: .*units"):
+            build(recipe)
+
+    @pytest.mark.parametrize(
+        ("name", "text", "problem"),
+        [
+            ("a.csv", "value,unit\n1,2\n1\n", "line 3: 1 numbers for 2 columns"),
+            ("a.csv", "value,unit\n1,x\n", "line 2: 'x' is not a whole number"),
+            ("a.csv", "# 1\n1,2\n", "line 2: the names of the columns"),
+            ("a.csv", "value\n", "has no rows"),
+            ("a.txt", "aten::add\nnot a name\n", "line 2: 'not a name' is not an operation's"),
+            ("a.txt", "add\n\n# again\nadd\n", "line 4: add is there twice"),
+            ("a.txt", "# nothing\n", "has no rows"),
+            ("a.txt", "\udcff", "cannot be read: 'utf-8'"),
+        ],
+    )
+    def test_a_bad_one_is_one_line_before_anything_is_compiled(
+        self,
+        recipe: Recipe,
+        tmp_path: Path,
+        home: Path,
+        name: str,
+        text: str,
+        problem: str,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        path = tmp_path / "data" / name
+        path.write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(InputError) as raised:
+            build(recipe)
+        assert str(path) in str(raised.value)
+        assert problem in str(raised.value)
+        assert len(str(raised.value).splitlines()) == 1
+        assert capfd.readouterr().err == ""
+        assert [path.name for path in home.iterdir()] == ["building.lock"]
+
+    def test_those_of_the_simulated_gpu_are_good(self) -> None:
+        assert SIMULATED_GPU.tables is not None
+        made = {path.name: as_include(path) for path in SIMULATED_GPU.tables.iterdir()}
+        assert set(made) == {"cuda_kernels.txt", "cudnn_workspaces.csv", "no_temporaries.txt"}
+        assert made["no_temporaries.txt"].count("\n") > 50
+        assert made["cudnn_workspaces.csv"].count("\n") > 10_000
 
 
 class TestOthers:

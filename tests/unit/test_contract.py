@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
 from plimsoll.units import MiB
-from tests.unit import programs
-from tests.unit.programs import (
+from tests.unit import random_programs
+from tests.unit.random_programs import (
     POOLS,
     STREAMS,
     Advance,
@@ -106,9 +106,9 @@ class Rebalance:
     pass
 
 
-Step = programs.Step | EnterPool | LeavePool | Limit | Fail | Heal | ResetPeaks | Rebalance
-STEPS: st.SearchStrategy[Step] = programs.weighted(
-    (14, programs.steps(pools=True, empty_cache=True)),
+Step = random_programs.Step | EnterPool | LeavePool | Limit | Fail | Heal | ResetPeaks | Rebalance
+STEPS: st.SearchStrategy[Step] = random_programs.weighted(
+    (14, random_programs.steps(pools=True, empty_cache=True)),
     (1, st.builds(EnterPool, POOLS, st.none() | STREAMS)),
     (1, st.just(LeavePool())),
     (1, st.builds(Limit, st.sampled_from([0.25, 0.5, 0.9, 1.0])) | st.just(ResetPeaks())),

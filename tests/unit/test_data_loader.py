@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from plimsoll import InputError  # noqa: E402
 from plimsoll.data import LoaderStatistics, PinnedCollate, PrefetchLoader, copy_async  # noqa: E402
 from plimsoll.data import collate as slots  # noqa: E402
+from tests.recordings import ROOT  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 def test_on_the_host_batches_pass_through() -> None:
@@ -179,28 +179,8 @@ def test_a_worker_whose_slots_are_all_in_use_makes_ordinary_batches() -> None:
     assert not slots._fillings
 
 
-def test_a_child_of_fork_does_not_give_the_programs_slots_back(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text("""
-import gc, os, torch
-from plimsoll.data import PinnedCollate, collate
-
-if __name__ == "__main__":
-    loader = torch.utils.data.DataLoader(torch.arange(8), 4, num_workers=1,
-                                         collate_fn=PinnedCollate())
-    batches = list(loader)
-    words = [collate._word(filling.mapping.storage) for filling in collate._fillings.values()]
-    assert [word.value for word in words] == [1, 1]
-    child = os.fork()
-    if child == 0:
-        del batches
-        gc.collect()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert [word.value for word in words] == [1, 1], "what the program holds may be written over"
-    del batches
-    assert [word.value for word in words] == [0, 0]
-""")
+def test_a_child_of_fork_does_not_give_the_programs_slots_back() -> None:
+    path = ROOT / "tests" / "programs" / "data" / "forked_slots.py"
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

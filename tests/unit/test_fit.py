@@ -11,7 +11,7 @@ import pytest
 from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import Prediction, fit
-from plimsoll.prediction.result import CardVerdict
+from plimsoll.prediction.parts import CardVerdict
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:

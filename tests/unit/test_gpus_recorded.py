@@ -9,8 +9,8 @@ import pytest
 from plimsoll import Allocator, SimulatedGpu, replay
 from plimsoll.explanation import explain
 from plimsoll.gpus import card_entry, gpu_profile, recorded_card
-from plimsoll.recorder import record
 from plimsoll.recordings import Recording, read_recording
+from plimsoll.session.record import record
 from plimsoll.units import GiB, MiB, format_size
 
 

@@ -13,11 +13,12 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
+from plimsoll.telemetry.accounts import make_account
 from plimsoll.telemetry.nvml import Nvml
 from plimsoll.tiers.limits import Tiers
-from plimsoll.torch.account import make_account
-from plimsoll.torch.live import install as installing
+from plimsoll.torch.live import live_engines
 from plimsoll.units import GiB
+from tests.simulated import PROGRAMS
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ class TestSizes:
             return made[-1]
 
         engines = SimpleNamespace(cuda=cuda)
-        monkeypatch.setattr(installing, "_core", SimpleNamespace(LiveEngine=engines))
+        monkeypatch.setattr(live_engines, "_core", SimpleNamespace(LiveEngine=engines))
         return made
 
-    def engines(self, **sizes: int) -> installing._Engines:
-        choice = installing._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]
-        return installing._Engines(choice, keeps_account=False)
+    def engines(self, **sizes: int) -> live_engines.LiveEngines:
+        choice = live_engines._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]
+        return live_engines.LiveEngines(choice, keeps_account=False)
 
     def test_each_request_says_so_and_there_is_one_engine(self, made: list[Any]) -> None:
         engines = self.engines(dedicated_bytes=2 * GiB)
@@ -90,9 +91,9 @@ class TestSizes:
 
     def test_what_no_card_has_is_refused_at_once(self) -> None:
         nvml = Nvml(FakeNvml(Gpu("GPU-a", total=GiB), Gpu("GPU-b", total=3 * GiB)))
-        installing._check_sizes(Tiers(dedicated_bytes=3 * GiB), nvml)
+        live_engines._check_sizes(Tiers(dedicated_bytes=3 * GiB), nvml)
         with pytest.raises(InputError, match=r"4\.00 GiB .* than any card here has: 3\.00 GiB"):
-            installing._check_sizes(Tiers(dedicated_bytes=4 * GiB), nvml)
+            live_engines._check_sizes(Tiers(dedicated_bytes=4 * GiB), nvml)
 
     @pytest.mark.parametrize(
         "library",
@@ -103,11 +104,11 @@ class TestSizes:
         ids=["no NVML", "a silent card"],
     )
     def test_what_is_not_known_is_not_refused(self, library: FakeNvml) -> None:
-        installing._check_sizes(Tiers(dedicated_bytes=4 * GiB), Nvml(library))
+        live_engines._check_sizes(Tiers(dedicated_bytes=4 * GiB), Nvml(library))
 
     def test_what_no_host_has_is_refused_at_once(self) -> None:
         with pytest.raises(InputError, match="of shared memory is more than the host can lock"):
-            installing._check_sizes(Tiers(shared_bytes=1 << 50))
+            live_engines._check_sizes(Tiers(shared_bytes=1 << 50))
 
 
 class TestAutoload:
@@ -130,15 +131,6 @@ class TestAutoload:
     def test_it_is_silent_where_pytorch_has_no_cuda(self, allocator: str) -> None:
         done = python(AUTOLOAD, PLIMSOLL_ALLOCATOR=allocator, PLIMSOLL_REPORT="1")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("name", ["predict", "replay"])
-def test_functions_are_not_hidden_by_the_packages_of_their_names(name: str) -> None:
-    done = python(
-        f"import plimsoll.{name}, plimsoll; from plimsoll import {name}\n"
-        f"assert callable({name}) and plimsoll.{name} is {name}"
-    )
-    assert done.returncode == 0, done.stderr
 
 
 class TestAccount:
@@ -182,7 +174,7 @@ class TestAccount:
     def test_reports_are_appended_to_a_file(self, tmp_path: Path) -> None:
         path = tmp_path / "account.jsonl"
         text = (
-            "from plimsoll.torch.account import Account, report_at_exit\n"
+            "from plimsoll.telemetry.accounts import Account, report_at_exit\n"
             f"report_at_exit(lambda: [Account('torch', None, 7, 0, 1, 2)], {str(path)!r})"
         )
         for _ in range(2):
@@ -193,18 +185,8 @@ class TestAccount:
         assert first["peak_reserved_bytes"] == 2
         assert first["card_peak_bytes"] is None
 
-    def test_processes_of_multiprocessing_report_too(self, tmp_path: Path) -> None:
-        path = tmp_path / "script.py"
-        path.write_text(
-            "import multiprocessing as mp\n"
-            "from plimsoll.torch.account import Account, report_at_exit\n"
-            "def work(rank):\n"
-            "    report_at_exit(lambda: [Account('torch', rank, 7, 0, 1, 2)], '1')\n"
-            "if __name__ == '__main__':\n"
-            "    process = mp.get_context('spawn').Process(target=work, args=(3,))\n"
-            "    process.start()\n"
-            "    process.join()\n"
-        )
+    def test_processes_of_multiprocessing_report_too(self) -> None:
+        path = PROGRAMS / "telemetry" / "account_of_a_child.py"
         done = subprocess.run(
             [sys.executable, str(path)], capture_output=True, text=True, check=True
         )

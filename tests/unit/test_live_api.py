@@ -196,7 +196,7 @@ def live() -> Live:
 
 
 def test_the_table_is_of_the_headers_version(live: Live) -> None:
-    assert live.table.version == 4
+    assert live.table.version == 5
 
 
 def test_memory_is_lent_and_returned_by_address(live: Live) -> None:

@@ -20,10 +20,10 @@ from plimsoll import (
     _core,
     replay,
 )
-from plimsoll.recordings.files import read_snapshot
+from plimsoll.recordings.reading import read_snapshot
 from plimsoll.units import MiB
 from tests.recordings import SMALL
-from tests.unit.programs import (
+from tests.unit.random_programs import (
     EmptyCache,
     Free,
     Malloc,

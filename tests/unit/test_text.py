@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from plimsoll import InputError, ScriptError
 from plimsoll.explanation import explain
 from plimsoll.page import export
-from plimsoll.page.page import make_page, prepare
+from plimsoll.page.document import make_page
+from plimsoll.page.run import prepare
+from plimsoll.printable import join_lines, printable
 from plimsoll.recordings import Mark, Recording
-from plimsoll.text import join_lines, printable
 from plimsoll.top.text import details, render
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import device, machine, process

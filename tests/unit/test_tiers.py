@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, _core
-from plimsoll.simulator.summary import tiers_text
+from plimsoll.engines.summary import tiers_text
 from plimsoll.tiers.limits import Tiers
 from plimsoll.units import GiB, MiB
 from tests.faults import limited_files
@@ -19,7 +19,7 @@ from tests.faults import limited_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.tiers.engines import Engine
+    from plimsoll.engines.protocol import Engine
 
 REGION = 3
 
@@ -49,7 +49,7 @@ class Machine:
         self.free: Callable[[int], object]
         if kind == "simulated":
             self._allocator = Allocator(self.gpu, allocator=allocator)  # type: ignore[arg-type]
-            self.engine = self._allocator._engine
+            self.engine = self._allocator.engine
             self.malloc, self.free = self._allocator.malloc, self._allocator.free
             return
         live = _core.LiveEngine.simulated(self.gpu._driver, allocator, "", "2.11", 0, False)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from plimsoll.page.blocks import blocks_between, largest_that_fit, pack_blocks
 from plimsoll.page.columns import packed_size, unpack_column
 from plimsoll.page.device_view import DeviceView, make_device_view
-from plimsoll.page.page import make_page, prepare
+from plimsoll.page.document import make_page
+from plimsoll.page.run import prepare
 from tests.unit.view_histories import Row, held_after_each, histories, recording_of
 
 

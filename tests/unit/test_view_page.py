@@ -7,7 +7,8 @@ import hashlib
 import json
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,19 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.page import view
+from plimsoll.page import assets, view
+from plimsoll.page.assets import join_modules
 from plimsoll.page.columns import unpack_column
-from plimsoll.page.page import join_modules, make_page, prepare
+from plimsoll.page.document import make_page
+from plimsoll.page.run import prepare
+from plimsoll.printable import printable
 from plimsoll.recordings import Action, read_recording
-from plimsoll.text import printable
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import KiB, Row, recording_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 HOSTILE = "</script><script>document.title='owned'</script><!--<img src=x onerror=alert(1)>&\u2028"
+WEB = (Path(assets.__file__).parent / "web").resolve()
+_FROM = re.compile(r'from "(\.[^"]+)"')
 ROWS: list[Row] = [(int(Action.ALLOC), 4096, 512, 0, 1, 0)]
 
 
@@ -144,18 +146,70 @@ def test_any_history_makes_a_page_or_is_refused(rows: list[Row]) -> None:
         assert data_of(page.html)["runs"][0]["devices"][0]["events"] == len(rows)
 
 
+MODULES = {
+    "main.js": 'import { two } from "./parts/two.js";\n'
+    'import {\n  one,\n} from "./one.js";\nshow(one, two);\n',
+    "parts/two.js": 'import { one } from "../one.js";\nexport const two = one + 1;\n',
+    "one.js": "/** @type {number} */\nexport const one = 1;\n"
+    "export async function later() {}\nconst own = 2;\n",
+    "other.js": "export const unused = 0;\n",
+}
+
+
 def test_modules_are_joined_after_what_they_import() -> None:
-    modules = {
-        "main.js": 'import { two } from "./two.js";\n'
-        'import {\n  one,\n} from "./one.js";\nshow(one, two);\n',
-        "two.js": 'import { one } from "./one.js";\nexport const two = one + 1;\n',
-        "one.js": "export const one = 1;\nexport async function later() {}\n",
-        "other.js": "export const unused = 0;\n",
-    }
-    joined = join_modules(modules, "main.js")
-    assert joined == (
-        "const one = 1;\nasync function later() {}\n\nconst two = one + 1;\n\nshow(one, two);\n"
+    assert join_modules(MODULES, "main.js") == (
+        "const $0 = (() => { // one.js\n"
+        "const one = 1;\nasync function later() {}\nconst own = 2;\n"
+        "return { one, later };\n})();\n"
+        "const $1 = (() => { // parts/two.js\n"
+        "const { one } = $0;\nconst two = one + 1;\nreturn { two };\n})();\n"
+        "const $2 = (() => { // main.js\n"
+        "const { two } = $1;\nconst { one } = $0;\nshow(one, two);\nreturn {  };\n})();\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "reason"),
+    [
+        ("one.js", 'import { two } from "./parts/two.js";\nexport const one = 1;\n',
+         "a circle of imports: main.js → parts/two.js → one.js → parts/two.js"),
+        ("one.js", "export default 1;\n", "unknown way: export default 1;"),
+        ("one.js", "const one = 1;\n", r"two.js imports \['one'\], not exported by one.js"),
+        ("one.js", "export let one = 1;\n", "one.js imports or exports in an unknown way"),
+        ("one.js", "const one = 1;\nexport { one };\n", "unknown way: export { one };"),
+        ("main.js", 'import * as all from "./one.js";\n', "unknown way: import"),
+        ("main.js", 'import { one as first } from "./one.js";\n', "imports"),
+        ("main.js", 'import one from "./one.js";\n', "unknown way: import one"),
+        ("main.js", 'import "./one.js";\n', "unknown way"),
+        ("main.js", 'const one = await import("./one.js");\n', "unknown way: import"),
+        ("main.js", 'import { one } from "./none.js";\n', "main.js imports none.js, which is not"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_joined_is_an_error(path: str, text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        join_modules(MODULES | {path: text}, "main.js")
+
+
+def test_no_module_of_the_page_is_in_a_circle_or_unused() -> None:
+    """Imports of types count as well."""
+    imports = {
+        path: {(path.parent / name).resolve() for name in _FROM.findall(path.read_text())}
+        for path in sorted(WEB.rglob("*.js"))
+    }
+    assert set().union(*imports.values()) == set(imports) - {WEB / "main.js"}
+    left = dict(imports)
+    while free := [path for path, names in left.items() if not names & left.keys()]:
+        for path in free:
+            del left[path]
+    assert [path.relative_to(WEB).as_posix() for path in left] == []
+
+
+def test_every_style_sheet_is_in_the_page() -> None:
+    html = make_page([prepare(recording_of(ROWS))]).html
+    sheets = [path.read_text() for path in WEB.rglob("*.css")]
+    assert len(sheets) > 1
+    assert all(sheet in html for sheet in sheets)
+    assert not re.search(r"@[A-Z]+@|<link rel=\"stylesheet|<script [^>]*src=", html)
 
 
 def test_a_script_cannot_end_its_element() -> None:

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plimsoll.page.columns import unpack_column
-from plimsoll.page.page import prepare
+from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
 from plimsoll.recordings import Action
 from tests.unit.view_histories import MiB, recording_of

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <vector>
 
+#include "plimsoll/base/text.h"
+
 namespace plimsoll {
 namespace {
 
@@ -101,16 +103,6 @@ T load(const char* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof value);
   return value;
-}
-
-bool is_printable(char c) { return c >= ' ' && c <= '~'; }
-
-// Text from the pickle on its way into a message, which may end up on a terminal.
-std::string harmless(std::string_view text) {
-  constexpr std::size_t kLongest = 80;
-  std::string result(text.substr(0, kLongest));
-  std::replace_if(result.begin(), result.end(), [](char c) { return !is_printable(c); }, '?');
-  return text.size() > kLongest ? result + "..." : result;
 }
 
 std::string describe_opcode(char opcode) {
@@ -273,7 +265,7 @@ class PickleDocument::Reader {
     fail("the pickle would run code: it " + std::string(request));
   }
   [[noreturn]] void refuse_import(std::string_view module, std::string_view name) const {
-    refuse_to_run("asks for " + harmless(module) + '.' + harmless(name));
+    refuse_to_run("asks for " + printable(module) + '.' + printable(name));
   }
   [[noreturn]] void refuse(Opcode opcode);
 

@@ -4,10 +4,12 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+
+#include "plimsoll/base/text.h"
+#include "plimsoll/formats/document_visitor.h"
+#include "plimsoll/formats/stack_reader.h"
 
 namespace plimsoll {
 namespace {
@@ -16,17 +18,8 @@ using Kind = PickleValue::Kind;
 
 std::string of_kind(PickleValue value) { return std::string(kind_name(value.kind())); }
 
-// Text of a stranger's, fit for a message: short, and nothing that a terminal would obey.
-std::string printable(std::string_view text) {
-  std::string result(text.substr(0, 80));
-  for (char& character : result) {
-    if (character < ' ' || character > '~') character = '?';
-  }
-  return result;
-}
-
 // Names an entry for messages: "event 17 of device 0".
-struct Place {
+struct Entry {
   const char* what;
   std::size_t index;
   std::size_t device;
@@ -35,141 +28,21 @@ struct Place {
   }
 };
 
-[[noreturn]] void fail(const Place& place, const std::string& problem) {
-  throw RecordingError(place.text() + " " + problem);
+[[noreturn]] void fail(const Entry& entry, const std::string& problem) {
+  throw RecordingError(entry.text() + " " + problem);
 }
 
-std::uint64_t unsigned_of(PickleValue value, std::string_view key, const Place& place) {
+std::uint64_t unsigned_of(PickleValue value, std::string_view key, const Entry& entry) {
   if (value.kind() == Kind::unsigned_integer) return value.as_unsigned();
   if (value.kind() != Kind::integer) {
-    fail(place, "has " + of_kind(value) + " as '" + std::string(key) + "', not an integer");
+    fail(entry, "has " + of_kind(value) + " as '" + std::string(key) + "', not an integer");
   }
   const std::int64_t integer = value.as_int();
   if (integer < 0 && key != "stream") {
-    fail(place, "has a negative " + std::string(key) + " (" + std::to_string(integer) + ")");
+    fail(entry, "has a negative " + std::string(key) + " (" + std::to_string(integer) + ")");
   }
   return static_cast<std::uint64_t>(integer);
 }
-
-// Goes through the containers of a document. Values can be shared in a pickle, so that a small one
-// stands for a huge one; what PyTorch writes shares names and stacks, but each event and each
-// segment is there once. So whoever visits much more than the document has is led in circles.
-class Visitor {
- public:
-  Visitor(const PickleDocument& document, const std::function<void()>& poll)
-      : document_(document), poll_(poll), left_(kSlack + 2 * document.item_count()) {}
-
-  std::span<const PickleValue> items(PickleValue container) {
-    const auto items = document_.items(container);
-    if (items.size() > left_) {
-      throw RecordingError("the snapshot lists the same values again and again");
-    }
-    left_ -= items.size();
-    visited_ += items.size() + 1;
-    if (visited_ >= kValuesBetweenPolls) {
-      visited_ = 0;
-      if (poll_) poll_();
-    }
-    return items;
-  }
-
-  [[nodiscard]] const PickleDocument& document() const { return document_; }
-
- private:
-  static constexpr std::size_t kSlack = 1 << 16;
-  static constexpr std::size_t kValuesBetweenPolls = 1 << 18;
-
-  const PickleDocument& document_;
-  const std::function<void()>& poll_;
-  std::size_t left_;
-  std::size_t visited_ = 0;
-};
-
-// Names, frames and call stacks by number; the same ones get the same number. Each is read once
-// however often it is shared.
-class StackTable {
- public:
-  StackTable(Visitor& visitor, Recording& recording)
-      : visitor_(visitor), document_(visitor.document()), recording_(recording) {
-    recording_.stacks.emplace_back();
-    recording_.names.emplace_back();
-    name_numbers_.emplace(std::string_view(), 0);
-  }
-
-  std::uint32_t number(PickleValue frames) {
-    if (frames.kind() != Kind::list && frames.kind() != Kind::tuple) return 0;
-    const PickleValue* const place = document_.items(frames).data();
-    if (const auto known = by_list_.find(place); known != by_list_.end()) return known->second;
-    const auto items = visitor_.items(frames);
-    if (items.empty()) return 0;
-    Stack stack;
-    for (const PickleValue item : items.first(std::min(items.size(), kMostFrames))) {
-      stack.push_back(frame_number(item));
-    }
-    const auto [entry, is_new] =
-        stack_numbers_.try_emplace(stack, static_cast<std::uint32_t>(recording_.stacks.size()));
-    if (is_new) recording_.stacks.push_back(std::move(stack));
-    by_list_.emplace(place, entry->second);
-    return entry->second;
-  }
-
- private:
-  // A name that many lines share is part of what is shown of each, and a frame costs a byte of the
-  // file where frames are shared.
-  static constexpr std::size_t kLongestName = 512;
-  static constexpr std::size_t kMostFrames = 1024;
-
-  std::uint32_t frame_number(PickleValue value) {
-    if (value.kind() != Kind::dict) return frame_number(Frame{});
-    const PickleValue* const place = document_.items(value).data();
-    if (const auto known = by_dict_.find(place); known != by_dict_.end()) return known->second;
-    Frame frame;
-    const auto items = visitor_.items(value);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i].kind() != Kind::string) continue;
-      const std::string_view key = document_.text(items[i]);
-      const PickleValue of_key = items[i + 1];
-      if (key == "filename") frame.filename = name_number(of_key);
-      if (key == "name") frame.name = name_number(of_key);
-      if (key == "line" && of_key.kind() == Kind::integer) frame.line = of_key.as_int();
-    }
-    const std::uint32_t number = frame_number(frame);
-    by_dict_.emplace(place, number);
-    return number;
-  }
-
-  std::uint32_t frame_number(const Frame& frame) {
-    const auto [entry, is_new] =
-        frame_numbers_.try_emplace(frame, static_cast<std::uint32_t>(recording_.frames.size()));
-    if (is_new) recording_.frames.push_back(frame);
-    return entry->second;
-  }
-
-  std::uint32_t name_number(PickleValue value) {
-    if (value.kind() != Kind::string) return 0;
-    const std::string_view text = document_.text(value).substr(0, kLongestName);
-    if (text.empty()) return 0;
-    if (const auto known = by_text_.find(text.data()); known != by_text_.end()) {
-      return known->second;
-    }
-    const auto [entry, is_new] =
-        name_numbers_.try_emplace(text, static_cast<std::uint32_t>(recording_.names.size()));
-    if (is_new) recording_.names.emplace_back(text);
-    by_text_.emplace(text.data(), entry->second);
-    return entry->second;
-  }
-
-  Visitor& visitor_;
-  const PickleDocument& document_;
-  Recording& recording_;
-  std::unordered_map<const char*, std::uint32_t> by_text_;
-  // A map, for names that hash alike are easily made.
-  std::map<std::string_view, std::uint32_t> name_numbers_;
-  std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
-  std::unordered_map<const PickleValue*, std::uint32_t> by_dict_;
-  std::map<Stack, std::uint32_t> stack_numbers_;
-  std::map<Frame, std::uint32_t> frame_numbers_;
-};
 
 enum class Field : std::uint8_t {
   action,
@@ -204,11 +77,11 @@ Field field_of(std::string_view key) {
 
 class EventReader {
  public:
-  EventReader(Visitor& visitor, StackTable& stacks)
+  EventReader(DocumentVisitor& visitor, StackReader& stacks)
       : visitor_(visitor), document_(visitor.document()), stacks_(stacks) {}
 
-  void read(PickleValue event, const Place& place, EventColumns& columns) {
-    if (event.kind() != Kind::dict) fail(place, "is " + of_kind(event) + ", not a dict");
+  void read(PickleValue event, const Entry& entry, EventColumns& columns) {
+    if (event.kind() != Kind::dict) fail(entry, "is " + of_kind(event) + ", not a dict");
     const auto items = visitor_.items(event);
     std::optional<Action> action;
     bool is_remark = false;
@@ -223,30 +96,30 @@ class EventReader {
       const PickleValue value = items[i + 1];
       switch (field(items[i], i / 2)) {
         case Field::action:
-          action = action_of(value, place);
+          action = action_of(value, entry);
           is_remark = !action;
           break;
-        case Field::address: address = unsigned_of(value, "addr", place); break;
-        case Field::device_free: address = unsigned_of(value, "device_free", place); break;
-        case Field::size: size = unsigned_of(value, "size", place); break;
-        case Field::stream: stream = unsigned_of(value, "stream", place); break;
+        case Field::address: address = unsigned_of(value, "addr", entry); break;
+        case Field::device_free: address = unsigned_of(value, "device_free", entry); break;
+        case Field::size: size = unsigned_of(value, "size", entry); break;
+        case Field::stream: stream = unsigned_of(value, "stream", entry); break;
         case Field::time_us:
-          time_us = static_cast<std::int64_t>(unsigned_of(value, "time_us", place));
+          time_us = static_cast<std::int64_t>(unsigned_of(value, "time_us", entry));
           break;
         case Field::frames: stack = stacks_.number(value); break;
         case Field::pool:
-          pool = pool_of(value, place);
+          pool = pool_of(value, entry);
           names_pools_ = true;
           break;
-        case Field::shared: shared = unsigned_of(value, "shared_size", place); break;
+        case Field::shared: shared = unsigned_of(value, "shared_size", entry); break;
         case Field::other: break;
       }
     }
     if (is_remark) return;
-    if (!action) fail(place, "has no 'action'");
-    if (!size) fail(place, "has no 'size'");
+    if (!action) fail(entry, "has no 'action'");
+    if (!size) fail(entry, "has no 'size'");
     if (!address && *action != Action::oom && *action != Action::snapshot) {
-      fail(place, "has no 'addr'");
+      fail(entry, "has no 'addr'");
     }
     columns.action.push_back(static_cast<std::uint8_t>(*action));
     columns.address.push_back(address.value_or(0));
@@ -262,11 +135,11 @@ class EventReader {
   // Whether any event said to which pool it belongs.
   [[nodiscard]] bool names_pools() const { return names_pools_; }
 
-  PoolId pool_of(PickleValue value, const Place& place) const {
+  PoolId pool_of(PickleValue value, const Entry& entry) const {
     if (value.kind() != Kind::tuple && value.kind() != Kind::list) return {};
     const auto items = document_.items(value);
-    if (items.size() != 2) fail(place, "has a pool id that is not a pair");
-    return {unsigned_of(items[0], "pool_id", place), unsigned_of(items[1], "pool_id", place)};
+    if (items.size() != 2) fail(entry, "has a pool id that is not a pair");
+    return {unsigned_of(items[0], "pool_id", entry), unsigned_of(items[1], "pool_id", entry)};
   }
 
  private:
@@ -284,23 +157,23 @@ class EventReader {
   }
 
   // None for what PyTorch 2.14 and later note about a block, which changes nothing.
-  std::optional<Action> action_of(PickleValue value, const Place& place) {
-    if (value.kind() != Kind::string) fail(place, "has no text as 'action'");
+  std::optional<Action> action_of(PickleValue value, const Entry& entry) {
+    if (value.kind() != Kind::string) fail(entry, "has no text as 'action'");
     const std::string_view text = document_.text(value);
     for (const auto& [known, action] : actions_) {
       if (known == text.data()) return action;
     }
     const auto action = action_from(text);
     if (!action && text != "annotate") {
-      fail(place, "has an unknown action '" + printable(text) + "'");
+      fail(entry, "has an unknown action '" + printable(text) + "'");
     }
     if (actions_.size() <= kActionCount) actions_.emplace_back(text.data(), action);
     return action;
   }
 
-  Visitor& visitor_;
+  DocumentVisitor& visitor_;
   const PickleDocument& document_;
-  StackTable& stacks_;
+  StackReader& stacks_;
   std::vector<std::pair<const char*, Field>> keys_;
   std::vector<std::pair<const char*, std::optional<Action>>> actions_;
   bool names_pools_ = false;
@@ -308,38 +181,38 @@ class EventReader {
 
 class SegmentReader {
  public:
-  SegmentReader(Visitor& visitor, StackTable& stacks, const EventReader& events)
+  SegmentReader(DocumentVisitor& visitor, StackReader& stacks, const EventReader& events)
       : visitor_(visitor), document_(visitor.document()), stacks_(stacks), events_(events) {}
 
-  [[nodiscard]] SegmentInfo read(PickleValue value, const Place& place) {
-    if (value.kind() != Kind::dict) fail(place, "is " + of_kind(value) + ", not a dict");
+  [[nodiscard]] SegmentInfo read(PickleValue value, const Entry& entry) {
+    if (value.kind() != Kind::dict) fail(entry, "is " + of_kind(value) + ", not a dict");
     visitor_.items(value);
     SegmentInfo segment;
-    segment.address = required(value, "address", place);
-    segment.total_size = required(value, "total_size", place);
-    segment.stream = optional(value, "stream", place);
-    segment.shared = std::min(optional(value, "shared_size", place), segment.total_size);
+    segment.address = required(value, "address", entry);
+    segment.total_size = required(value, "total_size", entry);
+    segment.stream = optional(value, "stream", entry);
+    segment.shared = std::min(optional(value, "shared_size", entry), segment.total_size);
     segment.small = text(value, "segment_type") == "small";
     if (const auto expandable = document_.find(value, "is_expandable")) {
       segment.expandable = expandable->kind() == Kind::boolean && expandable->as_bool();
     }
     if (const auto pool = document_.find(value, "segment_pool_id")) {
-      segment.pool = events_.pool_of(*pool, place);
+      segment.pool = events_.pool_of(*pool, entry);
     }
     if (const auto frames = document_.find(value, "frames")) {
       segment.context = stacks_.number(*frames);
     }
     const auto blocks = document_.find(value, "blocks");
-    if (!blocks || blocks->kind() != Kind::list) fail(place, "has no 'blocks'");
+    if (!blocks || blocks->kind() != Kind::list) fail(entry, "has no 'blocks'");
     Address address = segment.address;
     for (const PickleValue item : visitor_.items(*blocks)) {
-      if (item.kind() != Kind::dict) fail(place, "has " + of_kind(item) + " as a block");
+      if (item.kind() != Kind::dict) fail(entry, "has " + of_kind(item) + " as a block");
       visitor_.items(item);
       BlockInfo block;
       block.address = address;
-      block.size = required(item, "size", place);
-      block.requested = optional(item, "requested_size", place);
-      block.shared = std::min(optional(item, "shared_size", place), block.size);
+      block.size = required(item, "size", entry);
+      block.requested = optional(item, "requested_size", entry);
+      block.shared = std::min(optional(item, "shared_size", entry), block.size);
       const std::string_view state = text(item, "state");
       block.state = state == "active_allocated" ? BlockState::active_allocated
                     : state == "inactive"       ? BlockState::inactive
@@ -351,29 +224,29 @@ class SegmentReader {
       segment.blocks.push_back(block);
     }
     if (address != segment.address + segment.total_size) {
-      fail(place, "has blocks that do not add up to its size");
+      fail(entry, "has blocks that do not add up to its size");
     }
     return segment;
   }
 
  private:
-  std::uint64_t required(PickleValue dict, std::string_view key, const Place& place) const {
+  std::uint64_t required(PickleValue dict, std::string_view key, const Entry& entry) const {
     const auto value = document_.find(dict, key);
-    if (!value) fail(place, "has no '" + std::string(key) + "'");
-    return unsigned_of(*value, key, place);
+    if (!value) fail(entry, "has no '" + std::string(key) + "'");
+    return unsigned_of(*value, key, entry);
   }
-  std::uint64_t optional(PickleValue dict, std::string_view key, const Place& place) const {
+  std::uint64_t optional(PickleValue dict, std::string_view key, const Entry& entry) const {
     const auto value = document_.find(dict, key);
-    return value ? unsigned_of(*value, key, place) : 0;
+    return value ? unsigned_of(*value, key, entry) : 0;
   }
   std::string_view text(PickleValue dict, std::string_view key) const {
     const auto value = document_.find(dict, key);
     return value && value->kind() == Kind::string ? document_.text(*value) : std::string_view();
   }
 
-  Visitor& visitor_;
+  DocumentVisitor& visitor_;
   const PickleDocument& document_;
-  StackTable& stacks_;
+  StackReader& stacks_;
   const EventReader& events_;
 };
 
@@ -419,8 +292,8 @@ Recording Recording::read(const PickleDocument& document, const std::function<vo
     throw RecordingError("'device_traces' is " + of_kind(*traces) + ", not a list");
   }
   Recording recording;
-  Visitor visitor(document, poll);
-  StackTable stacks(visitor, recording);
+  DocumentVisitor visitor(document, poll);
+  StackReader stacks(visitor, recording);
   EventReader events(visitor, stacks);
   const auto devices = visitor.items(*traces);
   if (devices.size() > kMostDevices) throw RecordingError("'device_traces' has too many devices");
@@ -440,13 +313,13 @@ Recording Recording::read(const PickleDocument& document, const std::function<vo
     SegmentReader reader(visitor, stacks, events);
     std::size_t index = 0;
     for (const PickleValue value : visitor.items(*segments)) {
-      const Place place{"segment", index++, 0};
-      SegmentInfo segment = reader.read(value, place);
+      const Entry entry{"segment", index++, 0};
+      SegmentInfo segment = reader.read(value, entry);
       std::size_t device = 0;
       if (const auto number = document.find(value, "device")) {
-        device = unsigned_of(*number, "device", place);
+        device = unsigned_of(*number, "device", entry);
       }
-      if (device >= kMostDevices) fail(place, "has a device number that is too large");
+      if (device >= kMostDevices) fail(entry, "has a device number that is too large");
       if (device >= recording.devices.size()) recording.devices.resize(device + 1);
       recording.devices[device].segments.push_back(std::move(segment));
     }

@@ -25,7 +25,7 @@ from plimsoll.cli.run import run
 from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import typer
 from plimsoll.cli.options import ReadMemory
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 
 def explain(

@@ -22,7 +22,7 @@ from plimsoll.cli.options import (
     Shared,
 )
 from plimsoll.json_text import json_line
-from plimsoll.text import printable
+from plimsoll.printable import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:

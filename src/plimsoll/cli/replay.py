@@ -11,7 +11,7 @@ import typer
 
 from plimsoll.cli.options import ReadMemory
 from plimsoll.json_text import json_line
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def replay(
     dedicated: Annotated[
         str | None,
         typer.Option(
-            help="With --shared: likewise, where requests that find it spent go on in that.",
+            help="With --shared: the card's memory; requests that find it spent go on in shared.",
             metavar="SIZE",
         ),
     ] = None,

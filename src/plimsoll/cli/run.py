@@ -86,8 +86,8 @@ def run(
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
         _run_live(command, allocator or "elastic", conf, json, tiers)
+    from plimsoll.prediction.child_process import become
     from plimsoll.prediction.options import Options
-    from plimsoll.prediction.process import become
 
     options = Options(
         simulate, gpus, driver, conf, allocator or "native", policy, dedicated, shared, host_memory
@@ -128,8 +128,9 @@ def _run_live(
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
     from plimsoll.tiers.limits import Tiers
-    from plimsoll.torch.building.compiler import BRIDGE, build
+    from plimsoll.torch.building.compiler import build
     from plimsoll.torch.building.versions import is_cuda_build
+    from plimsoll.torch.live.bridge import BRIDGE
 
     Tiers.parse(*tiers.values())
     if allocator not in ("elastic", "native", "torch"):

@@ -19,7 +19,9 @@ _WIDTH_OF_FILES = 120
 
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print what there is now and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Likewise, as one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print it once, as one JSON object.")
+    ] = False,
     interval: Annotated[
         float | None,
         typer.Option(help="Between two looks, in seconds; 1 unless it is given."),

@@ -13,7 +13,7 @@ import typer
 from plimsoll.cli.options import ReadMemory
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
-from plimsoll.text import printable
+from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def view(
     ] = False,
     export: Annotated[
         str | None,
-        typer.Option(help="Write perfetto, speedscope, csv or parquet instead.", metavar="KIND"),
+        typer.Option(
+            help="Write for another tool instead, such as perfetto or csv; a wrong KIND names all.",
+            metavar="KIND",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
     open_page: Annotated[
@@ -93,7 +96,7 @@ def _show(result: ViewResult) -> None:
 def _export(
     recording: Recording, kind: str, output: Path | None, *, force: bool, as_json: bool
 ) -> None:
-    from plimsoll.page import export
+    from plimsoll.page import EXPORTS, export
 
     written = export(recording, kind, output, force=force)
     size = written.stat().st_size
@@ -101,12 +104,8 @@ def _export(
         print(json_line({"export": kind, "file": str(written), "file_bytes": size}))
     else:
         print(f"{printable(str(written))}: {format_size(size)}")
-    reader = {
-        "perfetto": f"open {written} in ui.perfetto.dev",
-        "speedscope": f"open {written} in speedscope.app",
-        "parquet": f"plimsoll replay {written}",
-    }
-    _hint(reader.get(kind, f"plimsoll view {recording.name}"), as_json=as_json)
+    step = EXPORTS[kind].next_step or f"plimsoll view {recording.name}"
+    _hint(step.replace("{file}", str(written)), as_json=as_json)
 
 
 def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_json: bool) -> None:

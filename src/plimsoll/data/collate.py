@@ -56,6 +56,10 @@ class PinnedCollate:
     Where memory cannot be locked, a warning says so. Then, and where all of a worker's 16 slots are
     in use because the program keeps batches on the host, batches come as they would without it.
 
+    >>> from torch.utils.data import DataLoader  # doctest: +SKIP
+    >>> collate = plimsoll.PinnedCollate()  # doctest: +SKIP
+    >>> loader = DataLoader(data, num_workers=4, collate_fn=collate)  # doctest: +SKIP
+
     Args:
         collate: Makes a batch of samples; by default as DataLoader does. What another one makes is
             copied once more, by the worker.

@@ -138,6 +138,9 @@ def copy_async(tree: Tree, device: Any) -> Copy[Tree]:
     host are page-locked. They are plain tensors, without autograd's history; tensors that are there
     already, and all that is no tensor, are the same objects.
 
+    >>> copy = plimsoll.copy_async(batch, "cuda")  # doctest: +SKIP
+    >>> batch = copy.wait()  # doctest: +SKIP
+
     Args:
         tree: Tensors in tuples, lists, dictionaries, dataclasses, and whatever else.
         device: "cuda", "cuda:1", "cpu" or a `torch.device`.

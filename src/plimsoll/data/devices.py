@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from plimsoll.engines.current import device_number
 from plimsoll.errors import InputError
-from plimsoll.tiers.engines import device_number
 
 
 def parse_device(device: Any) -> Any:

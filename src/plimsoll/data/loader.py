@@ -45,6 +45,9 @@ class PrefetchLoader(Generic[Batch]):
     GPU, with `device="cpu"`. What is asked of this object besides (`dataset`, `sampler`,
     `batch_size`, …) is the wrapped loader's.
 
+    >>> for batch in plimsoll.PrefetchLoader(loader, "cuda", depth=2):  # doctest: +SKIP
+    ...     train_step(batch)
+
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator function's result. The
             batches are best page-locked (`pin_memory=True`, or `plimsoll.PinnedCollate`); others

@@ -92,7 +92,7 @@ class HostMemory:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Likewise, from a finalizer, which may run in the midst of anything here."""
+        """Give it back from a finalizer, which may run in the midst of anything here."""
         self._dead.append(staged)
 
     def release_read(self) -> None:

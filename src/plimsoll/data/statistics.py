@@ -23,6 +23,8 @@ class LoaderStatistics:
     The host's time adds up: `total_seconds` is what it spent on the loader, on staging, on the GPU,
     in the program and on `other_seconds`. The GPU waits for copies at the same time.
 
+    It is `PrefetchLoader.statistics`; docs/data.md says what each figure tells.
+
     Attributes:
         batches: Handed out.
         copied_bytes: Copied to the device.

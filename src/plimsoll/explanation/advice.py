@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.explanation.gradients import with_earlier_zero_grad
-from plimsoll.explanation.result import Advice, AdviceKind
+from plimsoll.explanation.parts import Advice, AdviceKind
 from plimsoll.recordings import Action
 from plimsoll.replays import AMPLE_MEMORY, replay
 from plimsoll.units import MiB, format_size
 
 if TYPE_CHECKING:
     from plimsoll.analysis import Categories, Lifetimes, Steps
-    from plimsoll.explanation.result import OutOfMemory
+    from plimsoll.engines.protocol import AllocatorName
+    from plimsoll.explanation.parts import OutOfMemory
     from plimsoll.recordings import DeviceTrace, Recording
-    from plimsoll.replays import AllocatorName, ReplayResult
+    from plimsoll.replays import ReplayResult
 
 SETTINGS = (
     "expandable_segments:True",
@@ -229,6 +230,22 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
     return sorted((trial for trial in tried if trial.works), key=_reserved)
 
 
+def _in_words(conf: str, before: str) -> str:
+    """What to change for a configuration: what it has that another has not."""
+    wanted, there = _keys(conf), _keys(before)
+    changes = [_change(key, value) for key, value in wanted.items() if there.get(key) != value]
+    dropped = sorted(there.keys() - wanted.keys())
+    if dropped:
+        changes.append(f"drop {' and '.join(dropped)}")
+    return " and ".join(changes) or "keep the settings"
+
+
+def _change(key: str, value: str) -> str:
+    if value in ("True", "False"):
+        return f"turn {'on' if value == 'True' else 'off'} {key}"
+    return f"set {key} to {value}"
+
+
 def give_advice(
     search: Search,
     base: ReplayResult | None,
@@ -266,7 +283,7 @@ def give_advice(
         for trial in _different(settings)[:_MOST_SETTINGS]:
             limit = trial.setting.limit
             under = "" if limit is None else f", under a limit of {format_size(limit)}"
-            what = f"set PyTorch's allocator{under}"
+            what = f"{_in_words(trial.setting.conf, base.conf)}{under}"
             found.add("setting", what, found.call(trial.setting), trial)
         alone = next((trial for trial in settings if trial.setting.limit is None), None)
         if alone is not None:
@@ -444,11 +461,12 @@ def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
     shared = trial.result.shared
     found.add(
         "spill",
-        f"let what does not fit {format_size(dedicated)} go on in the host's memory",
+        f"cap the card at {format_size(dedicated)} and spill the rest "
+        f"({format_size(shared.peak_bytes)}) to host memory",
         f"plimsoll run --policy spill --dedicated {dedicated // MiB}MiB",
         trial,
-        f"up to {format_size(shared.peak_bytes)} in shared memory; to write and read each byte "
-        f"there once takes {shared.transfer_seconds:.2f} s of the whole run, at the least",
+        f"to write and read each spilled byte once takes {shared.transfer_seconds:.2f} s of the "
+        "whole run, at the least",
     )
 
 

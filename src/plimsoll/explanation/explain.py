@@ -11,21 +11,21 @@ import numpy as np
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explanation.advice import Search, give_advice, ranked, recorded_setting
+from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.leaks import find_leaks
 from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
-from plimsoll.explanation.peak import find_peak, step_of
-from plimsoll.explanation.program import try_changes
-from plimsoll.explanation.recorded import RecordedPast
-from plimsoll.explanation.result import (
+from plimsoll.explanation.parts import (
     Advice,
     CardUse,
-    Explanation,
     OutOfMemory,
     ReservedUse,
     ScriptRun,
     StepsFound,
 )
+from plimsoll.explanation.peak import find_peak, step_of
+from plimsoll.explanation.recorded_state import RecordedPast
+from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.source import has_history, read_source
 from plimsoll.explanation.state import ReplayedPast, recorded_failures
 from plimsoll.gpus import named_card, recorded_card
@@ -60,6 +60,10 @@ def explain(
     vary: str | None = None,
 ) -> Explanation:
     """Say why a program's GPU memory was used as it was, and what would help.
+
+    >>> import plimsoll
+    >>> found = plimsoll.explain("examples/recordings/gpt2_adamw.pickle.gz")  # doctest: +SKIP
+    >>> print(found)  # doctest: +SKIP
 
     Args:
         source: A snapshot, a trace, a recording that was read, or the number of a running process

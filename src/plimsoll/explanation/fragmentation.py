@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from plimsoll.analysis import LineShare
+from plimsoll.explanation.parts import Fragmentation, PinnedSegment
 from plimsoll.explanation.pieces import free_bytes, is_partly_used
-from plimsoll.explanation.result import Fragmentation, PinnedSegment
 from plimsoll.explanation.state import ReplayedPast
 from plimsoll.units import MiB
 

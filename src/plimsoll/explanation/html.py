@@ -5,17 +5,17 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from plimsoll.explanation.report import answers
-from plimsoll.text import printable
+from plimsoll.explanation.text import answers
+from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plimsoll.explanation.result import Explanation
+    from plimsoll.explanation.parts import ExplanationParts
 
 
-def to_html(e: Explanation) -> str:
+def explanation_html(e: ExplanationParts) -> str:
     """Tables of what matters most; `str()` has all of it."""
     r = e.reserved
     parts = [

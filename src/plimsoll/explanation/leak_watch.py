@@ -10,26 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import plimsoll
 from plimsoll.analysis import find_lifetimes, find_steps, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks
+from plimsoll.printable import printable
 from plimsoll.recorder import Recorder
 from plimsoll.recordings import read_recording
-from plimsoll.text import printable
+from plimsoll.session.record import events_of
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from plimsoll.explanation.result import Leak
+    from plimsoll.explanation.parts import Leak
     from plimsoll.simulator import Allocator
 
 _MARK = "step of LeakWatch"
 
 
 class LeakWarning(UserWarning):
-    """GPU memory grows from step to step; the message names the line."""
+    """GPU memory grows from step to step; the message names the line.
+
+    See `LeakWatch`, and docs/explain.md.
+    """
 
 
 class LeakWatch:
@@ -78,7 +81,7 @@ class LeakWatch:
         self._folder = tempfile.TemporaryDirectory(prefix="plimsoll-")
         recorder = Recorder(
             Path(self._folder.name) / "watch.plim",
-            allocator=self._allocator,
+            events_of(self._allocator),
             after_step=self._optimizer_step,
         )
         self._steps = 0
@@ -180,7 +183,7 @@ def _calls_to_program() -> int:
     torch = sys.modules.get("torch")
     inside = tuple(
         str(Path(str(file)).parent) + os.sep
-        for file in (plimsoll.__file__, getattr(torch, "__file__", None))
+        for file in (Path(__file__).parent, getattr(torch, "__file__", None))
         if file is not None
     )
     calls, frame = 0, sys._getframe(1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.explanation.result import Leak
+from plimsoll.explanation.parts import Leak
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll.explanation.fragmentation import largest_hole
+from plimsoll.explanation.parts import OomReason, OutOfMemory
 from plimsoll.explanation.pieces import free_bytes, wholly_free_bytes
-from plimsoll.explanation.result import OomReason, OutOfMemory
 from plimsoll.recordings.events import Action
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll.analysis import CATEGORIES, LineShare
-from plimsoll.explanation.result import Peak
+from plimsoll.explanation.parts import Peak
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

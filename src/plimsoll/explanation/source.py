@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.recordings import Recording, read_recording
 from plimsoll.recordings.events import Action
-from plimsoll.recordings.files import read_snapshot
+from plimsoll.recordings.reading import read_snapshot
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -23,7 +23,7 @@ def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
     if isinstance(source, Recording):
         return source
     if isinstance(source, int):
-        from plimsoll.telemetry.snapshot import request_snapshot
+        from plimsoll.telemetry.requests import request_snapshot
 
         return read_snapshot(request_snapshot(source), f"process {source}", needs_history=False)
     return read_recording(source, needs_history=False)

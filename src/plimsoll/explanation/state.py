@@ -76,7 +76,7 @@ class Past(ABC):
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """Likewise, in what can only move, or go back to the driver, as a whole."""
+        """What only moves, or goes back to the driver, as a whole; after an event."""
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:

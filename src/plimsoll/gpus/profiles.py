@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 from plimsoll.errors import InputError
@@ -103,7 +103,7 @@ def gpu_profiles() -> list[GpuProfile]:
 @cache
 def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
     """Every profile with its other names."""
-    text = files("plimsoll.gpus").joinpath("profiles.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     return tuple(
         (_read(gpu, data["compute_capability"], data["sources"]), tuple(gpu["aliases"]))

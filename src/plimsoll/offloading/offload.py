@@ -15,7 +15,7 @@ import torch
 
 from plimsoll.errors import InputError
 from plimsoll.offloading.pinned import PinnedBuffers
-from plimsoll.offloading.saved import Handle, SavedStorages
+from plimsoll.offloading.saved_tensors import Handle, SavedStorages
 from plimsoll.units import MiB, format_size, parse_size
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
     The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`); it is
     an aim, not a limit: a program whose weights, or whose largest operation, take more, takes more.
     Of nested blocks the inner one counts.
+
+    >>> with plimsoll.offload(budget="6GiB"):  # doctest: +SKIP
+    ...     loss = train_step(batch)
 
     Args:
         budget: Bytes on each GPU, as a number or as "6GiB".

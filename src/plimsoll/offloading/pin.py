@@ -17,6 +17,8 @@ def pin(tree: Tree) -> Tree:
     only the first time is slow. Tensors that are on a GPU or page-locked already, and whatever is
     no tensor, are returned as they are.
 
+    >>> batch = plimsoll.pin(batch)  # doctest: +SKIP
+
     Args:
         tree: Tensors in lists, tuples, dictionaries and what else `torch.utils._pytree` knows.
     """

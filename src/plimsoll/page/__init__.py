@@ -6,7 +6,7 @@ tools read.
 """
 
 from plimsoll.page.exports import EXPORTS, export
+from plimsoll.page.page_file import ViewResult, view
 from plimsoll.page.server import PageServer, serve
-from plimsoll.page.view import ViewResult, view
 
 __all__ = ["EXPORTS", "PageServer", "ViewResult", "export", "serve", "view"]

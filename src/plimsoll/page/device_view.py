@@ -32,8 +32,8 @@ from plimsoll.page.marks import (
 )
 from plimsoll.page.overview import Overview, bytes_by_group, make_overview
 from plimsoll.page.stacks import StackTable, make_stack_table
+from plimsoll.printable import printable
 from plimsoll.recordings import Action, EventBatch
-from plimsoll.text import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:

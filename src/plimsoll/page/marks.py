@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from plimsoll.printable import printable
 from plimsoll.recordings import Action
-from plimsoll.text import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:

@@ -23,14 +23,15 @@ from urllib.parse import parse_qs, urlsplit
 
 from plimsoll.files import NewFile
 from plimsoll.page.blocks import blocks_between, pack_blocks
-from plimsoll.page.page import MOST_BYTES, Run, make_page
-from plimsoll.page.view import open_runs
+from plimsoll.page.document import MOST_BYTES, make_page
+from plimsoll.page.run import open_recording, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from os import PathLike
     from types import TracebackType
 
+    from plimsoll.page.run import Run
     from plimsoll.recordings import Recording
 
 _MOST_EVENTS = 1 << 24
@@ -115,7 +116,8 @@ def serve(
     Raises:
         InputError: If a recording cannot be read.
     """
-    return PageServer(open_runs(source, other))
+    recordings = [open_recording(one) for one in (source, other) if one is not None]
+    return PageServer([prepare(recording) for recording in recordings])
 
 
 class _Server(ThreadingHTTPServer):

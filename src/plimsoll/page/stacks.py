@@ -9,7 +9,7 @@ import numpy as np
 
 from plimsoll.analysis import source_line
 from plimsoll.page.columns import pack_column
-from plimsoll.text import printable
+from plimsoll.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

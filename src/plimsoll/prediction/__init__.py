@@ -1,9 +1,10 @@
 """What a CUDA script will need, found out where there is no GPU."""
 
 from plimsoll.analysis import LineShare
-from plimsoll.prediction.fit import Fit, Trial, fit
+from plimsoll.prediction.fit import fit
+from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Trial
 from plimsoll.prediction.predict import predict
-from plimsoll.prediction.result import CATEGORIES, Assumed, CardVerdict, Prediction
+from plimsoll.prediction.results import Fit, Prediction
 
 __all__ = [
     "CATEGORIES",

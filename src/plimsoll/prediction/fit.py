@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.parts import Trial
 from plimsoll.prediction.predict import predict_request
+from plimsoll.prediction.results import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
 
-    from plimsoll.prediction.result import Prediction
+    from plimsoll.prediction.results import Prediction
 
 _PATIENCE = 10  # doublings without a byte more; a batch of 1024 shows in any program's memory
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One value that was tried.
-
-    Attributes:
-        value: The value.
-        fits: Whether the script fits with it.
-        device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
-    """
-
-    value: int
-    fits: bool
-    device_used_bytes: int
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What was found for one card; as text, what `plimsoll fit` prints.
-
-    Attributes:
-        gpu: The card.
-        vary: The argument.
-        largest: The largest value that fits; None if not even 1 does.
-        stopped: Why nothing above `largest` was tried, so that larger values may fit, too; None
-            where the next one does not.
-        curve: Every value that was tried, sorted.
-        seconds: Time that the predictions took.
-    """
-
-    gpu: str
-    vary: str
-    largest: int | None
-    stopped: str | None
-    curve: list[Trial]
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        from plimsoll.prediction.text import fit_text
-
-        return fit_text(self)
 
 
 def fit(
@@ -80,6 +35,10 @@ def fit(
     The search ends before something does not fit where memory stops growing, or where the script
     fails with a larger value; `Fit.stopped` says so. The script's output is shown, on stderr, only
     when it fails.
+
+    >>> import plimsoll
+    >>> plimsoll.fit("train.py", "--batch-size", gpu="RTX 4090").largest  # doctest: +SKIP
+    48
 
     Args:
         script: A Python file.

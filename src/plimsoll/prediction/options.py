@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 from plimsoll import _core
+from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.request import Request
 from plimsoll.simulator.allocator import check_allocator
-from plimsoll.tiers.limits import SpillPolicyName, Tiers
+from plimsoll.simulator.machine import DriverName
+from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.versions import rules_version
+from plimsoll.torch.simulated.setup import Setup
 from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
-
-DriverName = Literal["linux", "wddm"]
 
 _MOST_GPUS = 64
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -64,13 +65,15 @@ class Options:
         return Request(
             script=str(script),
             arguments=list(arguments),
-            gpus=[self.gpu] * self.gpus,
-            driver=driver,
-            conf=self._checked_conf(),
-            allocator=self.allocator,
-            policy=policy,
-            dedicated_bytes=tiers.dedicated_bytes,
-            host_memory_bytes=self._host_memory(tiers, policy),
+            setup=Setup(
+                gpus=(self.gpu,) * self.gpus,
+                driver=driver,
+                conf=self._checked_conf(),
+                allocator=self.allocator,  # type: ignore[arg-type]
+                policy=policy,
+                dedicated_bytes=tiers.dedicated_bytes,
+                host_memory_bytes=self._host_memory(tiers, policy),
+            ),
             is_module=is_module,
         )
 
@@ -83,15 +86,15 @@ class Options:
                 f"{profile.name} has beside its context: {format_size(room)}"
             )
 
-    def _who_spills(self, tiers: Tiers) -> tuple[str, SpillPolicyName]:
+    def _who_spills(self, tiers: Tiers) -> tuple[DriverName, SpillPolicyName]:
         """The driver and the policy: where PyTorch's memory spills, the driver is Windows'."""
         if self.driver == "wddm":
             if tiers.policy == "strict":
                 raise InputError("the wddm driver spills by itself; strict is for the linux driver")
-            return self.driver, "spill"
+            return "wddm", "spill"
         if tiers.policy == "spill":
             return "linux" if self.allocator == "elastic" else "wddm", "spill"
-        return self.driver, "strict"
+        return "linux", "strict"
 
     def _host_memory(self, tiers: Tiers, policy: SpillPolicyName) -> int | None:
         if tiers.shared_bytes is None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.child_process import run
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from plimsoll.prediction.options import DriverName
+    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
     from plimsoll.prediction.request import Request
-    from plimsoll.prediction.result import Prediction
-    from plimsoll.simulator.allocator import AllocatorName
-    from plimsoll.tiers.limits import SpillPolicyName
+    from plimsoll.prediction.results import Prediction
+    from plimsoll.simulator.machine import DriverName
 
 
 def predict(
@@ -38,6 +37,11 @@ def predict(
 
     The script's output goes to stderr. A script that runs out of memory is run once more on a card
     of the same kind with memory without end, to find out what it would have needed.
+
+    >>> import plimsoll
+    >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
+    >>> found.fits, found.peak_reserved_bytes  # doctest: +SKIP
+    (True, 7803502592)
 
     Args:
         script: A Python file, run as `python script arguments`.
@@ -73,12 +77,12 @@ def predict_request(
     Args:
         request: What to run.
         measure_need: As for `predict`.
-        shows_output: As for `plimsoll.prediction.process.run`; a second run shows none.
+        shows_output: As for `plimsoll.prediction.child_process.run`; a second run shows none.
     """
     result = run(request, shows_output=shows_output)
     if result.fits or not measure_need:
         return result
-    needed = run(replace(request, unlimited=True), shows_output=False)
+    needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     return replace(
         needed,
         fits=False,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.text import join_lines, printable
-from plimsoll.units import format_count, format_size
+from plimsoll.printable import join_lines, printable
+from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plimsoll.prediction.fit import Fit
-    from plimsoll.prediction.result import Prediction
+    from plimsoll.prediction.parts import FitParts, PredictionParts
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -19,7 +18,7 @@ _MOST_ASSUMPTIONS = 12
 _MOST_OPERATIONS = 4
 
 
-def prediction_text(prediction: Prediction) -> str:
+def prediction_text(prediction: PredictionParts) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
         return printable(f"{prediction.script} never touches CUDA: it needs no GPU memory.")
@@ -27,7 +26,7 @@ def prediction_text(prediction: Prediction) -> str:
     return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(prediction))))
 
 
-def fit_text(fit: Fit) -> str:
+def fit_text(fit: FitParts) -> str:
     """The largest value, and a table of all that were tried."""
     if fit.largest is None:
         first = f"{fit.gpu}: not even {fit.vary} 1 fits"
@@ -44,7 +43,7 @@ def fit_text(fit: Fit) -> str:
     return join_lines([first, *rows])
 
 
-def _verdict(p: Prediction) -> Iterator[str]:
+def _verdict(p: PredictionParts) -> Iterator[str]:
     verdict = "fits" if p.fits else "does not fit"
     where = p.gpu
     if p.shared is not None:
@@ -62,20 +61,20 @@ def _verdict(p: Prediction) -> Iterator[str]:
         yield f"  requests that failed, after which the script went on: {caught}"
 
 
-def _categories(p: Prediction) -> Iterator[str]:
+def _categories(p: PredictionParts) -> Iterator[str]:
     yield "At the peak:"
     for name, size in _largest_first(p.by_category):
         share = size / max(1, p.peak_allocated_bytes)
         yield f"  {name:16} {format_size(size):>12}  {share:5.1%}"
 
 
-def _lines(p: Prediction) -> Iterator[str]:
+def _lines(p: PredictionParts) -> Iterator[str]:
     yield "Lines that hold the most then:"
     for line in p.top_lines[:_MOST_LINES]:
-        yield f"  {format_size(line.bytes):>12}  {line.line}"
+        yield f"  {size_row(line.bytes, line.line)}"
 
 
-def _shared(p: Prediction) -> Iterator[str]:
+def _shared(p: PredictionParts) -> Iterator[str]:
     if p.shared is None:
         return
     by = "Windows' driver, silently" if p.driver == "wddm" else "the allocator"
@@ -86,17 +85,17 @@ def _shared(p: Prediction) -> Iterator[str]:
         yield f"  {text}"
 
 
-def _in_shared(p: Prediction) -> Iterator[str]:
+def _in_shared(p: PredictionParts) -> Iterator[str]:
     if p.shared is None or not p.shared.peak_allocated_bytes:
         return
     yield "In shared memory, when it held the most:"
     for name, size in _largest_first(p.shared_by_category):
         yield f"  {name:16} {format_size(size):>12}"
     for line in p.shared_lines[:_MOST_LINES]:
-        yield f"  {format_size(line.bytes):>12}  {line.line}"
+        yield f"  {size_row(line.bytes, line.line)}"
 
 
-def _steps(p: Prediction) -> Iterator[str]:
+def _steps(p: PredictionParts) -> Iterator[str]:
     peaks = p.step_peaks_bytes
     if len(peaks) < 2:
         return
@@ -107,7 +106,7 @@ def _steps(p: Prediction) -> Iterator[str]:
     yield f"Steady from step {len(peaks) - steady + 1} of {len(peaks)} on."
 
 
-def _cards(p: Prediction) -> Iterator[str]:
+def _cards(p: PredictionParts) -> Iterator[str]:
     fitting = sorted(
         (card for card in p.other_gpus if card.fits), key=lambda card: (card.total_bytes, card.gpu)
     )
@@ -132,7 +131,7 @@ def _some(cards: list[str]) -> str:
     return ", ".join(cards[:_MOST_CARDS]) + (", …" if len(cards) > _MOST_CARDS else "")
 
 
-def _assumed(p: Prediction) -> Iterator[str]:
+def _assumed(p: PredictionParts) -> Iterator[str]:
     if not p.assumptions:
         yield "Nothing was assumed."
         return
@@ -147,7 +146,7 @@ def _assumed(p: Prediction) -> Iterator[str]:
         yield f"  {text}: {shown}"
 
 
-def _effort(p: Prediction) -> Iterator[str]:
+def _effort(p: PredictionParts) -> Iterator[str]:
     yield f"{format_count(p.events, 'event')} in {p.seconds:.1f} s, PyTorch {p.torch}"
 
 

@@ -1,9 +1,6 @@
-"""Recording a running program's GPU memory into a file, as it happens.
+"""From the events of a running program to a file: what can be recorded, and what writes it."""
 
-`plimsoll.record("run.plim")` records what PyTorch's allocator does, or plimsoll's, or a simulated
-GPU's. The file is complete at every moment: it opens even if the program is killed.
-"""
+from plimsoll.recorder.event_source import EventSource
+from plimsoll.recorder.recorder import Recorder
 
-from plimsoll.recorder.recorder import Recorder, record
-
-__all__ = ["Recorder", "record"]
+__all__ = ["EventSource", "Recorder"]

@@ -1,6 +1,6 @@
-"""`plimsoll.record`: from the events of a source to a file, by a thread that empties a buffer.
+"""From the events of a source to a file, by a thread that empties a buffer.
 
-Whoever allocates only copies an event into the buffer (`core/include/plimsoll/trace/
+Whoever allocates only copies an event into the buffer (`core/include/plimsoll/events/
 event_buffer.h`). Stacks are spelled out, and columns packed and written, by the thread.
 """
 
@@ -22,10 +22,9 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
-from plimsoll.recorder.sources import AllocatorSource, find_source
+from plimsoll.printable import printable
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.stream import StreamWriter
-from plimsoll.text import printable
 from plimsoll.units import format_count
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.recorder.sources import Segments, Source
-    from plimsoll.simulator import Allocator
+    from plimsoll.recorder.event_source import EventSource, Segments
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -49,41 +47,13 @@ _active: Recorder | None = None
 _active_lock = threading.Lock()
 
 
-def record(
-    path: str | os.PathLike[str], *, stacks: bool = True, allocator: Allocator | None = None
-) -> Recorder:
-    """Record what happens to GPU memory into a file, inside a `with` block or a function.
+class Recorder:
+    """A recording to a file; made by `plimsoll.record`.
 
     >>> import plimsoll
     >>> with plimsoll.record("run.plim") as recording:  # doctest: +SKIP
     ...     train()
     ...     recording.mark("evaluation")
-    ...     evaluate()
-
-    All GPUs of the process are recorded, from all threads. What every optimizer does in `step()`
-    ends in a mark named "step". The file grows while the program runs, memory does not; if the
-    program dies, the file opens up to its last tenth of a second. `plimsoll explain` and
-    `plimsoll view` read it.
-
-    As a decorator it records each call of the function: the first into `run.plim`, the next into
-    `run-2.plim`, `run-3.plim` and so on. A call within a call is part of its recording.
-
-    Args:
-        path: Of the file, a `.plim`; it must not exist.
-        stacks: Keep the Python call stack of each request.
-        allocator: Record this allocator of `plimsoll.Allocator`, and not the process's GPUs.
-
-    Returns:
-        A context manager, which is a decorator too.
-
-    Raises:
-        InputError: If the file's name ends as that of something else.
-    """
-    return Recorder(path, stacks=stacks, allocator=allocator)
-
-
-class Recorder:
-    """A recording to a file; made by `plimsoll.record`.
 
     Attributes:
         path: Of the file.
@@ -91,18 +61,18 @@ class Recorder:
         dropped: How many events found no room, because the thread that writes could not follow.
 
     Args:
-        path: See `record`.
-        stacks: See `record`.
-        allocator: See `record`.
+        path: Of the file, a `.plim`; it must not exist.
+        find_source: Called when a recording begins; gives what is recorded.
+        stacks: Keep the Python call stack of each request.
         after_step: Called after each step of an optimizer.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        find_source: Callable[[], EventSource],
         *,
         stacks: bool = True,
-        allocator: Allocator | None = None,
         after_step: Callable[[], None] | None = None,
     ) -> None:
         check_ending(path, ".plim", what="a recording")
@@ -110,7 +80,7 @@ class Recorder:
         self.event_count = 0
         self.dropped = 0
         self._stacks = stacks
-        self._allocator = allocator
+        self._find_source = find_source
         self._after_step = after_step
         self._names: dict[str, int] = {}
         self._naming = threading.Lock()
@@ -158,9 +128,7 @@ class Recorder:
                     "one at a time"
                 )
             check_is_new(self.path)
-            self._source: Source = (
-                find_source() if self._allocator is None else AllocatorSource(self._allocator)
-            )
+            self._source = self._find_source()
             self._begin()
             _active = self
         return self
@@ -374,7 +342,7 @@ def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> 
 
 
 def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Likewise, what came after it."""
+    """What came after the newest snapshot of its device; all of it where there is none."""
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device

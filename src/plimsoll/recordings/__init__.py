@@ -5,8 +5,8 @@ streaming trace that plimsoll records (`.plim`), or a columnar trace (`.parquet`
 """
 
 from plimsoll.recordings.events import ACTIONS, Action, EventBatch, Frame
-from plimsoll.recordings.files import read_recording
 from plimsoll.recordings.parquet import TraceWriter, write_parquet
+from plimsoll.recordings.reading import read_recording
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
 from plimsoll.recordings.stream import StreamWriter
 

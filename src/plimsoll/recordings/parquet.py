@@ -36,7 +36,7 @@ from plimsoll.recordings.checks import (
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_pages
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
-from plimsoll.recordings.segments import segment_from_json, segment_to_json
+from plimsoll.recordings.segment_rows import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

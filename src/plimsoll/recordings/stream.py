@@ -50,7 +50,7 @@ from plimsoll.recordings.checks import (
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_message, read_messages
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
-from plimsoll.recordings.segments import segment_from_json, segment_to_json
+from plimsoll.recordings.segment_rows import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -483,7 +483,8 @@ class _Batches:
 
         Raises:
             StopIteration: If there is none.
-            DamageError: If it was changed since it was written. Whatever is in `DAMAGE`: likewise.
+            DamageError: If it was changed since it was written.
+            Exception: Any of `DAMAGE`, if it cannot be read.
         """
         batch, metadata = self._stream.read_next_batch_with_custom_metadata()
         batch.validate()

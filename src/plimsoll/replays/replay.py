@@ -10,7 +10,8 @@ from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
 from plimsoll.recordings import DeviceTrace, Recording, read_recording
-from plimsoll.replays.result import Difference, FirstOom, PeakBreakdown, ReplayResult, Replays
+from plimsoll.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
+from plimsoll.replays.results import Replays
 from plimsoll.simulator import SharedUse
 from plimsoll.simulator.allocator import check_allocator
 from plimsoll.units import parse_memory
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.gpus import RecordedCard
-    from plimsoll.simulator.allocator import AllocatorName
 
     Progress = Callable[[int, int], None]
 
@@ -50,6 +51,11 @@ def replay(
     Under the recorded configuration the replay is checked against the recording, to the address.
     Under any other it says what that other would have come to.
 
+    >>> import plimsoll
+    >>> (result,) = plimsoll.replay("run.pickle", limit="24GiB")  # doctest: +SKIP
+    >>> result.fits  # doctest: +SKIP
+    True
+
     Args:
         source: A file, or a recording read from one.
         allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own; "uncached" calls
@@ -60,7 +66,7 @@ def replay(
             configuration or allocator, what its card has, if the recording names it.
         gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
             enough.
-        dedicated: Instead of `gpu_memory`: likewise the card's memory, where requests that find it
+        dedicated: The card's memory too, instead of `gpu_memory`; requests that find it
             spent go on in shared memory. With "elastic" it is the allocator that spills; with
             "native" and "uncached" the driver does, as under Windows.
         shared: How much shared memory there is then.

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plimsoll.text import printable
-from plimsoll.units import format_count, format_size
+from plimsoll.printable import printable
+from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.replays.result import ReplayResult
+    from plimsoll.replays.parts import ReplayResult
 
 WIDTH = 160
 """Of what is not shown on a terminal: it has no width of its own to fit in."""
@@ -104,8 +104,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
         (peak.split_bytes, "free, in segments that are partly in use: it cannot be returned"),
         (peak.cached_bytes, "free, and kept for later requests: empty_cache would return it"),
     ):
-        share = part / max(peak.reserved_bytes, 1)
-        yield f"  {format_size(part):>12}  {share:6.1%}  {what}"
+        yield f"  {size_row(part, what, peak.reserved_bytes)}"
     if peak.pending_free_bytes:
         size = format_size(peak.pending_free_bytes)
         yield f"  of the first two, {size} was freed, but another stream might still use it"

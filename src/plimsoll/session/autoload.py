@@ -6,13 +6,16 @@ So nothing is imported unless the environment asks for plimsoll.
 from __future__ import annotations
 
 import os
-import sys
 
 
 def autoload() -> None:
     """Do what PLIMSOLL_ALLOCATOR and its like say; on simulated GPUs, nothing."""
     wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
-    if wanted and "plimsoll.torch.simulated.simulation" not in sys.modules:
-        from plimsoll.torch.live.install import install_from_environment
+    if not wanted:
+        return
+    from plimsoll.engines.current import current_engines
+
+    if current_engines() is None:  # simulated GPUs have theirs
+        from plimsoll.session.install import install_from_environment
 
         install_from_environment()

@@ -6,25 +6,22 @@ import itertools
 import pickle
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
+from plimsoll.engines.shared_use import SharedUse
+from plimsoll.engines.snapshot import snapshot_dict
+from plimsoll.engines.summary import summary_text, tiers_text
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.files import NewFile
-from plimsoll.simulator.shared import SharedUse
-from plimsoll.simulator.snapshot import snapshot_dict
-from plimsoll.simulator.summary import summary_text, tiers_text
 from plimsoll.units import format_size, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
+    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
     from plimsoll.simulator.machine import SimulatedGpu
-    from plimsoll.tiers.limits import SpillPolicyName
-
-AllocatorName = Literal["native", "elastic", "uncached"]
-"""PyTorch's rules; plimsoll's own; a driver call for each request."""
 
 _pool_numbers = itertools.count(1)
 
@@ -44,6 +41,8 @@ def check_allocator(name: str) -> None:
 class MemoryPool:
     """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`.
 
+    See docs/engine.md.
+
     Attributes:
         id: Its name in snapshots.
         released: Whether it was given up.
@@ -62,8 +61,8 @@ class MemoryPool:
         """
         if self.released:
             raise InputError("this private pool was released already")
-        self._allocator._engine.release_pool(*self.id)
-        self._allocator._engine.empty_cache(*self.id)
+        self._allocator.engine.release_pool(*self.id)
+        self._allocator.engine.empty_cache(*self.id)
         self.released = True
 
 
@@ -121,7 +120,7 @@ class Allocator:
             self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
             check_allocator(allocator)
-            self._engine = _core.Engine(allocator, gpu._driver, conf, self.version, device)
+            self.engine = _core.Engine(allocator, gpu._driver, conf, self.version, device)
         except _core.ConfigError as error:
             raise InputError(str(error)) from None
         self.config = config
@@ -143,7 +142,7 @@ class Allocator:
                 f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
             )
         if self.name == "elastic":  # it asks for memory of a tier, which it takes itself
-            self._engine.spills = by_driver or policy == "spill"
+            self.engine.spills = by_driver or policy == "spill"
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -157,14 +156,14 @@ class Allocator:
         size_bytes = parse_size(size)
         self._note_stack()
         try:
-            return self._engine.malloc(size_bytes, stream)
+            return self.engine.malloc(size_bytes, stream)
         except _core.OutOfMemory as error:
             raise OutOfMemoryError(
                 str(error),
                 requested_bytes=size_bytes,
                 free_bytes=self.gpu.free_bytes,
                 total_bytes=self.gpu.total_bytes,
-                limit_bytes=self._engine.limit,
+                limit_bytes=self.engine.limit,
                 allocated_bytes=self.memory_allocated(),
                 reserved_bytes=self.memory_reserved(),
             ) from None
@@ -176,7 +175,7 @@ class Allocator:
             InputError: If there is no allocation at this address.
         """
         self._note_stack()
-        self._known(self._engine.free, address)
+        self._known(self.engine.free, address)
 
     def record_stream(self, address: int, stream: int) -> None:
         """Say that `stream` uses the memory too: once freed, it is reused only after that work.
@@ -184,7 +183,7 @@ class Allocator:
         Raises:
             InputError: If there is no allocation at this address.
         """
-        self._known(self._engine.record_stream, address, stream)
+        self._known(self.engine.record_stream, address, stream)
 
     def block_size(self, address: int) -> int:
         """The bytes that an allocation really takes, after rounding.
@@ -192,12 +191,12 @@ class Allocator:
         Raises:
             InputError: If there is no allocation at this address.
         """
-        return int(self._known(self._engine.block_size, address))
+        return int(self._known(self.engine.block_size, address))
 
     def empty_cache(self) -> None:
         """Return to the driver what is free; waits for streams that still use freed memory."""
         self._note_stack()
-        self._engine.empty_cache()
+        self.engine.empty_cache()
 
     @staticmethod
     def _known(call: Any, address: int, *args: int) -> Any:
@@ -218,17 +217,17 @@ class Allocator:
         """
         if not 0 <= fraction <= 1:
             raise InputError(f"a fraction lies within 0 and 1, not {fraction}")
-        self._engine.limit = None if fraction == 1 else int(fraction * self.gpu.total_bytes)
+        self.engine.limit = None if fraction == 1 else int(fraction * self.gpu.total_bytes)
 
     @property
     def limit_bytes(self) -> int | None:
         """The most that may be reserved, or None."""
-        return self._engine.limit
+        return self.engine.limit
 
     @property
     def policy(self) -> SpillPolicyName:
         """What happens to a request when dedicated memory is spent."""
-        return "spill" if self._engine.may_spill else "strict"
+        return "spill" if self.engine.may_spill else "strict"
 
     def set_shared_limit(self, limit: int | str | None) -> None:
         """Reserve at most so much shared memory; None: what the machine has.
@@ -245,12 +244,12 @@ class Allocator:
                 f"{format_size(size)} of shared memory is more than the machine has: "
                 f"{format_size(total)}, half of the host's memory"
             )
-        self._engine.shared_limit = size
+        self.engine.shared_limit = size
 
     @property
     def shared_limit_bytes(self) -> int | None:
         """The most shared memory that may be reserved, or None."""
-        return self._engine.shared_limit if self.name == "elastic" else None
+        return self.engine.shared_limit if self.name == "elastic" else None
 
     def rebalance(self, most: int | str | None = None) -> int:
         """Bring live blocks back from shared memory, at their addresses; returns the bytes moved.
@@ -265,7 +264,7 @@ class Allocator:
         """
         if self.name != "elastic":
             raise InputError(f"the {self.name} allocator cannot move live blocks")
-        return self._engine.rebalance(None if most is None else parse_size(most))
+        return self.engine.rebalance(None if most is None else parse_size(most))
 
     def make_pool(self, *, use_on_oom: bool = False, no_split: bool = False) -> MemoryPool:
         """Make a private pool.
@@ -280,12 +279,12 @@ class Allocator:
         if self.name == "uncached" and (use_on_oom or no_split):
             raise InputError("the uncached allocator has no private pools")
         pool = MemoryPool(self)
-        self._engine.begin_allocate_to_pool(*pool.id, None)
-        self._engine.end_allocate_to_pool(*pool.id)
+        self.engine.begin_allocate_to_pool(*pool.id, None)
+        self.engine.end_allocate_to_pool(*pool.id)
         if use_on_oom:
-            self._engine.set_pool_option(*pool.id, _core.PoolOption.use_on_oom, True)
+            self.engine.set_pool_option(*pool.id, _core.PoolOption.use_on_oom, True)
         if no_split:
-            self._engine.set_pool_option(*pool.id, _core.PoolOption.no_split, True)
+            self.engine.set_pool_option(*pool.id, _core.PoolOption.no_split, True)
         return pool
 
     @contextmanager
@@ -304,14 +303,14 @@ class Allocator:
         if pool.released:
             raise InputError("this private pool was released")
         try:
-            self._engine.begin_allocate_to_pool(*pool.id, stream)
+            self.engine.begin_allocate_to_pool(*pool.id, stream)
         except ValueError as error:
             raise InputError(str(error)) from None
         try:
             yield
         finally:
-            self._engine.end_allocate_to_pool(*pool.id)
-            self._engine.release_pool(*pool.id)
+            self.engine.end_allocate_to_pool(*pool.id)
+            self.engine.release_pool(*pool.id)
 
     # --- statistics ------------------------------------------------------------------------------
 
@@ -321,31 +320,31 @@ class Allocator:
         Where requests may spill there are also `shared_allocated_bytes`, `shared_reserved_bytes`,
         `paused_bytes` and `num_spills`; PyTorch's own count both tiers.
         """
-        return dict(sorted(self._engine.statistics(tiers=self._engine.may_spill).items()))
+        return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
 
     def memory_allocated(self) -> int:
         """Bytes in live blocks."""
-        return self._engine.statistics()["allocated_bytes.all.current"]
+        return self.engine.statistics()["allocated_bytes.all.current"]
 
     def max_memory_allocated(self) -> int:
         """The most of it since the last reset."""
-        return self._engine.statistics()["allocated_bytes.all.peak"]
+        return self.engine.statistics()["allocated_bytes.all.peak"]
 
     def memory_reserved(self) -> int:
         """Bytes taken from the driver."""
-        return self._engine.statistics()["reserved_bytes.all.current"]
+        return self.engine.statistics()["reserved_bytes.all.current"]
 
     def max_memory_reserved(self) -> int:
         """The most of it since the last reset."""
-        return self._engine.statistics()["reserved_bytes.all.peak"]
+        return self.engine.statistics()["reserved_bytes.all.peak"]
 
     def reset_peak_memory_stats(self) -> None:
         """Let every peak start anew from the current value."""
-        self._engine.reset_peak_statistics()
+        self.engine.reset_peak_statistics()
 
     def reset_accumulated_memory_stats(self) -> None:
         """Let every total of allocated and freed start anew from 0."""
-        self._engine.reset_accumulated_statistics()
+        self.engine.reset_accumulated_statistics()
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes of the device, as the driver sees it."""
@@ -354,20 +353,20 @@ class Allocator:
     def memory_summary(self, *, abbreviated: bool = False) -> str:
         """The table of torch.cuda.memory_summary(); below it the tiers, if there are two."""
         table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
-        return table + tiers_text(self._engine) if self._engine.may_spill else table
+        return table + tiers_text(self.engine) if self.engine.may_spill else table
 
     def shared_use(self) -> SharedUse | None:
         """What lay in shared memory so far, and the least that it costs.
 
         None where requests cannot spill, and none was placed there.
         """
-        stats = self._engine.statistics()
+        stats = self.engine.statistics()
         if self.policy == "strict" and not stats["shared_reserved_bytes.peak"]:
             return None
         return SharedUse.measure(
             stats,
             total_bytes=self.gpu.machine.shared_total_bytes,
-            peak_dedicated_bytes=self._engine.peak_dedicated,
+            peak_dedicated_bytes=self.engine.peak_dedicated,
             by_driver=self.name != "elastic",
         )
 
@@ -382,14 +381,14 @@ class Allocator:
         """
         if max_entries < 0:
             raise InputError(f"a history holds 0 or more events, not {max_entries}")
-        self._engine.record_history(max_entries)
+        self.engine.record_history(max_entries)
         self._record_stacks = stacks and max_entries > 0
-        self._engine.set_context(0)
+        self.engine.set_context(0)
 
     def memory_snapshot(self) -> dict[str, Any]:
         """The state and the history as torch.cuda.memory._snapshot() returns them."""
         snapshot = snapshot_dict(
-            self._engine,
+            self.engine,
             self.device,
             self.conf,
             self.config,
@@ -397,7 +396,7 @@ class Allocator:
             self.name,
             self.version,
         )
-        self._engine.note_snapshot()
+        self.engine.note_snapshot()
         return snapshot
 
     def dump_snapshot(self, path: str | PathLike[str]) -> None:
@@ -416,7 +415,7 @@ class Allocator:
         Raises:
             RuntimeError: If an invariant does not hold.
         """
-        self._engine.check_invariants()
+        self.engine.check_invariants()
 
     def _note_stack(self) -> None:
         if not self._record_stacks:
@@ -432,4 +431,4 @@ class Allocator:
         if number is None:
             number = self._stack_numbers[key] = len(self._stacks)
             self._stacks.append(frames)
-        self._engine.set_context(number)
+        self.engine.set_context(number)

@@ -27,6 +27,8 @@ class SimulatedMachine:
     on into shared memory and fails when both are full. Time passes only when a driver call or
     `advance` says so.
 
+    >>> from plimsoll import SimulatedMachine
+    >>> from plimsoll.units import GiB
     >>> machine = SimulatedMachine(["24GiB", "24GiB"], host_memory="64GiB")
     >>> [gpu.total_bytes // GiB for gpu in machine.gpus]
     [24, 24]
@@ -82,6 +84,10 @@ class SimulatedGpu:
 
     `SimulatedGpu("24GiB")` stands in a machine of its own; several that share a host come from
     `SimulatedMachine`.
+
+    >>> from plimsoll import SimulatedGpu
+    >>> SimulatedGpu("24GiB").total_bytes
+    25769803776
     """
 
     machine: SimulatedMachine

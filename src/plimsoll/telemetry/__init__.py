@@ -12,7 +12,7 @@ from plimsoll.telemetry.counters import (
     read_processes,
 )
 from plimsoll.telemetry.publisher import publish
-from plimsoll.telemetry.snapshot import request_snapshot
+from plimsoll.telemetry.requests import request_snapshot
 
 __all__ = [
     "DeviceCounters",

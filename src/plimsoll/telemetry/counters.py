@@ -67,7 +67,7 @@ class DeviceCounters:
         shared_bytes: What of `reserved_bytes` is in the host's memory.
         shared_allocated_bytes: What of `allocated_bytes` is.
         peak_allocated_bytes: The most since the last reset.
-        peak_reserved_bytes: Likewise.
+        peak_reserved_bytes: The most reserved since the last reset.
         num_alloc_retries: How often all that was cached was given back for a request.
         num_ooms: Requests that failed.
         num_spills: Requests that got shared memory.

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.telemetry.publisher import source_of_process
-from plimsoll.telemetry.sources import TorchSource
+from plimsoll.telemetry.torch_counters import TorchCounters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from plimsoll.telemetry.counter_source import CounterSource
     from plimsoll.telemetry.counters import DeviceCounters
-    from plimsoll.telemetry.sources import Source
 
 _GAUGES = {
     "total_bytes": "Dedicated memory of the GPU.",
@@ -43,13 +43,13 @@ class Collector:
         source: Where the counters come from; by default what serves this process.
     """
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: CounterSource | None = None) -> None:
         self._source = source
 
     def collect(self) -> Iterator[Any]:
         """All counters now; those that are not known are left out."""
         core = _prometheus().metrics_core
-        now = (self._source or source_of_process() or TorchSource()).read()
+        now = (self._source or source_of_process() or TorchCounters()).read()
         for name, text in _GAUGES.items():
             gauge = core.GaugeMetricFamily(f"plimsoll_{name}", text, labels=["device"])
             for device in now.devices:
@@ -101,6 +101,8 @@ def metrics(port: int = 9400, *, address: str = "127.0.0.1") -> MetricsServer:
 
     They are those of plimsoll's allocator, or of PyTorch's own where that serves. Only this machine
     can ask, unless another address is given: the figures are for nobody else by default.
+
+    >>> server = plimsoll.metrics(port=9400)  # doctest: +SKIP
 
     Args:
         port: Where to listen; 0 finds a free one.

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 from plimsoll.telemetry.counters import CountersFile, ProcessCounters, read_processes
 from plimsoll.telemetry.folder import counters_path, private_folder, remove, socket_path
 from plimsoll.telemetry.identity import pid_namespace, start_ticks
-from plimsoll.telemetry.snapshot import SnapshotServer
+from plimsoll.telemetry.requests import SnapshotServer
 
 if TYPE_CHECKING:
-    from plimsoll.telemetry.sources import Source
+    from plimsoll.telemetry.counter_source import CounterSource
 
 INTERVAL_SECONDS = 0.25
 _PATIENCE_SECONDS = 2.0
@@ -46,7 +46,7 @@ class Publisher:
 
     def __init__(
         self,
-        source: Source,
+        source: CounterSource,
         folder: Path | None = None,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
@@ -173,12 +173,12 @@ class Publisher:
 
 
 _lock = threading.RLock()  # of what follows; held while the process forks
-_source: Source | None = None
+_source: CounterSource | None = None
 _publisher: Publisher | None = None
 _has_hooks = False
 
 
-def publish(source: Source) -> None:
+def publish(source: CounterSource) -> None:
     """Let this process tell about itself from now on; does nothing if it does already.
 
     Nothing that goes wrong is raised: a program must not fail because nobody can watch it.
@@ -205,7 +205,7 @@ def _stop() -> None:
         publisher.stop()
 
 
-def source_of_process() -> Source | None:
+def source_of_process() -> CounterSource | None:
     """What this process can say of itself, whether it publishes it or not."""
     return _source
 

@@ -6,23 +6,25 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
+from plimsoll.engines.current import engine_of
+from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
-from plimsoll.tiers.engines import engine_of
-from plimsoll.tiers.steps import RebalanceTime, set_rebalance, watch_steps
+from plimsoll.tiers.rebalancing import RebalanceTime, set_rebalance, watch_steps
 from plimsoll.units import format_size, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from plimsoll.tiers.engines import Engine
-
-SpillPolicyName = Literal["strict", "spill"]
+    from plimsoll.engines.protocol import Engine
 
 
 class SpillWarning(UserWarning):
-    """Dedicated memory was spent, and a program went on in shared memory."""
+    """Dedicated memory was spent, and a program went on in shared memory.
+
+    See `set_tiers`, and docs/tiers.md.
+    """
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ def set_tiers(
 
     What is not given stays as it is. Memory that is reserved already is not taken back.
 
+    >>> plimsoll.set_tiers(policy="spill", dedicated="6GiB", shared="32GiB")  # doctest: +SKIP
+
     Args:
         policy: "strict", the default: a request that finds no dedicated memory raises
             `torch.OutOfMemoryError`. "spill": it goes on in shared memory, host memory that the GPU
@@ -136,6 +140,9 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
     What lived longest comes first, since the next step will use it again. What was placed in
     shared memory on purpose stays. Addresses stay the same. Call it between steps: it waits for
     the GPU. After the steps of optimizers it happens by itself, see `set_tiers`.
+
+    >>> plimsoll.rebalance(at_most="1GiB")  # doctest: +SKIP
+    1073741824
 
     Args:
         at_most: Bytes to move at most.

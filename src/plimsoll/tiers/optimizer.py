@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from plimsoll.tiers.engines import check_elastic
+from plimsoll.engines.current import check_elastic
 from plimsoll.tiers.regions import region
 from plimsoll.units import format_count, format_size
 
@@ -18,7 +18,10 @@ _SMALLEST = 64 * 1024
 
 
 class OptimizerPlacement:
-    """An optimizer's state that moves to shared memory as it appears; `remove` ends it."""
+    """An optimizer's state that moves to shared memory as it appears; `remove` ends it.
+
+    Made by `plimsoll.place_optimizer`; see docs/tiers.md.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         self._optimizer = optimizer
@@ -89,6 +92,9 @@ def place_optimizer(
     State that is there moves at once; what the first step makes, or `load_state_dict` brings, moves
     when that is done. Tensors below 64 KiB stay. The optimizer's kernels then read and write the
     state over the bus, in place. Any optimizer will do that keeps its state in `optimizer.state`.
+
+    >>> optimizer = torch.optim.AdamW(model.parameters())  # doctest: +SKIP
+    >>> plimsoll.place_optimizer(optimizer)  # doctest: +SKIP
 
     Args:
         optimizer: Of PyTorch's kind.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from plimsoll import _core
+from plimsoll.engines.current import check_elastic, engines_in_use
 from plimsoll.errors import InputError, OutOfMemoryError
-from plimsoll.tiers.engines import check_elastic, engines_in_use
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from plimsoll.tiers.engines import Engine
+    from plimsoll.engines.protocol import Engine
 
 TierName = Literal["dedicated", "shared"]
 Backup = Literal["host", "disk", "drop"]
@@ -29,6 +29,8 @@ _NO_REGION = 0
 @dataclass(frozen=True)
 class RegionUse:
     """What a region has on one GPU.
+
+    `plimsoll.region_uses` gives them; see docs/tiers.md.
 
     Attributes:
         allocated_bytes: In live blocks.
@@ -124,6 +126,9 @@ def _engines_that(have: Callable[[Engine], object]) -> list[Engine]:
 def region_uses(name: str) -> dict[int, RegionUse]:
     """What a region has on each GPU where it has any.
 
+    >>> plimsoll.region_uses("kv-cache")[0].reserved_bytes  # doctest: +SKIP
+    21474836480
+
     Raises:
         InputError: If there is no such region, or plimsoll's allocator is not installed.
     """
@@ -147,6 +152,9 @@ def pause(
     may touch their content meanwhile, which is an illegal access. Waits for the GPUs. All GPUs
     where the region has memory are paused, or none.
 
+    >>> plimsoll.pause("kv-cache")  # the bytes that are free now  # doctest: +SKIP
+    21474836480
+
     Args:
         name: The region.
         backup: Where the content goes: "host", to page-locked memory, which is kept for the next
@@ -160,9 +168,9 @@ def pause(
     Raises:
         InputError: If there is no such region, it is paused already or has no memory, or a file
             cannot be written. The region is as it was.
-        OutOfMemoryError: If the host has no memory for the content; likewise.
-        DriverError: If the driver fails; likewise, or the region is paused, with its content safe,
-            where the driver refuses even that.
+        OutOfMemoryError: If the host has no memory for the content. The region is as it was.
+        DriverError: If the driver fails. The region is as it was; where the driver refuses even
+            that, the region is paused and its content is safe.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
@@ -186,13 +194,16 @@ def pause(
 def resume(name: str) -> int:
     """Bring a paused region back to the card: the same content at the same addresses.
 
+    >>> plimsoll.resume("kv-cache")  # doctest: +SKIP
+    21474836480
+
     Returns:
         The bytes of dedicated memory that it takes.
 
     Raises:
         InputError: If there is no such region, it is not paused, or a file cannot be read.
         OutOfMemoryError: If a card has no room. The region is still paused, and loses nothing.
-        DriverError: If the driver fails; likewise.
+        DriverError: If the driver fails. The region is still paused, and loses nothing.
     """
     number = _known(name)
     with _lock:
@@ -204,6 +215,9 @@ def resume(name: str) -> int:
 
 def is_paused(name: str) -> bool:
     """Whether any of a region's memory is off the card.
+
+    >>> plimsoll.is_paused("kv-cache")  # doctest: +SKIP
+    False
 
     Raises:
         InputError: If there is no such region.

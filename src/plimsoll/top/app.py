@@ -40,7 +40,7 @@ that number is taken apart:
   space       stop and go on
   q           leave
 
-Numbers that nobody tells are shown as -.
+Unknown numbers are shown as -.
 """
 
 

@@ -28,7 +28,7 @@ class ProcessUse:
             and the dedicated memory that its allocator reserved.
         context_bytes: The first of these two.
         counters: What its allocator says; None if plimsoll does not run in it.
-        process: Likewise, of the whole process.
+        process: The counters of the whole process, all its GPUs; None as `counters`.
         silent_seconds: For how long it has said nothing, if that is too long.
     """
 

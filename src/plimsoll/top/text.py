@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rich.text import Text
 
-from plimsoll.text import printable
+from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 90
 
 def installed_allocator() -> str:
     """Which of plimsoll's allocators is under PyTorch in this process, or torch."""
-    module: Any = sys.modules.get("plimsoll.torch.live.install")
+    module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
 

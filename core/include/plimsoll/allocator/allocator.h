@@ -18,7 +18,7 @@
 #include "plimsoll/allocator/block.h"
 #include "plimsoll/allocator/event_log.h"
 #include "plimsoll/driver/driver.h"
-#include "plimsoll/events/snapshot.h"
+#include "plimsoll/events/segment.h"
 #include "plimsoll/events/statistics.h"
 
 namespace plimsoll {

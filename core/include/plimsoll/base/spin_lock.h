@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-class Lock {
+class SpinLock {
  public:
   void lock() {
     if (!try_lock()) wait();

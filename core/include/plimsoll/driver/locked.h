@@ -13,105 +13,105 @@ class LockedDriver : public Driver {
   explicit LockedDriver(Driver& driver) : driver_(driver) {}
 
   Status allocate(Bytes size, Address& address) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.allocate(size, address);
   }
   Status deallocate(Address address) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.deallocate(address);
   }
   Status allocate_host(Bytes size, Address& address) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.allocate_host(size, address);
   }
   Status deallocate_host(Address address) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.deallocate_host(address);
   }
   Status reserve(Bytes size, Address& address) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.reserve(size, address);
   }
   Status unreserve(Address address, Bytes size) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.unreserve(address, size);
   }
   Status create(Bytes size, Tier tier, Handle& handle) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.create(size, tier, handle);
   }
   Status release(Handle handle) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.release(handle);
   }
   Status map(Address address, Bytes size, Handle handle) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.map(address, size, handle);
   }
   Status set_access(Address address, Bytes size) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.set_access(address, size);
   }
   Status unmap(Address address, Bytes size) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.unmap(address, size);
   }
   [[nodiscard]] bool spills() const override { return driver_.spills(); }
   [[nodiscard]] bool has_virtual_memory() const override { return driver_.has_virtual_memory(); }
   Status export_handle(Handle handle, int& descriptor) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.export_handle(handle, descriptor);
   }
   Status import_handle(int descriptor, Handle& handle) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.import_handle(descriptor, handle);
   }
   Status record(StreamId stream, Event& event) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.record(stream, event);
   }
   Status query(Event event) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.query(event);
   }
   Status synchronize(Event event) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.synchronize(event);
   }
   Status destroy(Event event) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.destroy(event);
   }
   Status wait(StreamId stream, Event event) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.wait(stream, event);
   }
   Status synchronize_stream(StreamId stream) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.synchronize_stream(stream);
   }
   Status synchronize() override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.synchronize();
   }
   Status copy(Address to, Address from, Bytes size, StreamId stream) override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.copy(to, from, size, stream);
   }
   [[nodiscard]] MemoryInfo memory_info() const override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.memory_info();
   }
   [[nodiscard]] MemoryInfo shared_info() const override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.shared_info();
   }
   [[nodiscard]] std::int64_t now_us() const override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.now_us();
   }
   [[nodiscard]] std::string last_error() const override {
-    const Lock lock(mutex_);
+    const std::lock_guard guard(mutex_);
     return driver_.last_error();
   }
 
@@ -122,8 +122,6 @@ class LockedDriver : public Driver {
   }
 
  private:
-  using Lock = std::lock_guard<std::mutex>;
-
   Driver& driver_;
   mutable std::mutex mutex_;
 };

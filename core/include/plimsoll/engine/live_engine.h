@@ -29,7 +29,7 @@
 
 namespace plimsoll {
 
-class LiveEngine final : private Observer {
+class LiveEngine final : public TieredEngine, private Observer {
  public:
   struct Options {
     std::string allocator;  // one of kAllocatorNames
@@ -54,10 +54,9 @@ class LiveEngine final : private Observer {
   [[nodiscard]] Address allocate(Bytes size, StreamId stream);
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
-  [[nodiscard]] std::optional<Bytes> limit() const { return allocator_->limit(); }
-  void set_limit(std::optional<Bytes> limit);
-  // Besides `set_limit`, which the program's memory fraction reaches.
-  void set_dedicated_limit(std::optional<Bytes> limit);
+  [[nodiscard]] std::optional<Bytes> limit() const override { return allocator_->limit(); }
+  void set_limit(std::optional<Bytes> limit) override;
+  void set_dedicated_limit(std::optional<Bytes> limit) override;
   void set_pool_option(PoolId pool, PoolOption option, bool on);
   void reset_peak_statistics();
   void reset_accumulated_statistics();
@@ -65,28 +64,30 @@ class LiveEngine final : private Observer {
   void listen(std::unique_ptr<Observer> listener);
 
   [[nodiscard]] LiveAllocator& allocator() { return *allocator_; }
-  // Throws std::invalid_argument if PyTorch's rules serve.
-  [[nodiscard]] ElasticAllocator& elastic() { return require_elastic(elastic_); }
-  // Likewise: nothing else spills here.
-  [[nodiscard]] SpillWatch& spill_watch() {
+  [[nodiscard]] bool waits() const override { return true; }
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_calls() override { return {}; }
+  [[nodiscard]] ElasticAllocator& elastic() const override { return require_elastic(elastic_); }
+  // Only the elastic allocator spills here.
+  [[nodiscard]] SpillWatch& spill_watch() override {
     static_cast<void>(elastic());
     return spill_watch_;
   }
-  [[nodiscard]] Statistics statistics() const { return allocator_->statistics(); }
-  [[nodiscard]] std::vector<SegmentInfo> segments() const { return allocator_->segments(); }
-  [[nodiscard]] Driver& driver() { return *driver_; }
+  [[nodiscard]] Statistics statistics() override { return allocator_->statistics(); }
+  [[nodiscard]] std::vector<SegmentInfo> segments() const override {
+    return allocator_->segments();
+  }
+  [[nodiscard]] Driver& driver() const override { return *driver_; }
   [[nodiscard]] ImportedMemory& imported() { return imported_; }
   // The process's page-locked memory, over the driver of the engine that is first asked.
-  [[nodiscard]] HostPool& host_pool();
+  [[nodiscard]] HostPool& host_pool() override;
   // Null if no engine has been asked.
   [[nodiscard]] static HostPool* host_pool_if_open();
   // Of all engines.
-  [[nodiscard]] Bytes host_reserved_bytes() const;
-  // The file keeps what paused memory holds, if this GPU's memory holds anything.
-  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const;
+  [[nodiscard]] Bytes host_reserved_bytes() const override;
+  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const override;
   [[nodiscard]] const EnablePeer& enable_peer() const { return enable_peer_; }
   [[nodiscard]] const std::string& driver_name() const { return driver_name_; }
-  [[nodiscard]] TorchVersion version() const { return options_.version; }
+  [[nodiscard]] TorchVersion version() const override { return options_.version; }
   // Why the allocator is not the one that was asked for, in a sentence.
   [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
 

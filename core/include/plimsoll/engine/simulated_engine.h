@@ -26,11 +26,11 @@ inline std::recursive_mutex& engine_mutex() {
 }
 
 // Held around each of Python's calls, which may meet those of the C ABI on other threads.
-struct EngineLock {
+struct EngineGuard {
   std::lock_guard<std::recursive_mutex> guard{engine_mutex()};
 };
 
-class Engine {
+class Engine final : public TieredEngine {
  public:
   // Throws as `make_allocator`, and ConfigError if the version or the configuration is unknown.
   Engine(const std::string& allocator_name, SimulatedDriver& on, const std::string& conf,
@@ -67,30 +67,33 @@ class Engine {
   }
 
   // What is asked of a live engine too.
-  [[nodiscard]] SimulatedDriver& driver() const { return driver_; }
-  [[nodiscard]] TorchVersion version() const { return version_; }
-  [[nodiscard]] ElasticAllocator& elastic() const { return require_elastic(elastic_); }
-  // Throws std::invalid_argument where neither the allocator nor the driver spills.
-  [[nodiscard]] SpillWatch& spill_watch() {
+  [[nodiscard]] bool waits() const override { return false; }
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_calls() override {
+    return std::unique_lock(engine_mutex());
+  }
+  [[nodiscard]] SimulatedDriver& driver() const override { return driver_; }
+  [[nodiscard]] TorchVersion version() const override { return version_; }
+  [[nodiscard]] ElasticAllocator& elastic() const override { return require_elastic(elastic_); }
+  [[nodiscard]] SpillWatch& spill_watch() override {
     if (!driver_.spills()) static_cast<void>(elastic());
     return spill_watch_;
   }
-  [[nodiscard]] Statistics statistics() { return tiers.statistics(); }
-  [[nodiscard]] std::vector<SegmentInfo> segments() const { return tiers.segments(); }
-  [[nodiscard]] std::optional<Bytes> limit() const { return allocator->limit(); }
-  void set_limit(std::optional<Bytes> limit) {
+  [[nodiscard]] Statistics statistics() override { return tiers.statistics(); }
+  [[nodiscard]] std::vector<SegmentInfo> segments() const override { return tiers.segments(); }
+  [[nodiscard]] std::optional<Bytes> limit() const override { return allocator->limit(); }
+  void set_limit(std::optional<Bytes> limit) override {
     limits_.of_program = limit;
     allocator->set_limit(limits_.lower());
   }
-  void set_dedicated_limit(std::optional<Bytes> limit) {
+  void set_dedicated_limit(std::optional<Bytes> limit) override {
     limits_.of_person = limit;
     allocator->set_limit(limits_.lower());
   }
-  [[nodiscard]] HostPool& host_pool() { return pool; }
-  [[nodiscard]] Bytes host_reserved_bytes() const {
+  [[nodiscard]] HostPool& host_pool() override { return pool; }
+  [[nodiscard]] Bytes host_reserved_bytes() const override {
     return driver_.shared_used() - driver_.spilled();
   }
-  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const {
+  [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const override {
     return std::make_unique<EmptyFile>(file);
   }
 

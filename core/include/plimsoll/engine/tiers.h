@@ -1,14 +1,25 @@
-// What an engine does about its two tiers besides what its allocator does.
+// What an engine does about its two tiers besides what its allocator does. A live engine and a
+// simulated one answer alike, so all that is built on a TieredEngine works on a GPU and without
+// one.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
+#include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/elastic/elastic.h"
+#include "plimsoll/allocator/host/backup_store.h"
+#include "plimsoll/allocator/host/host_pool.h"
+#include "plimsoll/driver/driver.h"
+#include "plimsoll/events/segment.h"
+#include "plimsoll/events/statistics.h"
 
 namespace plimsoll {
 
@@ -55,5 +66,36 @@ inline ElasticAllocator& require_elastic(ElasticAllocator* allocator) {
   }
   return *allocator;
 }
+
+class TieredEngine {
+ public:
+  TieredEngine() = default;
+  TieredEngine(const TieredEngine&) = delete;
+  TieredEngine& operator=(const TieredEngine&) = delete;
+  virtual ~TieredEngine() = default;
+
+  // Whether calls may wait for a device or for other threads.
+  [[nodiscard]] virtual bool waits() const = 0;
+  // To be held around each of the calls that follow; of no mutex where they exclude each other.
+  [[nodiscard]] virtual std::unique_lock<std::recursive_mutex> exclude_calls() = 0;
+
+  [[nodiscard]] virtual Driver& driver() const = 0;
+  [[nodiscard]] virtual TorchVersion version() const = 0;
+  [[nodiscard]] virtual std::optional<Bytes> limit() const = 0;
+  virtual void set_limit(std::optional<Bytes> limit) = 0;
+  // Besides `set_limit`, which the program's memory fraction reaches.
+  virtual void set_dedicated_limit(std::optional<Bytes> limit) = 0;
+  [[nodiscard]] virtual Statistics statistics() = 0;
+  [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
+  // Throws std::invalid_argument if PyTorch's rules serve.
+  [[nodiscard]] virtual ElasticAllocator& elastic() const = 0;
+  // Throws std::invalid_argument where neither the allocator nor the driver spills.
+  [[nodiscard]] virtual SpillWatch& spill_watch() = 0;
+  // Page-locked memory for copies, and how much of it is held.
+  [[nodiscard]] virtual HostPool& host_pool() = 0;
+  [[nodiscard]] virtual Bytes host_reserved_bytes() const = 0;
+  // The file keeps what paused memory holds, if this GPU's memory holds anything.
+  [[nodiscard]] virtual std::unique_ptr<BackupStore> store_in(int file) const = 0;
+};
 
 }  // namespace plimsoll

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plimsoll/events/event.h"
-#include "plimsoll/events/snapshot.h"
+#include "plimsoll/events/segment.h"
 #include "plimsoll/formats/pickle.h"
 
 namespace plimsoll {

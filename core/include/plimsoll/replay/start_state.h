@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/events/snapshot.h"
+#include "plimsoll/events/segment.h"
 #include "plimsoll/replay/events.h"
 
 namespace plimsoll {

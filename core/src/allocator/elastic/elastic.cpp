@@ -255,7 +255,7 @@ Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
   Arena*& place = arena_index_[{&pool, stream}];
   if (place != nullptr) return *place;
   if (unused_arenas_.empty()) {
-    place = &arenas_.emplace_back(stream, pool, shared_.add_shard());
+    place = &arenas_.emplace_back(stream, pool, counters_.add_shard());
   } else {
     place = unused_arenas_.back();
     unused_arenas_.pop_back();

@@ -65,7 +65,7 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
   if (block != nullptr) return lend(arena, block, request.requested);
 
   // Who gives memory stays locked until it is given.
-  std::vector<std::unique_lock<Lock>> givers;
+  std::vector<std::unique_lock<SpinLock>> givers;
   for (Arena& other : arenas_) {
     if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
     givers.emplace_back(other.lock);

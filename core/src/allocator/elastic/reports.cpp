@@ -21,7 +21,7 @@ std::optional<Bytes> ElasticAllocator::limit() const {
 }
 
 void ElasticAllocator::refresh_statistics() const {
-  shared_.read(statistics_);
+  counters_.read(statistics_);
   const Guard guard(shared_allocated_lock_);
   statistics_.shared_allocated_bytes = shared_allocated_;
 }
@@ -43,7 +43,7 @@ Statistics ElasticAllocator::statistics() const {
 void ElasticAllocator::reset_peak_statistics() {
   const std::lock_guard lock(mutex_);
   statistics_.reset_peak();
-  shared_.reset_peak();
+  counters_.reset_peak();
   const Guard guard(shared_allocated_lock_);
   shared_allocated_.reset_peak();
 }
@@ -51,7 +51,7 @@ void ElasticAllocator::reset_peak_statistics() {
 void ElasticAllocator::reset_accumulated_statistics() {
   const std::lock_guard lock(mutex_);
   statistics_.reset_accumulated();
-  shared_.reset_accumulated();
+  counters_.reset_accumulated();
   const Guard guard(shared_allocated_lock_);
   shared_allocated_.reset_accumulated();
 }

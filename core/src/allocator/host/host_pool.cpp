@@ -28,7 +28,7 @@ HostPool::~HostPool() {
 }
 
 Address HostPool::allocate(Bytes requested, PoolId pool) {
-  Lock lock(mutex_);
+  std::unique_lock guard(mutex_);
   const Bytes size = round_up(std::clamp(requested, Bytes{1}, kMost), kAlignment);
   complete_frees(Effort::oldest);
   std::optional<Address> address = take(size);
@@ -36,14 +36,14 @@ Address HostPool::allocate(Bytes requested, PoolId pool) {
     complete_frees(Effort::all);
     address = take(size);
   }
-  Status status = address ? Status::success : grow(size, address, lock);
+  Status status = address ? Status::success : grow(size, address, guard);
   if (status != Status::success) {
     complete_frees(Effort::wait);
     complete_frees_of_graphs();
     address = take(size);
     if (!address) {
       release_chunks();
-      status = grow(size, address, lock);
+      status = grow(size, address, guard);
     }
   }
   if (!address) fail(requested, round_up(size, kGranule), status);
@@ -54,7 +54,7 @@ Address HostPool::allocate(Bytes requested, PoolId pool) {
 }
 
 bool HostPool::free(Address address) {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return false;
   Freed freed{address, std::move(found->second), {}};
@@ -70,7 +70,7 @@ bool HostPool::free(Address address) {
 }
 
 bool HostPool::record(Address address, StreamId stream, Driver& driver) {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   const auto after = blocks_.upper_bound(address);
   if (after == blocks_.begin()) return false;
   auto& [begin, block] = *std::prev(after);
@@ -81,7 +81,7 @@ bool HostPool::record(Address address, StreamId stream, Driver& driver) {
 }
 
 void HostPool::empty_cache() {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   complete_frees(Effort::wait);
   complete_frees_of_graphs();
   release_chunks();
@@ -133,16 +133,17 @@ bool HostPool::has_room(Bytes size) const {
   return shared.total == 0 || size <= shared.free;
 }
 
-Status HostPool::grow(Bytes size, std::optional<Address>& address, Lock& lock) {
+Status HostPool::grow(Bytes size, std::optional<Address>& address,
+                      std::unique_lock<std::mutex>& guard) {
   const Bytes chunk_size = round_up(size, kGranule);
   if (!has_room(chunk_size)) return Status::out_of_memory;
   growing_ += chunk_size;
-  lock.unlock();
+  guard.unlock();
   Address chunk = 0;
   const std::int64_t begin_us = driver_.now_us();
   const Status status = driver_.allocate_host(chunk_size, chunk);
   const std::int64_t end_us = driver_.now_us();
-  lock.lock();
+  guard.lock();
   growing_ -= chunk_size;
   if (status != Status::success) return status;
   statistics_.allocate_time.add(end_us - begin_us);
@@ -229,18 +230,18 @@ void HostPool::complete_frees(Effort effort) {
 // --- graphs ------------------------------------------------------------------------------------
 
 void HostPool::begin_allocate_to_pool(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   ++pool_uses_[pool];
   ++captures_;
 }
 
 void HostPool::end_allocate_to_pool() {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   if (captures_ > 0) --captures_;
 }
 
 void HostPool::release_pool(PoolId pool) {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   const auto uses = pool_uses_.find(pool);
   if (uses != pool_uses_.end() && --uses->second == 0) pool_uses_.erase(uses);
 }
@@ -267,22 +268,22 @@ void HostPool::complete_frees_of_graphs() {
 // --- what it knows -----------------------------------------------------------------------------
 
 void HostPool::set_limit(std::optional<Bytes> limit) {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   limit_ = limit;
 }
 
 std::optional<Bytes> HostPool::limit() const {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   return limit_;
 }
 
 HostStatistics HostPool::statistics() const {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   return statistics_;
 }
 
 void HostPool::reset_peak_statistics() {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   auto& [active, active_bytes, segment, reserved_bytes, allocate_time, deallocate_time] =
       statistics_;
   for (Stat* stat : {&active, &active_bytes, &segment, &reserved_bytes}) stat->reset_peak();
@@ -290,7 +291,7 @@ void HostPool::reset_peak_statistics() {
 }
 
 void HostPool::reset_accumulated_statistics() {
-  const Lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   auto& [active, active_bytes, segment, reserved_bytes, allocate_time, deallocate_time] =
       statistics_;
   for (Stat* stat : {&active, &active_bytes, &segment, &reserved_bytes}) stat->reset_accumulated();

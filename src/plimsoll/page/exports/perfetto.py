@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.page.device_view import DeviceView
-    from plimsoll.page.page import Run
+    from plimsoll.page.run import Run
 
 _AT_ONCE = 1 << 16
 

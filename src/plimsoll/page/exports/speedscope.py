@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from plimsoll.page.device_view import DeviceView
-    from plimsoll.page.page import Run
+    from plimsoll.page.run import Run
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

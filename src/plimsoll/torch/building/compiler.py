@@ -1,7 +1,6 @@
 """The native libraries that are compiled against the installed PyTorch: built once, then cached.
 
-There are two: one gives PyTorch a simulated CUDA device, the other puts plimsoll's allocator under
-PyTorch on a real one (the bridge). Each is kept under a name that holds PyTorch's version and a
+A `Recipe` says how one is made. Each is kept under a name that holds PyTorch's version and a
 digest of all that it is made of.
 
 PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
@@ -25,17 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
-from plimsoll.torch.building import versions
+from plimsoll.torch.building import tables, versions
 from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-_TORCH = Path(__file__).parents[1]
-_INCLUDE = _TORCH.parent / "include"
+_INCLUDE = Path(__file__).parents[2] / "include"
 # Only our own names: other compilers' inline functions must not replace those of PyTorch.
-_EXPORTS = _TORCH / "simulated" / "csrc" / "exports.map"
+_EXPORTS = Path(__file__).parent / "exports.map"
 _FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
 _SECONDS_BETWEEN_NEWS = 10
 
@@ -53,6 +51,7 @@ class Recipe:
         needs_cuda: Whether it includes the headers of CUDA's runtime.
         check: A module that is run with the library's file where PyTorch is newer than what is
             known; it fails, and says why in its last line, if the library does not work there.
+        tables: The folder of its data files: the sources include NAME.txt and NAME.csv as NAME.inc.
     """
 
     name: str
@@ -62,27 +61,7 @@ class Recipe:
     libraries: tuple[str, ...]
     needs_cuda: bool
     check: str | None = None
-
-
-SIMULATED_GPU = Recipe(
-    name="simulated-cuda",
-    purpose="the simulated GPU",
-    sources=_TORCH / "simulated" / "csrc",
-    # Of PyTorch's headers, those that are needed.
-    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_TORCH / 'simulated' / 'csrc' / 'lean'}"),
-    # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
-    libraries=("torch", "torch_cpu", "c10"),
-    needs_cuda=False,
-    check="plimsoll.torch.building.check",
-)
-BRIDGE = Recipe(
-    name="bridge",
-    purpose="the bridge to PyTorch's allocator",
-    sources=_TORCH / "live" / "bridge",
-    flags=("-O2",),
-    libraries=("torch_cpu", "c10", "c10_cuda"),
-    needs_cuda=True,
-)
+    tables: Path | None = None
 
 
 def load(recipe: Recipe) -> ctypes.CDLL:
@@ -122,8 +101,12 @@ def _digest(recipe: Recipe) -> str:
     """Of all that a library is made of."""
     digest = hashlib.sha256(" ".join([*_FLAGS, *recipe.flags]).encode())
     digest.update(str(versions.torch_folder()).encode())
+    folders = [recipe.sources, _INCLUDE]
     files = [_EXPORTS]
-    files += [path for top in (recipe.sources, _INCLUDE) for path in sorted(top.rglob("*"))]
+    if recipe.tables is not None:
+        folders.append(recipe.tables)
+        files.append(Path(tables.__file__))
+    files += [path for top in folders for path in sorted(top.rglob("*"))]
     for path in files:
         if path.is_file():
             digest.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
@@ -155,6 +138,9 @@ def _compile(recipe: Recipe, library: Path) -> None:
     if recipe.needs_cuda:
         includes += _cuda_includes()
     flags = [*_FLAGS, *recipe.flags, *(f"-I{folder}" for folder in includes)]
+    if recipe.tables is not None:
+        tables.write_includes(recipe.tables, library.parent)
+        flags.append(f"-I{library.parent}")
     units = _units(recipe, library.parent)
     objects = [unit.with_suffix(".o") for unit in units]
     steps = [

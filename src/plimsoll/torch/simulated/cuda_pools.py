@@ -20,7 +20,7 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
     captures: list[weakref.ref[Any]] = []  # the graphs that may be under way, the last begun last
 
     def engine(index: int) -> Any:
-        return allocators[index]._engine
+        return allocators[index].engine
 
     class MemPool:
         def __init__(

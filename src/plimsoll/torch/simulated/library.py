@@ -1,20 +1,47 @@
-"""The loaded library of the simulated GPU: its C interface, called through ctypes."""
+"""The loaded library of the simulated GPU: its C interface, called through ctypes.
+
+The structures and enumerations here are written twice, in C++ as well: csrc/layout.cpp says how
+they lie in memory there, and the library is used only if that is how they lie here.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll.errors import InputError
+from plimsoll.torch.building.compiler import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_HERE = Path(__file__).parent
+
+SIMULATED_GPU = Recipe(
+    name="simulated-cuda",
+    purpose="the simulated GPU",
+    sources=_HERE / "csrc",
+    # Of PyTorch's headers, those that are needed.
+    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE / 'csrc/lean'}"),
+    # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
+    libraries=("torch", "torch_cpu", "c10"),
+    needs_cuda=False,
+    check=f"{__package__}.check",
+    tables=_HERE / "data",
+)
+
 _Row = TypeVar("_Row", bound=ctypes.Structure)
+
+ROLES = ("output", "temporary", "workspace", "input", "copy")
+"""Why memory was asked for, by the number in a `Site` or `LateRole`; Role of csrc/runtime.h."""
+PHASES = ("forward", "backward", "optimizer")
+"""When, by the number in a `Site`; Phase of csrc/runtime.h."""
 
 
 class DeviceProperties(ctypes.Structure):
-    """What rules depend on; the layout is that of DeviceProperties in csrc/runtime.h."""
+    """What rules depend on; DeviceProperties of csrc/runtime.h."""
 
     _fields_ = [
         ("multiprocessors", ctypes.c_int32),
@@ -29,7 +56,7 @@ class DeviceProperties(ctypes.Structure):
 
 
 class Site(ctypes.Structure):
-    """Who asked for memory; the layout is that of Site in csrc/runtime.h."""
+    """Who asked for memory; Site of csrc/runtime.h."""
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -42,7 +69,7 @@ class Site(ctypes.Structure):
 
 
 class Assumption(ctypes.Structure):
-    """What was assumed; the layout is that of Assumption in csrc/runtime.h."""
+    """What was assumed; Assumption of csrc/runtime.h."""
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -53,7 +80,7 @@ class Assumption(ctypes.Structure):
 
 
 class LateRole(ctypes.Structure):
-    """A role that became clear later; the layout is that of LateRole in csrc/runtime.h."""
+    """A role that became clear later; LateRole of csrc/runtime.h."""
 
     _fields_ = [
         ("serial", ctypes.c_uint64),
@@ -63,13 +90,13 @@ class LateRole(ctypes.Structure):
 
 
 class Counter(ctypes.Structure):
-    """A counter as PyTorch has them; the layout is that of Counter in csrc/memory.h."""
+    """A counter as PyTorch has them; Counter of csrc/memory.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
 
 
 class PinnedStatistics(ctypes.Structure):
-    """Of pinned memory; the layout is that of PinnedStatistics in csrc/memory.h."""
+    """Of pinned memory; PinnedStatistics of csrc/memory.h."""
 
     _fields_ = [
         (name, Counter)
@@ -77,10 +104,68 @@ class PinnedStatistics(ctypes.Structure):
     ]
 
 
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    DeviceProperties,
+    Site,
+    Assumption,
+    LateRole,
+    Counter,
+    PinnedStatistics,
+)
+ENUMERATIONS = {"Role": ROLES, "Phase": PHASES}
+
+
+def _type(of: Any) -> str:
+    """As csrc/layout.cpp names it: `u4` is an unsigned integer of four bytes."""
+    if issubclass(of, ctypes.Structure):
+        kind = "s"
+    elif of._type_ in "fd":
+        kind = "f"
+    else:
+        kind = "i" if of._type_ in "bhilq" else "u"
+    return f"{kind}{ctypes.sizeof(of)}"
+
+
+def layout() -> list[str]:
+    """How structures and enumerations lie in memory, a line each, as the library says it."""
+    lines = []
+    for structure in STRUCTURES:
+        fields = [
+            f"{name}={_type(of)}@{getattr(structure, name).offset}"
+            for name, of, *_ in structure._fields_
+        ]
+        size = ctypes.sizeof(structure)
+        lines.append(f"{structure.__name__} of {size} bytes: {' '.join(fields)}")
+    for name, values in ENUMERATIONS.items():
+        numbered = [f"{value}={number}" for number, value in enumerate(values)]
+        lines.append(f"{name}: {' '.join(numbered)}")
+    return lines
+
+
+def _check_layout(lib: ctypes.CDLL) -> None:
+    """Compare what is shared with the library.
+
+    Raises:
+        InputError: If something lies in memory differently there.
+    """
+    lib.plimsoll_layout.restype = ctypes.c_char_p
+    for theirs, ours in zip_longest(lib.plimsoll_layout().decode().splitlines(), layout()):
+        if theirs != ours:
+            raise InputError(
+                "the library of the simulated GPU is of another plimsoll; remove it from the cache "
+                f"(it has {theirs or 'nothing'}, where {ours or 'nothing'} is expected)"
+            )
+
+
 class Library:
-    """The loaded library of the simulated GPU. It is loaded once a process, before PyTorch."""
+    """The loaded library of the simulated GPU. It is loaded once a process, before PyTorch.
+
+    Raises:
+        InputError: If the library is of another plimsoll.
+    """
 
     def __init__(self, lib: ctypes.CDLL) -> None:
+        _check_layout(lib)
         self.lib = lib
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
@@ -129,10 +214,9 @@ class Library:
         """Let another engine serve a device that has not been used."""
         self.lib.plimsoll_replace_engine(device, ctypes.c_void_p(engine))
 
-    def install(self, operations: list[str]) -> None:
+    def install(self) -> None:
         """Put the simulated kernels in place, after PyTorch is loaded."""
-        names = (ctypes.c_char_p * len(operations))(*(name.encode() for name in operations))
-        self.lib.plimsoll_install(names, len(operations))
+        self.lib.plimsoll_install()
 
     def name(self, number: int) -> str:
         """A name by its number."""

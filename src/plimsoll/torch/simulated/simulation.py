@@ -1,84 +1,46 @@
-"""A process in which PyTorch has simulated GPUs.
-
-`start` must run before PyTorch is imported: PyTorch looks for its CUDA hooks once.
-"""
+"""The simulated GPUs of a process, and what is recorded of them."""
 
 from __future__ import annotations
 
-import atexit
-import importlib.abc
-import importlib.machinery
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.errors import InputError
+from plimsoll.engines.snapshot import note_fragments, snapshot_dict
 from plimsoll.gpus import card_entry
 from plimsoll.simulator import Allocator, SimulatedMachine
-from plimsoll.simulator.snapshot import note_fragments, snapshot_dict
-from plimsoll.telemetry.publisher import publish
-from plimsoll.telemetry.sources import SimulatedSource
-from plimsoll.tiers.engines import set_engines
 from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
-from plimsoll.torch.building.compiler import SIMULATED_GPU, load
+from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
-from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
-from plimsoll.torch.simulated.distributed import pretend_other_processes
-from plimsoll.torch.simulated.operations import CUDA_KERNELS
-from plimsoll.torch.simulated.patches import (
-    keep_native_shape_functions,
-    patch,
-    stack_virtual_batches,
-)
-from plimsoll.torch.simulated.spawned import simulate_in_spawned
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Callable, Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Collection
 
+    from plimsoll.engines.protocol import AllocatorName
     from plimsoll.gpus import GpuProfile
-    from plimsoll.simulator.allocator import AllocatorName
-    from plimsoll.simulator.machine import DriverName
-    from plimsoll.tiers.limits import SpillPolicyName
+    from plimsoll.torch.simulated.setup import Setup
 
 _ALL_EVENTS = 1 << 40
 
 
 class Simulation:
-    """The simulated GPUs of this process, and what was recorded of them."""
+    """The simulated GPUs of this process, and what was recorded of them.
 
-    def __init__(
-        self,
-        profiles: Sequence[GpuProfile],
-        *,
-        driver: DriverName = "linux",
-        conf: str = "",
-        allocator: AllocatorName = "native",
-        policy: SpillPolicyName | None = None,
-        host_memory: int | str | None = None,
-        unlimited: bool = False,
-        lib: ctypes.CDLL | None = None,
-    ) -> None:
-        self.arguments: dict[str, Any] = {
-            "profiles": list(profiles),
-            "driver": driver,
-            "conf": conf,
-            "allocator": allocator,
-            "policy": policy,
-            "host_memory": host_memory,
-            "unlimited": unlimited,
-        }
-        self.profiles = list(profiles)
+    Attributes:
+        runners: Files whose code runs the program: they end each call stack, and are left out.
+    """
+
+    def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
+        self.setup = setup
+        self.profiles = profiles = setup.profiles()
         self.version = versions.torch_version()
-        memory = host_memory if host_memory is not None else _host_memory()
-        sizes = [1 << 50 if unlimited else profile.total_bytes for profile in profiles]
-        self.machine = SimulatedMachine(sizes, host_memory=memory, driver=driver)
-        self._allocator, self._policy = allocator, policy
-        self.allocators = self._make_allocators(conf)
+        memory = setup.host_memory_bytes or _core.host_memory()[1]
+        sizes = [1 << 50 if setup.unlimited else profile.total_bytes for profile in profiles]
+        self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
+        self.allocators = self._make_allocators(setup.conf)
         self.fractions = [1.0] * len(self.allocators)
         self.contexts: set[int] = set()
         self.keeps_history = False
@@ -86,16 +48,18 @@ class Simulation:
         self.capturing: set[int] = set()
         self.is_observed = False
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
-        self._takes_environment = not conf
+        self._takes_environment = not setup.conf
         self._environment: str | None = None
         self._history = 0
         self._events: _core.EventBuffer | None = None
         self._after_import: list[Callable[[], None]] = []
-        self.library = library.Library(lib or load(SIMULATED_GPU))
+        self._on_first_use: list[Callable[[], None]] = []
+        self.runners = {"<frozen runpy>"}
+        self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.start(
             _core.c_api(),
             self.version,
-            [allocator._engine.handle for allocator in self.allocators],
+            [allocator.engine.handle for allocator in self.allocators],
             [_properties(profile) for profile in self.profiles],
         )
         self.library.call_back(self._make_context, self._tell_observers)
@@ -104,8 +68,8 @@ class Simulation:
         return [
             Allocator(
                 gpu,
-                allocator=self._allocator,
-                policy=self._policy,
+                allocator=self.setup.allocator,
+                policy=self.setup.policy,
                 conf=conf,
                 version=versions.rules_version(),
             )
@@ -122,9 +86,9 @@ class Simulation:
             return False
         self.allocators[:] = self._make_allocators(conf)
         for index, allocator in enumerate(self.allocators):
-            self.library.replace_engine(index, allocator._engine.handle)
-            allocator._engine.record_history(self._history)
-            allocator._engine.record(self._events)
+            self.library.replace_engine(index, allocator.engine.handle)
+            allocator.engine.record_history(self._history)
+            allocator.engine.record(self._events)
             if self.fractions[index] != 1:
                 allocator.set_per_process_memory_fraction(self.fractions[index])
         self.watch_tiers()
@@ -144,11 +108,11 @@ class Simulation:
     @property
     def allocator(self) -> AllocatorName:
         """Which one serves the GPUs."""
-        return self._allocator
+        return self.setup.allocator
 
     def open(self, device: int) -> _core.Engine:
         """The engine of a GPU, as the tiers' functions ask for it."""
-        return self.allocators[device]._engine
+        return self.allocators[device].engine
 
     def opened(self) -> dict[int, _core.Engine]:
         """The engines of all GPUs."""
@@ -159,8 +123,8 @@ class Simulation:
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)
-            elif self._allocator == "elastic":
-                Tiers(self._policy).apply(engine)
+            elif self.setup.allocator == "elastic":
+                Tiers(self.setup.policy).apply(engine)
 
     def torch_is_imported(self) -> None:
         """PyTorch has its simulated GPUs."""
@@ -185,11 +149,15 @@ class Simulation:
         else:
             self._after_import.append(action)
 
+    def on_first_use(self, action: Callable[[], None]) -> None:
+        """Call `action` when the program uses one of the GPUs for the first time."""
+        self._on_first_use.append(action)
+
     def record_events(self, buffer: _core.EventBuffer | None, *, stacks: bool) -> None:
         """Put every event from now on into `buffer`, or into none."""
         self._events = buffer
         for allocator in self.allocators:
-            allocator._engine.record(buffer)
+            allocator.engine.record(buffer)
         if not self.is_observed and not self.keeps_history:
             self.library.lib.plimsoll_record(int(stacks), int(stacks))
 
@@ -207,7 +175,8 @@ class Simulation:
         self.machine.gpus[device].take(self.profiles[device].context_bytes)
         self.contexts.add(device)
         if len(self.contexts) == 1:
-            publish(SimulatedSource(self))
+            for action in self._on_first_use:
+                action()
 
     def set_capturing(self, device: int, *, on: bool) -> None:
         """A graph is made of what is queued on a device, or no more."""
@@ -233,21 +202,21 @@ class Simulation:
     def _keep_history(self, max_entries: int) -> None:
         self._history = max_entries
         for allocator in self.allocators:
-            allocator._engine.record_history(max_entries)
+            allocator.engine.record_history(max_entries)
 
     def site_stacks(self) -> SiteStacks:
         """The program's call stacks."""
-        return SiteStacks(self.library)
+        return SiteStacks(self.library, self.runners)
 
     def snapshot(self) -> dict[str, Any]:
         """As torch.cuda.memory._snapshot, over all devices; the settings name the cards too."""
         stacks = self.site_stacks()
         parts = [
-            snapshot_dict(a._engine, i, a.conf, a.config, stacks, a.name, a.version)
+            snapshot_dict(a.engine, i, a.conf, a.config, stacks, a.name, a.version)
             for i, a in enumerate(self.allocators)
         ]
         for allocator in self.allocators:
-            allocator._engine.note_snapshot()
+            allocator.engine.note_snapshot()
         whole = parts[0]
         for part in parts[1:]:
             for device, fragments in part["allocator_settings"].get("fragments_bytes", {}).items():
@@ -266,25 +235,18 @@ class SiteStacks:
     What runs the program, and so ends each of them, is left out.
     """
 
-    _RUNNERS = frozenset(
-        {"<frozen runpy>", str(Path(__file__).parents[1] / "predict" / "child.py")}
-    )
-
-    def __init__(self, lib: library.Library) -> None:
+    def __init__(self, lib: library.Library, runners: Collection[str]) -> None:
         self._library = lib
+        self._runners = runners
         self._sites: list[library.Site] = []
 
     def __getitem__(self, context: int) -> list[tuple[str, int, str]]:
         if context >= len(self._sites):
             self._sites = self._library.sites()
         frames = _core.stack_frames(self._sites[context].stack)
-        while frames and frames[-1][0] in self._RUNNERS:
+        while frames and frames[-1][0] in self._runners:
             frames.pop()
         return frames
-
-
-def _host_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _properties(profile: GpuProfile) -> library.DeviceProperties:
@@ -299,84 +261,3 @@ def _properties(profile: GpuProfile) -> library.DeviceProperties:
         profile.tensor_flops * 1e-9,
         _core.COPY_BYTES_PER_NS,
     )
-
-
-# --- around PyTorch's import ---------------------------------------------------------------------
-
-
-class _AroundImport(importlib.abc.MetaPathFinder):
-    """Runs the code of chosen modules through a function of ours."""
-
-    def __init__(
-        self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]
-    ) -> None:
-        self._actions = actions
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        action = self._actions.get(name)
-        if action is None:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            action(module, lambda: execute(module))
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-_running: Simulation | None = None
-
-
-def running() -> Simulation | None:
-    """The simulated GPUs of this process, if it has any."""
-    return _running
-
-
-def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | None = None) -> None:
-    """Make the next `import torch` see the simulated GPUs.
-
-    Args:
-        simulation: The GPUs.
-        after_import: Called with the module `torch` once it is ready.
-
-    Raises:
-        InputError: If PyTorch is imported already.
-    """
-    if "torch" in sys.modules:
-        raise InputError("PyTorch is imported already; simulate in a process of its own")
-
-    def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
-        execute()
-        simulation.read_environment()
-        add_cuda_functions(module, simulation)
-
-    def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
-        execute()
-        simulation.library.install(CUDA_KERNELS)
-        patch(module, simulation)
-        simulation.watch_tiers()
-        simulation.torch_is_imported()
-        if after_import is not None:
-            after_import(module)
-
-    sys.meta_path.insert(
-        0,
-        _AroundImport(
-            {
-                "torch._C": load_c,
-                "torch._meta_registrations": keep_native_shape_functions,
-                "torch.distributed.distributed_c10d": pretend_other_processes,
-                "torch.utils.data._utils.collate": stack_virtual_batches,
-                "torch": load_torch,
-            }
-        ),
-    )
-    global _running
-    _running = simulation
-    set_engines(simulation)
-    simulate_in_spawned(simulation.arguments)
-    atexit.register(simulation.end)

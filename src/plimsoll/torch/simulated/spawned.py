@@ -7,42 +7,33 @@ a note along whose very reading makes the GPUs, so they are there before PyTorch
 from __future__ import annotations
 
 import multiprocessing.spawn
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+
+    from plimsoll.torch.simulated.setup import Setup
 
 
 class _Note:
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = arguments
+    def __init__(self, begin: Callable[[Setup], None], setup: Setup) -> None:
+        self._begin = begin
+        self._setup = setup
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _simulate, (self._arguments,)
+    def __reduce__(self) -> tuple[Callable[[Setup], None], tuple[Setup]]:
+        return self._begin, (self._setup,)
 
 
-def simulate_in_spawned(arguments: Mapping[str, Any]) -> None:
-    """Let every process that this one spawns make a `Simulation` of the same arguments."""
+def begin_spawned_with(begin: Callable[[Setup], None], setup: Setup) -> None:
+    """Let every process that this one spawns call `begin` before it imports the program.
+
+    Args:
+        begin: A function of a module, which the new process imports.
+        setup: What it is called with.
+    """
     get_preparation_data = multiprocessing.spawn.get_preparation_data
 
     def with_note(name: str) -> dict[str, Any]:
-        return {**get_preparation_data(name), "simulated_gpus": _Note(arguments)}
+        return {**get_preparation_data(name), "simulated_gpus": _Note(begin, setup)}
 
     multiprocessing.spawn.get_preparation_data = with_note
-
-
-def _simulate(arguments: Mapping[str, Any]) -> None:
-    from plimsoll.session.recording import record_if_asked
-    from plimsoll.torch.simulated.simulation import Simulation, running, start
-
-    if running() is not None:
-        return
-    if "torch" in sys.modules:  # by a fork server, for all its children
-        print(
-            "plimsoll: this process has no simulated GPU, because PyTorch was imported before "
-            "it began; use the start method spawn",
-            file=sys.stderr,
-        )
-        return
-    start(Simulation(**arguments), record_if_asked)

@@ -19,20 +19,20 @@
 #include "plimsoll/allocator/private_pools.h"
 #include "plimsoll/base/address_map.h"
 #include "plimsoll/base/spin_lock.h"
-#include "plimsoll/events/shared_statistics.h"
+#include "plimsoll/events/concurrent_statistics.h"
 
 namespace plimsoll {
 
 struct ElasticPool;
 
 struct alignas(64) Arena {
-  Arena(StreamId of, ElasticPool& in, SharedStatistics::Shard& counts)
+  Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  Lock lock;
+  SpinLock lock;
   StreamId stream;    // constant while the arena has any memory
   ElasticPool* pool;  // likewise
-  SharedStatistics::Shard& shard;
+  ConcurrentStatistics::Shard& shard;
   MappedSpace small{*this, true};
   MappedSpace large{*this, false};
   MappedSpace shared{*this, false, Tiers::shared};

@@ -147,7 +147,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
 
  private:
-  using Guard = std::lock_guard<Lock>;  // of an arena
+  using Guard = std::lock_guard<SpinLock>;  // of an arena
 
   static constexpr Bytes kAlignment = 512;
   static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
@@ -280,7 +280,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   TorchVersion version_;
   mutable std::mutex mutex_;
-  mutable SharedStatistics shared_;
+  mutable ConcurrentStatistics counters_;
 
   ElasticPool default_pool_{PoolId{}};
   PrivatePools<ElasticPool> private_pools_;
@@ -298,8 +298,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   std::optional<Bytes> shared_limit_;
   SpillPolicy spill_policy_ = SpillPolicy::strict;
   std::atomic<bool> has_spilled_{false};
-  std::uint64_t lent_ = 0;              // blocks that may be in shared memory, so far
-  mutable Lock shared_allocated_lock_;  // of the next; threads of all arenas change it
+  std::uint64_t lent_ = 0;                  // blocks that may be in shared memory, so far
+  mutable SpinLock shared_allocated_lock_;  // of the next; threads of all arenas change it
   Stat shared_allocated_;
   std::map<RegionId, PausedMemory> paused_;
   AddressRange scratch_;  // addresses where `move_to_card` fills new memory

@@ -111,7 +111,7 @@ class MappedSpace {
   // A free piece serves elsewhere, or is no more: its addresses are retired. Several free pieces of
   // one call to `free_pieces` are removed by ascending address, before anything else happens.
   void remove_piece(const FreePiece& piece, std::uint64_t age);
-  // Memory of nobody's is mapped in a hole, until the driver takes it away.
+  // Physical memory without an owner is mapped in a hole until the driver takes it back.
   void retire(const AddressRange& range);
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
   // Retired addresses were unmapped: they are a hole.

@@ -93,7 +93,6 @@ class HostPool {
   void reset_accumulated_statistics();
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
   struct Use {
     Driver* driver = nullptr;
     StreamId stream = 0;
@@ -119,8 +118,8 @@ class HostPool {
   void give(Address address, Bytes size);
   void add_hole(Address address, Bytes size);
   void remove_hole(std::map<Address, Bytes>::iterator hole);
-  // Locks a new chunk and takes the block out of it, with `lock` given up meanwhile.
-  Status grow(Bytes size, std::optional<Address>& address, Lock& lock);
+  // Locks a new chunk and takes the block out of it, with `guard` given up meanwhile.
+  Status grow(Bytes size, std::optional<Address>& address, std::unique_lock<std::mutex>& guard);
   [[nodiscard]] bool has_room(Bytes size) const;
   void complete_frees(Effort effort);
   [[nodiscard]] static bool is_complete(Freed& freed, bool wait);

@@ -1,16 +1,14 @@
 #include "call.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/op_registration/adaption.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cstring>
-#include <set>
 #include <unordered_map>
+#include <utility>
+
+#include "computation.h"
+#include "tensors.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -18,203 +16,7 @@ namespace {
 constexpr const char* kTwoDevices =
     "Expected all tensors to be on the same device, but found at least two devices, ";
 
-// Values are kept for tensors up to these sizes; integers decide shapes and control flow.
-constexpr std::size_t kMostFloatBytes = 4096;
-constexpr std::size_t kMostIntegerBytes = std::size_t{1} << 20;
-
-std::size_t most_bytes(at::ScalarType type) {
-  return c10::isIntegralType(type, /*includeBool=*/true) ? kMostIntegerBytes : kMostFloatBytes;
-}
-
-bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
-
-// Replaces every tensor within a value.
-template <typename Replace>
-c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {
-  if (value.isTensor()) return replace(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
-    }
-    return list;
-  }
-  return value;
-}
-
-bool starts_with(const std::string& text, std::string_view start) {
-  return text.compare(0, start.size(), start) == 0;
-}
-
-// Makes the host's own generator, the only one that some operations know, draw from a seed; what
-// the program draws from it is the same as ever.
-class HostSeedScope {
- public:
-  explicit HostSeedScope(std::uint64_t seed)
-      : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
-    generator_.set_current_seed(seed);
-  }
-  ~HostSeedScope() { generator_.set_state(saved_); }
-  HostSeedScope(const HostSeedScope&) = delete;
-  HostSeedScope& operator=(const HostSeedScope&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor saved_;
-};
-
 }  // namespace
-
-std::size_t storage_bytes(const at::Tensor& shape) {
-  return shape.has_storage() ? shape.storage().nbytes() : 0;
-}
-
-at::Tensor meta_like(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_meta()) return tensor;
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;  // a plain number
-  c10::Allocator* const allocator = c10::GetAllocator(c10::DeviceType::Meta);
-  const std::size_t bytes = tensor.has_storage()
-                                ? tensor.storage().nbytes()
-                                : static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t{}, bytes,
-      c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)), allocator, true);
-  at::Tensor meta = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::Meta),
-      tensor.dtype());
-  c10::TensorImpl* const impl = meta.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  if (tensor.is_conj()) meta._set_conj(true);
-  if (tensor.is_neg()) meta._set_neg(true);
-  return meta;
-}
-
-at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device) {
-  const std::size_t bytes = storage_bytes(shape);
-  Runtime& state = runtime();
-  const c10::DeviceIndex before = state.current_device();
-  if (before != device) state.set_device(device);
-  c10::DataPtr memory;
-  try {
-    memory = device_allocator()->allocate(bytes);
-  } catch (...) {
-    state.set_device(before);
-    throw;
-  }
-  if (before != device) state.set_device(before);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t{}, bytes,
-                                                       std::move(memory), device_allocator(), true);
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CUDA), shape.dtype());
-  made.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides(),
-                                                    shape.storage_offset());
-  return made;
-}
-
-bool has_values(const at::Tensor& tensor) {
-  const Allocation* const allocation = allocation_of(tensor);
-  return allocation != nullptr && allocation->values != nullptr;
-}
-
-void fill_unknown(const at::Tensor& tensor) {
-  const bool is_integer = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
-  tensor.fill_(is_integer ? 0 : 1);
-}
-
-at::Tensor values_of(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) {
-    return at::from_blob(nullptr, tensor.sizes(), tensor.strides(),
-                         at::TensorOptions().dtype(tensor.dtype()));
-  }
-  Allocation* const allocation = allocation_of(tensor);
-  if (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type())) return {};
-  if (!allocation->values) {
-    allocation->values = std::make_unique<std::byte[]>(allocation->size);
-    const auto count = static_cast<std::int64_t>(allocation->size / tensor.itemsize());
-    fill_unknown(at::from_blob(allocation->values.get(), {count},
-                               at::TensorOptions().dtype(tensor.dtype())));
-  }
-  std::byte* const first = allocation->values.get() +
-                           static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
-  at::Tensor values = at::from_blob(first, tensor.sizes(), tensor.strides(),
-                                    at::TensorOptions().dtype(tensor.dtype()));
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    values.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return values;
-}
-
-// --- what an operation is ------------------------------------------------------------------------
-
-const OperationInfo& info_of(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
-  static auto* const known =
-      new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OperationInfo>>;
-  const c10::FunctionSchema& schema = op.schema();
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto place = known->find(&schema); place != known->end()) return *place->second;
-  }
-  auto info = std::make_unique<OperationInfo>();
-  const std::string& qualified = schema.name();
-  info->plain_name = qualified.substr(qualified.find("::") + 2);
-  info->name = runtime().name(qualified);
-  const auto& arguments = schema.arguments();
-  for (const c10::Argument& argument : arguments) {
-    info->is_written.push_back(argument.alias_info() != nullptr &&
-                               argument.alias_info()->isWrite());
-  }
-  for (const c10::Argument& returned : schema.returns()) {
-    Result result;
-    if (const c10::AliasInfo* const alias = returned.alias_info()) {
-      result.kind = alias->isWrite() ? Result::Kind::argument : Result::Kind::view;
-      for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const c10::AliasInfo* const other = arguments[i].alias_info();
-        if (other != nullptr && !other->beforeSets().empty() &&
-            other->beforeSets() == alias->beforeSets()) {
-          result.argument = i;
-          break;
-        }
-      }
-    }
-    info->results.push_back(result);
-  }
-  for (const at::Tag tag : op.getTags()) {
-    if (tag == at::Tag::pointwise) info->is_pointwise = true;
-    if (tag == at::Tag::nondeterministic_seeded) info->is_random = true;
-  }
-  const std::string& name = info->plain_name;
-  info->takes_indices = name == "index" || starts_with(name, "index_put") ||
-                        name == "_index_put_impl_" || starts_with(name, "_unsafe_index");
-  info->is_foreach = starts_with(name, "_foreach");
-  info->mixes_devices = info->takes_indices || info->is_foreach || starts_with(name, "_fused") ||
-                        name == "record_stream" || starts_with(name, "set_");
-  static const std::set<std::string> overwriting{"zero_",    "fill_",      "arange",  "linspace",
-                                                 "eye",      "random_",    "normal_", "uniform_",
-                                                 "randperm", "bernoulli_", "range",   "logspace"};
-  info->overwrites = overwriting.count(name) != 0;
-  const bool is_in_place = !name.empty() && name.back() == '_' && !info->results.empty() &&
-                           info->results[0].kind == Result::Kind::argument;
-  info->needs_shapes = !(schema.returns().empty() || (is_in_place && info->is_random));
-  const RuleEntry entry = find_rule(
-      qualified + (schema.overload_name().empty() ? "" : "." + schema.overload_name()), name);
-  info->rule = entry.rule;
-  const bool all_aliases =
-      std::all_of(info->results.begin(), info->results.end(),
-                  [](const Result& r) { return r.kind != Result::Kind::fresh; });
-  info->is_known =
-      entry.is_known || info->is_pointwise ||
-      (all_aliases && !info->results.empty() && info->results[0].kind == Result::Kind::view);
-  const std::lock_guard lock(mutex);
-  return *known->try_emplace(&schema, std::move(info)).first->second;
-}
-
-// --- a call --------------------------------------------------------------------------------------
 
 Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack)
     : op_(op), info_(info), stack_(stack), count_(op.schema().arguments().size()) {
@@ -227,8 +29,8 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
     });
   }
   find_device();
-  if (info.takes_indices) check_indices();
-  if (!info.mixes_devices) check_devices();
+  if (info.has(kTakesIndices)) check_indices();
+  if (!info.has(kMixesDevices)) check_devices();
   results_.resize(info.results.size());
   is_allocated_.assign(info.results.size(), false);
 }
@@ -272,8 +74,8 @@ void Call::check_devices() const {
         common = tensor.device();
       } else if (*common != tensor.device()) {
         // TensorIterator's text, and then that of PyTorch's generated code.
-        TORCH_CHECK(!info_.is_pointwise && !starts_with(info_.plain_name, "index_fill"),
-                    kTwoDevices, *common, " and ", tensor.device(), "!");
+        TORCH_CHECK(!info_.is_pointwise && !info_.has(kByIterator), kTwoDevices, *common, " and ",
+                    tensor.device(), "!");
         const std::string method = "wrapper_CUDA_" + info_.plain_name;
         c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
                                                schema_arguments[i].name().c_str());
@@ -369,7 +171,7 @@ at::Tensor Call::allocate(std::size_t index) {
     if (!shape.defined() || !shape.is_meta()) return shape;
     if (result.kind == Result::Kind::fresh) {
       // Of a list each result is where its own operand is, and the operands come first.
-      const bool is_elsewhere = info_.is_foreach && inputs_[element].is_cuda();
+      const bool is_elsewhere = info_.has(kOnLists) && inputs_[element].is_cuda();
       return make_tensor(shape, is_elsewhere ? inputs_[element++].device().index() : device_);
     }
     const at::Tensor of = base.isTensor() ? base.toTensor() : base.toTensorVector()[element++];
@@ -388,12 +190,9 @@ void Call::allocate_all() {
 
 std::size_t Call::temporary(std::size_t bytes) {
   const OperationScope scope(info_.name, Role::temporary);
-  Runtime& state = runtime();
-  const c10::DeviceIndex before = state.current_device();
-  state.set_device(device_);
+  const DeviceScope device(device_);
   temporaries_.push_back(take_memory(bytes));
   temporary_bytes_ += static_cast<double>(bytes);
-  state.set_device(before);
   return temporaries_.size() - 1;
 }
 
@@ -433,140 +232,9 @@ void Call::launch() {
   state.api->launch(on.engine, static_cast<std::uint64_t>(state.current_stream(device_)), time);
 }
 
-std::uint64_t Call::next_seed() const {
-  constexpr std::uint64_t kDrawn = 4;  // the numbers of a Philox block
-  at::Generator generator =
-      at::globalContext().defaultGenerator(c10::Device(c10::DeviceType::CUDA, device_));
-  for (const c10::IValue& argument : arguments_) {
-    if (argument.isGenerator() && argument.toGenerator().defined()) {
-      generator = argument.toGenerator();
-    }
-  }
-  TORCH_CHECK(generator.device().is_cuda(),
-              "Expected a 'cuda' device type for generator but found '",
-              c10::DeviceTypeName(generator.device().type(), /*lower_case=*/true), "'");
-  const std::lock_guard lock(generator.mutex());
-  const std::uint64_t offset = generator.get_offset();
-  generator.set_offset(offset + kDrawn);
-  const std::uint64_t mixed = generator.current_seed() ^ (offset * 0x9E3779B97F4A7C15U);
-  return mixed ^ (mixed >> 32);  // a generator of the host takes the lower half
-}
-
-// Small tensors have values, so that lengths, masks and counters are what they would be.
-void Call::compute_values() {
-  const std::uint64_t seed = info_.is_random ? next_seed() : 0;
-  bool is_placeholder = info_.is_random;
-  bool any_device = false;
-  for (std::size_t i = 0; i < count_; ++i) {
-    bool fits = true;
-    map_tensors(arguments_[i], [&](const at::Tensor& tensor) {
-      if (!is_simulated(tensor) || !fits) return tensor;
-      any_device = true;
-      const Allocation* const allocation = allocation_of(tensor);
-      if (tensor.numel() != 0 &&
-          (allocation == nullptr || allocation->size > most_bytes(tensor.scalar_type()))) {
-        fits = false;
-      } else if (tensor.scalar_type() == at::kBool && allocation != nullptr &&
-                 !allocation->values && !(info_.overwrites && info_.is_written[i])) {
-        fits = false;  // a comparison of unknown numbers
-      } else if (allocation != nullptr && allocation->is_placeholder &&
-                 !(info_.overwrites && info_.is_written[i])) {
-        is_placeholder = true;
-      }
-      return tensor;
-    });
-    if (!fits) is_placeholder = true;
-    if (!fits) {
-      any_device = false;
-      break;
-    }
-  }
-  std::vector<at::Tensor> written;
-  bool results_fit = any_device || inputs_.empty();
-  const auto note_written = [&](const at::Tensor& tensor) {
-    if (!is_simulated(tensor) || tensor.numel() == 0) return tensor;
-    Allocation* const allocation = allocation_of(tensor);
-    if (allocation == nullptr) return tensor;
-    if (allocation->size > most_bytes(tensor.scalar_type())) results_fit = false;
-    written.push_back(tensor);
-    return tensor;
-  };
-  for (std::size_t i = 0; i < results_.size(); ++i) {
-    if (info_.results[i].kind == Result::Kind::view) return;  // shares its base's values
-    if (info_.results[i].kind == Result::Kind::fresh) map_tensors(results_[i], note_written);
-  }
-  for (std::size_t i = 0; i < count_; ++i) {
-    if (info_.is_written[i]) map_tensors(arguments_[i], note_written);
-  }
-  if (results_fit && !written.empty()) {
-    try {
-      torch::jit::Stack values;
-      for (const c10::IValue& argument : arguments_) {
-        if (argument.isDevice()) {
-          values.emplace_back(c10::Device(c10::DeviceType::CPU));
-        } else if (argument.isGenerator()) {
-          values.emplace_back();
-        } else {
-          values.push_back(map_tensors(argument, [](const at::Tensor& tensor) {
-            return is_simulated(tensor) ? values_of(tensor) : tensor;
-          }));
-        }
-      }
-      {
-        std::optional<HostSeedScope> scope;
-        if (info_.is_random) scope.emplace(seed);
-        op_.callBoxed(&values);
-      }
-      for (std::size_t i = 0; i < results_.size(); ++i) {
-        if (info_.results[i].kind != Result::Kind::fresh) continue;
-        std::vector<at::Tensor> computed;
-        map_tensors(values[i], [&](const at::Tensor& tensor) {
-          computed.push_back(tensor);
-          return tensor;
-        });
-        std::size_t place = 0;
-        map_tensors(results_[i], [&](const at::Tensor& tensor) {
-          const at::Tensor& value = computed.at(place++);
-          if (is_simulated(tensor) && value.defined() && value.sizes() == tensor.sizes()) {
-            values_of(tensor).copy_(value);
-          }
-          return tensor;
-        });
-      }
-      for (const at::Tensor& tensor : written) {
-        allocation_of(tensor)->is_placeholder = is_placeholder;
-      }
-      return;
-    } catch (const std::exception&) {
-      // The CPU has no such kernel, or placeholders made no sense to it.
-    }
-  }
-  // Gradients are taken to be finite, or a scaler would never step.
-  const bool finds_infinity = info_.plain_name == "_amp_foreach_non_finite_check_and_unscale_";
-  for (const at::Tensor& tensor : written) {
-    Allocation* const allocation = allocation_of(tensor);
-    allocation->is_placeholder = true;
-    const bool is_integer = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
-    if (!allocation->values || is_integer || finds_infinity) continue;
-    if (const at::Tensor values = values_of(tensor); values.defined()) fill_unknown(values);
-  }
-  if (results_.empty() || !results_[0].isTensor()) return;
-  // Programs assert that all is finite, or equal, or in range: so it is taken to be.
-  const bool is_all = info_.plain_name == "all";
-  // A mask that is unknown selects every element, and so its count is of every one. Counts by row
-  // are not: PyTorch takes those of zeros in prod's backward pass.
-  const at::Tensor result = results_[0].toTensor();
-  const bool is_count = result.numel() == 1 && inputs_[0].scalar_type() == at::kBool &&
-                        (info_.plain_name == "sum" || info_.plain_name == "count_nonzero");
-  if (!is_all && !is_count) return;
-  if (const at::Tensor values = values_of(result); values.defined()) {
-    values.fill_(is_all ? 1 : inputs_[0].numel());
-  }
-}
-
 void Call::finish() {
   allocate_all();
-  compute_values();
+  compute_values(*this);
   while (!temporaries_.empty()) {
     const OperationScope scope(info_.name, Role::temporary);
     temporaries_.pop_back();
@@ -594,11 +262,8 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);
-  const bool is_view = !info.results.empty() && info.results[0].kind == Result::Kind::view;
-  if (!info.is_known && !is_view) {
-    call.assume("its kernel takes no memory besides its results");
-  }
-  if (info.is_random && !info.results.empty() && info.results[0].kind == Result::Kind::argument) {
+  if (!info.is_known()) call.assume("its kernel takes no memory besides its results");
+  if (info.is_random && info.is_in_place()) {
     const at::Tensor target = call.tensor(info.results[0].argument);
     const Allocation* const allocation = allocation_of(target);
     if (allocation != nullptr) {
@@ -607,7 +272,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   if (info.rule != nullptr) info.rule(call);
   call.allocate_all();
-  if (!is_view) call.launch();
+  if (!info.is_view()) call.launch();
   call.finish();
 }
 

@@ -14,45 +14,24 @@
 #include <vector>
 
 #include "memory.h"
+#include "operation.h"
 #include "runtime.h"
 
 namespace plimsoll::simulated {
-
-class Call;
-
-// How a kernel's inner memory is described: takes what the kernel takes, in its order.
-using Rule = void (*)(Call&);
-
-// What a return value is, by the operation's schema.
-struct Result {
-  enum class Kind : std::uint8_t { fresh, argument, view } kind = Kind::fresh;
-  std::size_t argument = 0;  // whose tensor it is, or aliases
-};
-
-// Worked out once for each operation.
-struct OperationInfo {
-  std::uint32_t name = 0;
-  std::string plain_name;  // "addmm" for aten::addmm.out
-  std::vector<Result> results;
-  std::vector<bool> is_written;  // by argument
-  Rule rule = nullptr;
-  bool is_known = false;  // its inner allocations are known, if only to be none
-  bool is_pointwise = false;
-  bool is_foreach = false;  // on lists, element by element
-  bool mixes_devices = false;
-  bool takes_indices = false;  // a list of them, as x[i, j]; those of the host are taken over
-  bool is_random = false;
-  bool overwrites = false;   // what it writes does not depend on what was there
-  bool needs_shapes = true;  // its Meta kernel says something that the arguments do not
-};
 
 class Call {
  public:
   Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack);
 
+  [[nodiscard]] const c10::OperatorHandle& op() const { return op_; }
   [[nodiscard]] const OperationInfo& info() const { return info_; }
   [[nodiscard]] std::size_t argument_count() const { return count_; }
   [[nodiscard]] const c10::IValue& argument(std::size_t index) const { return arguments_[index]; }
+  [[nodiscard]] const std::vector<c10::IValue>& arguments() const { return arguments_; }
+  // All tensors of the arguments, those within lists too.
+  [[nodiscard]] const std::vector<at::Tensor>& inputs() const { return inputs_; }
+  // Those that are allocated.
+  [[nodiscard]] const std::vector<c10::IValue>& results() const { return results_; }
   // Undefined where the argument is none.
   [[nodiscard]] at::Tensor tensor(std::size_t index) const;
   [[nodiscard]] std::vector<at::Tensor> tensors(std::size_t index) const;
@@ -77,10 +56,6 @@ class Call {
   std::size_t temporary(std::size_t bytes);
   void release(std::size_t temporary);
   void release_last() { release(temporaries_.size() - 1); }
-  // A product's workspace: the library handle's, which PyTorch keeps, or, from 2.15 on, one that is
-  // given back when the product is queued. cuBLAS's, and cublasLt's.
-  void blas_workspace();
-  void lt_workspace();
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
@@ -98,10 +73,6 @@ class Call {
   void find_device();
   void check_devices() const;
   void check_indices() const;
-  // What values are drawn with: from the program's generator, or the device's, which it moves on.
-  std::uint64_t next_seed() const;
-  void compute_values();
-  void take_workspace(std::size_t bytes, bool lt);
 
   const c10::OperatorHandle& op_;
   const OperationInfo& info_;
@@ -119,31 +90,7 @@ class Call {
   double work_ns_ = 0;
 };
 
-// The size of what a tensor of this shape needs, from the start of its storage.
-std::size_t storage_bytes(const at::Tensor& shape);
-// A fresh tensor on the device with that shape.
-at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
-// Makes a tensor with this shape and no memory.
-at::Tensor meta_like(const at::Tensor& tensor);
-
-// The values of a small tensor as a CPU tensor over the same memory; undefined for a large one.
-at::Tensor values_of(const at::Tensor& tensor);
-// Writes what stands for values that nobody knows: ones, which programs may divide by and take
-// logarithms of; and zeros where they are integers, which may be indices.
-void fill_unknown(const at::Tensor& tensor);
-bool has_values(const at::Tensor& tensor);
-
 // The kernel for every operation on CUDA tensors.
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-
-// What an operation is, worked out at its first call.
-const OperationInfo& info_of(const c10::OperatorHandle& op);
-
-// What kernels take inside, by operation; see rules/. Null: nothing, or not known.
-struct RuleEntry {
-  Rule rule = nullptr;
-  bool is_known = false;
-};
-RuleEntry find_rule(const std::string& qualified, const std::string& plain);
 
 }  // namespace plimsoll::simulated

@@ -1,5 +1,5 @@
 // Communication between processes, of which there is one: torch's `fake` process group stands for
-// the others, and answers at once. See torch/distributed.py.
+// the others, and answers at once. See simulated/distributed.py.
 #include "collectives.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -2,22 +2,15 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include <cstring>
-#include <string>
-#include <vector>
-
+#include "blas.h"
+#include "export.h"
 #include "hooks.h"
 #include "kernels.h"
 #include "memory.h"
 #include "profiler.h"
-#include "rules/rules.h"
 #include "runtime.h"
 
-using plimsoll::simulated::Device;
-using plimsoll::simulated::DeviceProperties;
-using plimsoll::simulated::runtime;
-
-#define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
+namespace plimsoll::simulated {
 
 PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version, int device_count,
                                    plimsoll_engine* const* engines,
@@ -31,7 +24,7 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version,
     device.engine = engines[i];
     device.properties = properties[i];
   }
-  plimsoll::simulated::install_guard();
+  install_guard();
   return 0;
 }
 
@@ -45,10 +38,10 @@ PLIMSOLL_EXPORT void plimsoll_replace_engine(int device, plimsoll_engine* engine
 }
 
 // After PyTorch is loaded.
-PLIMSOLL_EXPORT void plimsoll_install(const char* const* names, int count) {
-  plimsoll::simulated::install_guard();
-  plimsoll::simulated::register_kernels(std::vector<std::string>(names, names + count));
-  plimsoll::simulated::install_profiler();
+PLIMSOLL_EXPORT void plimsoll_install() {
+  install_guard();
+  register_kernels();
+  install_profiler();
 }
 
 PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }
@@ -73,7 +66,7 @@ PLIMSOLL_EXPORT void plimsoll_record(int sites, int stacks) {
 }
 
 PLIMSOLL_EXPORT void plimsoll_set_phase(int phase) {
-  runtime().set_phase(static_cast<plimsoll::simulated::Phase>(phase));
+  runtime().set_phase(static_cast<Phase>(phase));
 }
 
 PLIMSOLL_EXPORT int plimsoll_current_device() { return runtime().current_device(); }
@@ -88,34 +81,30 @@ PLIMSOLL_EXPORT int64_t plimsoll_current_stream(int index) {
 PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
   runtime().set_stream(static_cast<c10::DeviceIndex>(index), stream);
 }
-PLIMSOLL_EXPORT void plimsoll_default_generators(int on) {
-  plimsoll::simulated::make_next_generator_default(on != 0);
-}
-PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() {
-  plimsoll::simulated::clear_blas_workspaces();
-}
+PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_default(on != 0); }
+PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() { clear_blas_workspaces(); }
 
-PLIMSOLL_EXPORT void plimsoll_pinned_statistics(plimsoll::simulated::PinnedStatistics* statistics) {
-  *statistics = plimsoll::simulated::pinned_statistics();
+PLIMSOLL_EXPORT void plimsoll_pinned_statistics(PinnedStatistics* statistics) {
+  *statistics = pinned_statistics();
 }
 PLIMSOLL_EXPORT void plimsoll_reset_pinned_statistics(int peaks) {
-  plimsoll::simulated::reset_pinned_statistics(peaks != 0);
+  reset_pinned_statistics(peaks != 0);
 }
-PLIMSOLL_EXPORT void plimsoll_empty_pinned_pool() { plimsoll::simulated::empty_pinned_pool(); }
-PLIMSOLL_EXPORT int plimsoll_pin(void* address, size_t size) {
-  return plimsoll::simulated::pin(address, size);
-}
-PLIMSOLL_EXPORT int plimsoll_unpin(void* address) { return plimsoll::simulated::unpin(address); }
+PLIMSOLL_EXPORT void plimsoll_empty_pinned_pool() { empty_pinned_pool(); }
+PLIMSOLL_EXPORT int plimsoll_pin(void* address, size_t size) { return pin(address, size); }
+PLIMSOLL_EXPORT int plimsoll_unpin(void* address) { return unpin(address); }
 
-PLIMSOLL_EXPORT size_t plimsoll_copy_sites(plimsoll::simulated::Site* to, size_t most) {
+PLIMSOLL_EXPORT size_t plimsoll_copy_sites(Site* to, size_t most) {
   return runtime().copy_sites(to, most);
 }
-PLIMSOLL_EXPORT size_t plimsoll_copy_assumptions(plimsoll::simulated::Assumption* to, size_t most) {
+PLIMSOLL_EXPORT size_t plimsoll_copy_assumptions(Assumption* to, size_t most) {
   return runtime().copy_assumptions(to, most);
 }
-PLIMSOLL_EXPORT size_t plimsoll_copy_late_roles(plimsoll::simulated::LateRole* to, size_t most) {
+PLIMSOLL_EXPORT size_t plimsoll_copy_late_roles(LateRole* to, size_t most) {
   return runtime().copy_late_roles(to, most);
 }
 PLIMSOLL_EXPORT const char* plimsoll_name(uint32_t number) {
   return runtime().name_at(number).c_str();
 }
+
+}  // namespace plimsoll::simulated

@@ -30,7 +30,7 @@ void note_pinned_use(const void* address, c10::DeviceIndex device, c10::StreamId
 int pin(void* address, std::size_t size);
 int unpin(void* address);
 
-// The counters of pinned memory as PyTorch has them; the layout is shared with Python.
+// The counters of pinned memory as PyTorch has them; shared with Python.
 struct Counter {
   std::int64_t current = 0, peak = 0, allocated = 0, freed = 0;
   void increase(std::size_t amount);

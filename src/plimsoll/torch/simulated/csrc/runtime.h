@@ -18,7 +18,7 @@
 
 namespace plimsoll::simulated {
 
-// What rules depend on; the layout is shared with Python (plimsoll/torch/library.py).
+// What rules depend on. Shared with Python, as layout.cpp says.
 struct DeviceProperties {
   std::int32_t multiprocessors = 0;
   std::int32_t major = 0;
@@ -38,7 +38,7 @@ struct Device {
   std::atomic<bool> is_capturing = false;  // a graph, of what is queued
 };
 
-// Why memory was asked for.
+// Why memory was asked for; a new value is a new entry in layout.cpp. Both are shared with Python.
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
 enum class Phase : std::uint8_t { forward, backward, optimizer };
 
@@ -162,6 +162,20 @@ class OperationScope {
 
  private:
   CurrentOperation saved_;
+};
+
+// Lets a device be the thread's current one; none if the number is negative.
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex index) : before_(runtime().current_device()) {
+    if (index >= 0) runtime().set_device(index);
+  }
+  ~DeviceScope() { runtime().set_device(before_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex before_;
 };
 
 }  // namespace plimsoll::simulated

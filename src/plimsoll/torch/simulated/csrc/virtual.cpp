@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "call.h"
+#include "values.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -102,19 +103,14 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const OperationInfo& info = info_of(op);
   const std::size_t count = op.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, count);
-  const bool is_view = !info.results.empty() && info.results[0].kind == Result::Kind::view;
-  const bool computes =
-      op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || info.plain_name == "copy_";
-  const bool reads = info.plain_name == "_local_scalar_dense" || info.plain_name == "equal";
-  const bool moves_storage = info.plain_name.rfind("set_", 0) == 0 ||
-                             info.plain_name.rfind("resize_", 0) == 0 ||
-                             info.plain_name == "view" || info.plain_name == "as_strided";
+  const bool computes = op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || info.has(kCopies);
+  const bool reads = info.has(kReadByHost);
   const bool on_device = std::any_of(arguments.begin(), arguments.end(), has_device_tensor);
   if (reads) {
     runtime().assume(info.name, "a large tensor of the host has no contents; zeros were read");
   }
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kVirtualKey);
-  if (is_view || !computes || reads || moves_storage || on_device) {
+  if (info.is_view() || !computes || reads || info.has(kMovesStorage) || on_device) {
     op.redispatchBoxed(below, stack);
     return;
   }

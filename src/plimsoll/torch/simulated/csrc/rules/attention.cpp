@@ -91,7 +91,7 @@ void flash_backward(Call& call) {
   const Tensor gradient = call.tensor(0);
   const Tensor query = call.tensor(1);
   const Shape shape(query, call.tensor(2));
-  const std::size_t bytes = elements(query) * query.itemsize();
+  const std::size_t bytes = bytes_of(query);
   if (!is_row_major(gradient)) call.temporary(bytes);
   if (!is_row_major(call.tensor(4))) call.temporary(bytes);
   call.allocate_all();
@@ -141,7 +141,7 @@ void efficient_backward(Call& call) {
   const Shape shape(query, call.tensor(2));
   const bool is_float = query.scalar_type() == at::kFloat;
   const Tensor gradient = call.tensor(0);
-  if (gradient.stride(-1) != 1) call.temporary(elements(gradient) * gradient.itemsize());
+  if (gradient.stride(-1) != 1) call.temporary(bytes_of(gradient));
   call.allocate_all();
   const std::size_t statistics = shape.batch * shape.heads * shape.rows * kFloat;
   std::size_t delta = 0;
@@ -179,7 +179,7 @@ void cudnn_backward(Call& call) {
   const Shape shape(query, call.tensor(2));
   call.allocate_all();
   if (call.tensor(0).strides() != call.tensor(4).strides()) {
-    call.temporary(elements(query) * query.itemsize());
+    call.temporary(bytes_of(query));
   }
   const std::size_t statistics = shape.batch * shape.heads * shape.rows * kFloat;
   std::size_t bytes = statistics * shape.width + statistics + 256;

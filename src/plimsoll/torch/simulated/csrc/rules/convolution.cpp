@@ -23,6 +23,7 @@ namespace {
 
 using at::Tensor;
 
+// A row of data/cudnn_workspaces.csv.
 struct Measured {
   std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
       padding, groups, dilation;
@@ -279,7 +280,7 @@ void copy_unless_laid_out(Call& call, const Tensor& tensor, bool channels_last) 
   const auto format = channels_last && tensor.dim() == 4   ? at::MemoryFormat::ChannelsLast
                       : channels_last && tensor.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
                                                            : at::MemoryFormat::Contiguous;
-  if (!tensor.is_contiguous(format)) call.temporary(elements(tensor) * tensor.itemsize());
+  if (!tensor.is_contiguous(format)) call.temporary(bytes_of(tensor));
 }
 
 void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {

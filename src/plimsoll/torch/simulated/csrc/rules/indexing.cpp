@@ -1,4 +1,4 @@
-// Indexing, scattering, embeddings.
+// Indexing: elements taken or written by indices and masks, scattered, rolled.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_index_put_impl.h>
@@ -7,32 +7,21 @@
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/nonzero.h>
-#include <ATen/ops/sort.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "../tensors.h"
+#include "cub.h"
 #include "rules.h"
 
 namespace plimsoll::simulated {
 
-namespace cub {  // in sorting.cpp
-std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, std::size_t bits,
-                       bool is_float);
-std::size_t scan(std::size_t items, at::ScalarType type);
-std::size_t scan_by_key(std::size_t items, std::size_t key);
-std::size_t unique(std::size_t items, at::ScalarType type);
-std::size_t unique_by_key(std::size_t items);
-}  // namespace cub
-
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // --- index ---------------------------------------------------------------------------------------
 
@@ -178,7 +167,7 @@ void put_sorted(Call& call, std::vector<Index>& indices, bool is_checked) {
     call.temporary(elements(written) * values.itemsize());
   }
   if (count == 0 || slice == 0) return;
-  if (!self.is_contiguous()) call.temporary(bytes_of(self));
+  copy_unless_contiguous(call, self);
   call.temporary(count * 8);  // sorted
   call.temporary(count * 8);  // where they were
   call.temporary(count * 8);  // 0, 1, ...
@@ -234,7 +223,7 @@ void masked_scatter(Call& call) {  // (self, mask, source)
   if (mask.sizes() != self.sizes() || !mask.is_contiguous()) call.temporary(elements(self));
   call.temporary(elements(self) * 8);
   scratch(call, cub::scan(elements(self), at::kLong));
-  if (!source.is_contiguous()) call.temporary(bytes_of(source));
+  copy_unless_contiguous(call, source);
 }
 
 // (self, dim, index, source, alpha): written in a fixed order, if that is asked for.
@@ -242,11 +231,10 @@ void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor source = call.tensor(3);
   // PyTorch's shape function refuses an empty source, its kernel does not.
-  if (source.numel() == 0) call.set_shape(0, meta_empty(self.sizes(), self.scalar_type()));
+  if (source.numel() == 0) call.set_shape(0, meta_contiguous(self));
   const at::Tensor result = call.allocate(0);
   if (!at::globalContext().deterministicAlgorithms() || self.dim() == 0) return;
-  std::int64_t dim = call.argument(1).toInt();
-  if (dim < 0) dim += self.dim();
+  const std::int64_t dim = dimension_of(call, 1, self);
   c10::List<std::optional<at::Tensor>> indices;
   for (std::int64_t i = 0; i < dim; ++i) indices.push_back(std::nullopt);
   indices.push_back(call.tensor(2));
@@ -266,142 +254,48 @@ void scatter_reduce(Call& call) {  // (self, dim, index, src, reduce, include_se
   scratch(call, elements(self));
 }
 
-// --- embeddings ----------------------------------------------------------------------------------
-
-struct Sorted {
-  bool counts = false;  // how often each index occurs
-  bool is_bag = false;
-};
-
-// Gradients of rows: sorts the indices, sums runs of ten, then sums those by row.
-void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indices,
-                      std::int64_t rows, Sorted options) {
-  const std::int64_t count = indices.numel();
-  const std::size_t size = indices.itemsize();
-  const auto take = [&](std::int64_t items, std::size_t bytes) {
-    return call.temporary(static_cast<std::size_t>(items) * bytes);
-  };
-  const std::size_t items = elements(indices);
-  take(count, size);
-  take(count, size);
-  const std::size_t range = take(count, size);
-  scratch(call, cub::radix_sort(items, size, size, size * 8, false));
-  call.release(range);
-  if (options.counts) {
-    take(count, size);
-    scratch(call, cub::scan_by_key(items, size));
-    scratch(call, cub::scan_by_key(items, size));
-  }
-  call.allocate_all();
-  take(count, size);
-  take(1, 8);
-  const std::size_t keys = take(count, size);
-  scratch(call, cub::unique_by_key(items));
-  call.release(keys);
-  const std::int64_t segments = std::min(count, rows);
-  take(segments, size);
-  take(segments, size);
-  scratch(call, cub::scan(static_cast<std::size_t>(segments), indices.scalar_type()));
-  take(1, 8);
-  const std::int64_t partials = count / 10 + segments;
-  take(partials, size);
-  const std::int64_t width = grad.size(-1);
-  const std::size_t sum_size = std::max<std::size_t>(grad.itemsize(), 4);
-  // Few rows are summed with atomics.
-  const std::int64_t warps = ceil_div(width, 32) * 32;
-  const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
-  if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
-      call.torch_version() >= 211 && !at::globalContext().deterministicAlgorithms()) {
-    take(partials, size);
-    if (grad.itemsize() < 4) take(rows * width, 4);
-  } else {
-    take(partials * width, sum_size);
-  }
-}
-
-// (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
-void embedding_dense_backward(Call& call) {
-  const at::Tensor grad = call.tensor(0);
-  const at::Tensor indices = call.tensor(1);
-  const bool counts = call.argument(4).toBool();
-  if (!indices.is_contiguous()) call.temporary(bytes_of(indices));
-  if (!grad.is_contiguous()) call.temporary(bytes_of(grad));
-  if (indices.numel() <= 3072 && !counts) return call.allocate_all();
-  sorted_gradients(call, grad, indices, call.argument(2).toInt(), {counts, false});
-}
-
-// (grad, indices, [offsets,] offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...)
-void embedding_bag_backward(Call& call) {
-  const at::Tensor grad = call.tensor(0);
-  const std::size_t rows = call.info().plain_name == "_embedding_bag_backward" ? 6 : 5;
-  if (!grad.is_contiguous()) call.temporary(bytes_of(grad));
-  constexpr std::int64_t kMax = 2;
-  const bool is_sparse = rows == 6 && call.argument(9).toBool();
-  if (is_sparse || call.argument(rows + 2).toInt() == kMax || call.tensor(1).numel() == 0) {
-    return call.allocate_all();
-  }
-  sorted_gradients(call, grad, call.tensor(1), call.argument(rows).toInt(),
-                   {call.argument(rows + 1).toBool(), true});
-}
-
-// Results: output, offset2bag, bag_size, max_indices.
-void embedding_bag(Call& call) {
-  call.infer();
-  for (const std::size_t result : {2, 1, 0, 3}) {
-    if (result < call.info().results.size()) call.allocate(result);
-  }
-}
-
-void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
-  const at::Tensor indices = call.tensor(1);
-  if (!indices.is_contiguous()) call.temporary(bytes_of(indices));
-  const at::Tensor sorted = std::get<0>(at::sort(indices));
-  const std::size_t distinct = call.temporary(bytes_of(indices));
-  const std::size_t count = call.temporary(8);
-  scratch(call, cub::unique(elements(indices), indices.scalar_type()));
-  call.release(count);
-  call.release(distinct);
+// Several dimensions are rolled one after the other.
+void roll(Call& call) {
+  const at::Tensor input = call.tensor(0);
+  const std::size_t dims = call.argument(2).toIntVector().size();
+  for (std::size_t i = 1; i < dims; ++i) call.temporary(bytes_of(input));
+  if (dims < 2 && !input.is_contiguous()) call.temporary(bytes_of(input));
 }
 
 constexpr RuleRow kIndexingRules[] = {
+    {"index", kUnknown, kTakesIndices | kMixesDevices},
+    {"index_put*", kUnknown, kTakesIndices | kMixesDevices},
+    {"_unsafe_index*", kUnknown, kTakesIndices | kMixesDevices},
+    {"index_fill*", kUnknown, kByIterator},
     {"aten::index.Tensor", index},
     {"aten::_unsafe_index.Tensor", index},
     {"masked_select", masked_select},
-    {"_index_put_impl_", index_put},
+    {"_index_put_impl_", index_put, kTakesIndices | kMixesDevices},
     {"masked_scatter_", masked_scatter},
     {"scatter_reduce", scatter_reduce},
     {"scatter_reduce_", scatter_reduce},
-    {"embedding_dense_backward", embedding_dense_backward},
-    {"_embedding_bag_backward", embedding_bag_backward},
-    {"_embedding_bag_dense_backward", embedding_bag_backward},
-    {"_embedding_bag", embedding_bag},
-    {"_embedding_bag_forward_only", embedding_bag},
-    {"_embedding_bag_per_sample_weights_backward", nullptr},
-    {"embedding", nullptr},
-    {"embedding_renorm_", embedding_renorm},
     {"index_add", index_add},
     {"index_add_", index_add},
-    {"index_copy", nullptr},
-    {"index_copy_", nullptr},
-    {"index_fill_", nullptr},
-    {"index_reduce", nullptr},
-    {"index_reduce_", nullptr},
-    {"index_select", nullptr},
-    {"gather", nullptr},
-    {"scatter", nullptr},
-    {"scatter_", nullptr},
-    {"scatter_add", nullptr},
-    {"scatter_add_", nullptr},
+    {"index_copy", nothing},
+    {"index_copy_", nothing},
+    {"index_fill_", nothing},
+    {"index_reduce", nothing},
+    {"index_reduce_", nothing},
+    {"index_select", nothing},
+    {"gather", nothing},
+    {"scatter", nothing},
+    {"scatter_", nothing},
+    {"scatter_add", nothing},
+    {"scatter_add_", nothing},
     {"masked_fill", masked_fill},
     {"masked_fill_", masked_fill},
-    {"take", nullptr},
-    {"put_", nullptr},
-    {"where", nullptr},
-    {"cat", nullptr},
-    {"stack", nullptr},
-    {"flip", nullptr},
-    {"tril_indices", nullptr},
-    {"triu_indices", nullptr},
+    {"take", nothing},
+    {"put_", nothing},
+    {"where", nothing},
+    {"cat", nothing},
+    {"stack", nothing},
+    {"flip", nothing},
+    {"roll", roll},
 };
 
 }  // namespace

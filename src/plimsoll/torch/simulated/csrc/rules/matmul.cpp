@@ -1,136 +1,15 @@
-// Matrix products: cuBLAS keeps a workspace for each handle and stream; from 2.15 on each product
-// has its own.
+// Matrix products, through cuBLAS.
 #include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/util/env.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
+#include "../blas.h"
 #include "rules.h"
 
 namespace plimsoll::simulated {
 namespace {
-
-// --- matrix products -----------------------------------------------------------------------------
-
-// cuBLAS handles are handed to threads from a pool, and each (handle, stream) keeps a workspace.
-class HandlePool {
- public:
-  int take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return made_++;
-    const int handle = free_.back();
-    free_.pop_back();
-    return handle;
-  }
-  void give_back(int handle) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(handle);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<int> free_;
-  int made_ = 0;
-};
-
-HandlePool& handle_pool() {
-  static auto* const pool = new HandlePool;
-  return *pool;
-}
-
-struct ThreadHandles {
-  std::map<c10::DeviceIndex, int> handles;
-  int of(c10::DeviceIndex device) {
-    const auto [place, is_new] = handles.try_emplace(device, 0);
-    if (is_new) place->second = handle_pool().take();
-    return place->second;
-  }
-  ~ThreadHandles() {
-    for (const auto& [device, handle] : handles) handle_pool().give_back(handle);
-  }
-};
-thread_local ThreadHandles thread_handles;
-
-using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId, bool>;
-
-class Workspaces {
- public:
-  bool has(const WorkspaceKey& key) {
-    const std::lock_guard lock(mutex_);
-    return all_.count(key) != 0;
-  }
-  void keep(const WorkspaceKey& key, at::DataPtr memory) {
-    const std::lock_guard lock(mutex_);
-    all_.emplace(key, std::move(memory));
-  }
-  void clear() {
-    const std::lock_guard lock(mutex_);
-    all_.clear();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<WorkspaceKey, at::DataPtr> all_;
-};
-
-Workspaces& workspaces() {
-  static auto* const all = new Workspaces;
-  return *all;
-}
-
-// CUBLAS_WORKSPACE_CONFIG holds pairs of KiB and counts, ":4096:2:16:8"; without any it is ignored.
-std::optional<std::size_t> configured_workspace() {
-  const char* const text = std::getenv("CUBLAS_WORKSPACE_CONFIG");
-  if (text == nullptr) return std::nullopt;
-  std::size_t total = 0;
-  std::size_t kib = 0;
-  std::size_t count = 0;
-  const char* at = text;
-  int used = 0;
-  while (std::sscanf(at, ":%zu:%zu%n", &kib, &count, &used) == 2) {
-    total += kib * 1024 * count;
-    at += used;
-  }
-  if (at == text) return std::nullopt;
-  return total;
-}
-
-std::size_t blas_workspace_bytes(const Call& call) {
-  if (const auto configured = configured_workspace()) return *configured;
-  const int major = call.properties().major;
-  const bool is_large = major == 9 ||
-                        (call.torch_version() >= 212 && (major == 10 || major == 12)) ||
-                        (call.torch_version() >= 214 && major == 11);
-  return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
-}
-
-// CUBLASLT_WORKSPACE_SIZE, in KiB.
-std::size_t lt_workspace_bytes() {
-  std::size_t kib = 1024;
-  if (const char* const text = std::getenv("CUBLASLT_WORKSPACE_SIZE")) {
-    if (int configured = 0; std::sscanf(text, "%d", &configured) == 1 && configured >= 0) {
-      kib = static_cast<std::size_t>(configured);
-    }
-  }
-  return kib * 1024;
-}
-
-// Read, not recorded: aten/src/ATen/cuda/CublasHandlePool.cpp of 2.15 (pull request 194311).
-bool keeps_workspaces(const Call& call) {
-  if (call.torch_version() < 215) return true;
-  static const bool is_asked_for = c10::utils::check_env("TORCH_CUBLAS_WORKSPACE_CACHE") == true;
-  return is_asked_for;
-}
 
 // cuBLAS takes a matrix with one dense dimension as it is, and any other as a copy.
 bool fits_blas(const at::Tensor& matrix) {
@@ -145,7 +24,7 @@ bool fits_blas(const at::Tensor& matrix) {
 
 void copy_for_blas(Call& call, const at::Tensor& matrix) {
   if (matrix.dim() >= 2 && matrix.numel() != 0 && !fits_blas(matrix)) {
-    call.temporary(elements(matrix) * matrix.itemsize());
+    call.temporary(bytes_of(matrix));
   }
 }
 
@@ -158,15 +37,16 @@ bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Te
          right.size(1) > 1;
 }
 
+enum class Product : std::uint8_t { plain, batched, added, activated };
+
 // cuBLAS multiplies floating-point matrices of one type. PyTorch's shape functions leave this to
 // the kernels.
-void check_types(const Call& call, const at::Tensor& left, const at::Tensor& right) {
-  const std::string& name = call.info().plain_name;
-  const bool is_batched = name == "bmm" || name.rfind("baddbmm", 0) == 0;
+void check_types(Product product, const at::Tensor& left, const at::Tensor& right) {
+  const bool is_batched = product == Product::batched;
   if (left.scalar_type() != right.scalar_type()) {
     TORCH_CHECK(!is_batched, "expected scalar type ", left.scalar_type(), " but found ",
                 right.scalar_type());
-    TORCH_CHECK(name == "mm", "mat1 and mat2 must have the same dtype, but got ",
+    TORCH_CHECK(product == Product::plain, "mat1 and mat2 must have the same dtype, but got ",
                 left.scalar_type(), " and ", right.scalar_type());
     TORCH_CHECK(false, "expected mat1 and mat2 to have the same dtype, but got: ", left.dtype(),
                 " != ", right.dtype());
@@ -178,11 +58,11 @@ void check_types(const Call& call, const at::Tensor& left, const at::Tensor& rig
 
 // Everything before the product, of operands `first` and the one after it. False: it has no terms,
 // so no library is asked.
-[[nodiscard]] bool begin_product(Call& call, std::size_t first) {
+[[nodiscard]] bool begin_product(Call& call, Product product, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
-  check_types(call, left, right);
-  if (call.argument_count() == 5 && call.info().plain_name.rfind("addmm", 0) == 0) {
+  check_types(product, left, right);
+  if (product == Product::added && call.argument_count() == 5) {
     TORCH_CHECK(call.tensor(0).scalar_type() == right.scalar_type(),
                 "self and mat2 must have the same dtype, but got ", call.tensor(0).scalar_type(),
                 " and ", right.scalar_type());
@@ -196,32 +76,32 @@ void check_types(const Call& call, const at::Tensor& left, const at::Tensor& rig
   return left.numel() != 0 && right.numel() != 0;
 }
 
-template <std::size_t first>
+template <Product product, std::size_t first>
 void gemm(Call& call) {
-  if (begin_product(call, first)) call.blas_workspace();
+  if (begin_product(call, product, first)) take_blas_workspace(call);
 }
 
 void addmm(Call& call) {
-  if (!begin_product(call, 1)) return;
+  if (!begin_product(call, Product::added, 1)) return;
   if (adds_bias_in_product(call, call.tensor(0), call.tensor(1), call.tensor(2))) {
-    call.lt_workspace();
+    take_lt_workspace(call);
   } else {
-    call.blas_workspace();
+    take_blas_workspace(call);
   }
 }
 
 void addmm_activation(Call& call) {
-  if (begin_product(call, 1)) call.lt_workspace();
+  if (begin_product(call, Product::activated, 1)) take_lt_workspace(call);
 }
 
+template <std::size_t first>
 void vector_product(Call& call) {
-  const bool is_dot = call.info().plain_name.rfind("addmv", 0) != 0;
-  const auto type = call.tensor(is_dot ? 0 : 1).scalar_type();
+  const auto type = call.tensor(first).scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(!c10::isIntegralType(type, /*includeBool=*/true),
-                              is_dot ? "\"dot\"" : "\"addmv_impl_cuda\"", " not implemented for '",
-                              type, "'");
+                              first == 0 ? "\"dot\"" : "\"addmv_impl_cuda\"",
+                              " not implemented for '", type, "'");
   call.allocate_all();
-  call.blas_workspace();
+  take_blas_workspace(call);
 }
 
 // _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
@@ -259,48 +139,25 @@ void grouped_mm(Call& call) {
     return;
   }
   if (offsets.defined()) call.synchronize();
-  for (std::int64_t group = 0; group < groups; ++group) call.blas_workspace();
+  for (std::int64_t group = 0; group < groups; ++group) take_blas_workspace(call);
 }
 
 constexpr RuleRow kMatmulRules[] = {
     {"_grouped_mm", grouped_mm},
-    {"mm", gemm<0>},
-    {"bmm", gemm<0>},
-    {"baddbmm", gemm<1>},
-    {"baddbmm_", gemm<1>},
+    {"mm", gemm<Product::plain, 0>},
+    {"bmm", gemm<Product::batched, 0>},
+    {"baddbmm", gemm<Product::batched, 1>},
+    {"baddbmm_", gemm<Product::batched, 1>},
     {"addmm", addmm},
     {"addmm_", addmm},
     {"_addmm_activation", addmm_activation},
-    {"addmv", vector_product},
-    {"addmv_", vector_product},
-    {"dot", vector_product},
-    {"vdot", vector_product},
+    {"addmv", vector_product<1>},
+    {"addmv_", vector_product<1>},
+    {"dot", vector_product<0>},
+    {"vdot", vector_product<0>},
 };
 
 }  // namespace
-
-void clear_blas_workspaces() { workspaces().clear(); }
-
-void Call::take_workspace(std::size_t bytes, bool lt) {
-  Runtime& state = runtime();
-  const bool is_kept = keeps_workspaces(*this);
-  const WorkspaceKey key{device_, thread_handles.of(device_), state.current_stream(device_), lt};
-  if (is_kept && workspaces().has(key)) return;
-  const OperationScope scope(info_.name, Role::workspace);
-  const c10::DeviceIndex before = state.current_device();
-  state.set_device(device_);
-  at::DataPtr memory = take_memory(bytes);
-  state.set_device(before);
-  if (is_kept) workspaces().keep(key, std::move(memory));
-}
-
-void Call::blas_workspace() { take_workspace(blas_workspace_bytes(*this), false); }
-
-void Call::lt_workspace() {
-  const bool is_kept = keeps_workspaces(*this);
-  if (is_kept) blas_workspace();  // its handle is cuBLAS's
-  if (!is_kept || torch_version() < 212) take_workspace(lt_workspace_bytes(), true);
-}
 
 std::span<const RuleRow> matmul_rules() { return kMatmulRules; }
 

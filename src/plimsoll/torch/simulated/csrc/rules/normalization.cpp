@@ -9,11 +9,6 @@ namespace {
 
 using at::Tensor;
 
-std::size_t copy_unless_contiguous(Call& call, const Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_contiguous()) return 0;
-  return call.temporary(elements(tensor) * tensor.itemsize());
-}
-
 // native_layer_norm(input, shape, weight, bias, eps), _fused_rms_norm(input, shape, weight, eps)
 void layer_norm(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
@@ -142,7 +137,7 @@ constexpr RuleRow kNormalizationRules[] = {
     {"_fused_rms_norm", layer_norm},   {"_fused_rms_norm_backward", rms_norm_backward},
     {"native_group_norm", group_norm}, {"native_group_norm_backward", group_norm_backward},
     {"native_batch_norm", batch_norm}, {"native_batch_norm_backward", batch_norm_backward},
-    {"cudnn_batch_norm", nullptr},     {"cudnn_batch_norm_backward", nullptr},
+    {"cudnn_batch_norm", nothing},     {"cudnn_batch_norm_backward", nothing},
 };
 
 }  // namespace

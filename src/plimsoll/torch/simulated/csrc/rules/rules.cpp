@@ -1,31 +1,69 @@
 #include "rules.h"
 
-#include <string>
+#include <c10/util/Exception.h>
+
+#include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace plimsoll::simulated {
 namespace {
 
-const std::unordered_map<std::string, Rule>& table() {
-  static const auto* const rules = [] {
-    auto* const made = new std::unordered_map<std::string, Rule>;
-    for (const auto rows : {matmul_rules(), attention_rules(), normalization_rules(),
-                            convolution_rules(), reduction_rules(), sorting_rules(),
-                            indexing_rules(), recurrent_rules(), shape_rules(), module_rules()}) {
-      for (const RuleRow& row : rows) made->emplace(row.name, row.rule);
+constexpr const char* kNoTemporaries[] = {
+#include "no_temporaries.inc"
+};
+
+class Tables {
+ public:
+  Tables() {
+    for (const auto table :
+         {activation_rules(), attention_rules(),     convolution_rules(), counting_rules(),
+          distance_rules(),   embedding_rules(),     filling_rules(),     fourier_rules(),
+          image_rules(),      indexing_rules(),      list_rules(),        loss_rules(),
+          matmul_rules(),     normalization_rules(), random_rules(),      recurrent_rules(),
+          reduction_rules(),  scan_rules(),          shape_rules(),       sorting_rules(),
+          storage_rules(),    transformer_rules()}) {
+      for (const RuleRow& row : table) add(row);
     }
-    return made;
-  }();
-  return *rules;
-}
+    for (const char* const name : kNoTemporaries) add({name, nothing});
+  }
+
+  Found find(const std::string& full, const std::string& plain) const {
+    Found found;
+    for (const std::string& name : {full, plain}) {
+      const auto row = rows_.find(name);
+      if (row == rows_.end()) continue;
+      if (found.rule == kUnknown) found.rule = row->second.rule;
+      found.traits |= row->second.traits;
+    }
+    for (const auto& [start, traits] : families_) {
+      if (plain.starts_with(start)) found.traits |= traits;
+    }
+    return found;
+  }
+
+ private:
+  void add(const RuleRow& row) {
+    std::string_view name = row.name;
+    if (name.ends_with('*')) {
+      name.remove_suffix(1);
+      families_.emplace_back(name, row.traits);
+      return;
+    }
+    const bool is_new = rows_.emplace(name, Found{row.rule, row.traits}).second;
+    TORCH_CHECK(is_new, "plimsoll has two rules for the operation ", name);
+  }
+
+  std::unordered_map<std::string, Found> rows_;
+  std::vector<std::pair<std::string_view, Traits>> families_;  // by what their names start with
+};
 
 }  // namespace
 
-RuleEntry find_rule(const std::string& qualified, const std::string& plain) {
-  for (const std::string& name : {qualified, plain}) {
-    if (const auto row = table().find(name); row != table().end()) return {row->second, true};
-  }
-  return {};
+Found find_rule(const std::string& full, const std::string& plain) {
+  static const auto* const tables = new Tables;
+  return tables->find(full, plain);
 }
 
 }  // namespace plimsoll::simulated

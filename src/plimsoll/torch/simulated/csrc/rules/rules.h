@@ -9,28 +9,55 @@
 #include <ATen/ops/empty.h>
 
 #include <span>
+#include <string>
+#include <vector>
 
 #include "../call.h"
 
 namespace plimsoll::simulated {
 
+// A new rule is a new row of one of the tables. An operation has the rule of the row with its full
+// name, else of that with its plain one, and the traits of all rows that name it.
 struct RuleRow {
-  const char* name;  // "topk", or with its overload "aten::max.dim"
-  Rule rule;         // null: the kernel takes nothing besides its results
+  const char* name;   // "topk", with its overload "aten::max.dim", or a family "_foreach_*"
+  Rule rule;          // `nothing`, or `kUnknown`, as families have
+  Traits traits = 0;  // of operation.h, joined by |
 };
 
-std::span<const RuleRow> matmul_rules();
-std::span<const RuleRow> attention_rules();
-std::span<const RuleRow> normalization_rules();
-std::span<const RuleRow> convolution_rules();
-std::span<const RuleRow> reduction_rules();
-std::span<const RuleRow> sorting_rules();    // sort, topk, scans, unique, random permutations
-std::span<const RuleRow> indexing_rules();   // index, scatter, embedding
-std::span<const RuleRow> recurrent_rules();  // LSTM, GRU, RNN
-std::span<const RuleRow> shape_rules();      // operations without a shape function of PyTorch's
-std::span<const RuleRow> module_rules();     // fused transformer layers, losses, what is left
+// The kernel takes nothing besides its results.
+inline void nothing(Call&) {}
+constexpr Rule kUnknown = nullptr;
 
-void clear_blas_workspaces();
+struct Found {
+  Rule rule = kUnknown;
+  Traits traits = 0;
+};
+// `full`: "aten::max.dim"; `plain`: "max".
+Found find_rule(const std::string& full, const std::string& plain);
+
+// Each file's table.
+std::span<const RuleRow> activation_rules();
+std::span<const RuleRow> attention_rules();
+std::span<const RuleRow> convolution_rules();
+std::span<const RuleRow> counting_rules();
+std::span<const RuleRow> distance_rules();
+std::span<const RuleRow> embedding_rules();
+std::span<const RuleRow> filling_rules();
+std::span<const RuleRow> fourier_rules();
+std::span<const RuleRow> image_rules();
+std::span<const RuleRow> indexing_rules();
+std::span<const RuleRow> list_rules();
+std::span<const RuleRow> loss_rules();
+std::span<const RuleRow> matmul_rules();
+std::span<const RuleRow> normalization_rules();
+std::span<const RuleRow> random_rules();
+std::span<const RuleRow> recurrent_rules();
+std::span<const RuleRow> reduction_rules();
+std::span<const RuleRow> scan_rules();
+std::span<const RuleRow> shape_rules();
+std::span<const RuleRow> sorting_rules();
+std::span<const RuleRow> storage_rules();
+std::span<const RuleRow> transformer_rules();
 
 inline std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
@@ -44,6 +71,8 @@ inline std::size_t bytes_of(const at::Tensor& tensor) {
   return elements(tensor) * tensor.itemsize();
 }
 
+inline std::size_t bits_of(const at::Tensor& tensor) { return tensor.itemsize() * 8; }
+
 constexpr std::size_t kFloat = 4;  // bytes of what kernels accumulate in
 
 // The shape of a result.
@@ -51,10 +80,31 @@ inline at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
 }
 
+// That of a result that is as `tensor`, but contiguous.
+inline at::Tensor meta_contiguous(const at::Tensor& tensor) {
+  return meta_empty(tensor.sizes(), tensor.scalar_type());
+}
+
+// A dimension that is an argument, counted from the first.
+inline std::int64_t dimension_of(const Call& call, std::size_t argument, const at::Tensor& tensor) {
+  const std::int64_t dimension = call.argument(argument).toInt();
+  return dimension < 0 ? dimension + tensor.dim() : dimension;
+}
+
 // Memory that the kernel takes and frees at once.
 inline void scratch(Call& call, std::size_t bytes) {
   call.temporary(bytes);
   call.release_last();
+}
+
+// The last one first.
+inline void release_backwards(Call& call, const std::vector<std::size_t>& temporaries) {
+  for (auto last = temporaries.rbegin(); last != temporaries.rend(); ++last) call.release(*last);
+}
+
+// Many kernels read contiguous memory only.
+inline void copy_unless_contiguous(Call& call, const at::Tensor& tensor) {
+  if (tensor.defined() && !tensor.is_contiguous()) call.temporary(bytes_of(tensor));
 }
 
 }  // namespace plimsoll::simulated

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "../tensors.h"
 #include "rules.h"
 
 namespace plimsoll::simulated {
@@ -17,7 +18,7 @@ void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
 
 void like_second_contiguous(Call& call) {
   const at::Tensor input = call.tensor(1);
-  call.set_shape(0, meta_empty(input.sizes(), input.scalar_type()));
+  call.set_shape(0, meta_contiguous(input));
 }
 
 // The rounded tensor, and which of its elements were in range.
@@ -25,6 +26,12 @@ void fake_quantize(Call& call) {
   const at::Tensor rounded = like(call.tensor(0));
   call.set_shape(0, rounded);
   call.set_shape(1, at::empty_like(rounded, rounded.options().dtype(at::kBool)));
+}
+
+void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kernel
+  const at::Tensor self = call.tensor(0);
+  call.set_shape(0, meta_empty({call.argument(1).toInt(), self.dim()}, at::kLong));
+  call.allocate_all();
 }
 
 // --- connectionist temporal classification, as aten/src/ATen/native/cuda/LossCTC.cu --------------
@@ -47,7 +54,7 @@ void ctc_loss_backward(Call& call) {
   const at::Tensor prefixes = call.tensor(6);
   like_second_contiguous(call);
   ctc_lengths(call);
-  call.temporary(elements(prefixes) * prefixes.itemsize());
+  call.temporary(bytes_of(prefixes));
   call.allocate(0);
 }
 
@@ -121,6 +128,7 @@ constexpr RuleRow kShapesRules[] = {
     {"fake_quantize_per_channel_affine_cachemask", fake_quantize},
     {"multi_margin_loss_backward", like_second_contiguous},
     {"multilabel_margin_loss_backward", like_second_contiguous},
+    {"nonzero_static", nonzero_static},
     {"_ctc_loss", ctc_loss},
     {"_ctc_loss_backward", ctc_loss_backward},
     {"batch_norm_stats", channel_statistics},

@@ -1,0 +1,130 @@
+#include "event_buffer.h"
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "conversions.h"
+#include "module.h"
+#include "plimsoll/engine/simulated_engine.h"
+#include "plimsoll/recorder_api.h"
+#include "stacks.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace plimsoll::python {
+
+RecordingBuffer::RecordingBuffer(std::size_t capacity) : events_(capacity) {}
+
+Observer& RecordingBuffer::observer(std::int32_t device) {
+  const auto index = static_cast<std::size_t>(device);
+  while (observers_.size() <= index) {
+    observers_.push_back(
+        std::make_unique<DeviceObserver>(events_, static_cast<std::int32_t>(observers_.size())));
+  }
+  return *observers_[index];
+}
+
+namespace {
+
+void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_event* event,
+         std::uint32_t stack) {
+  const TraceEvent copy{
+      static_cast<Action>(event->action),      event->address, event->size, event->stream,
+      {event->pool.first, event->pool.second}, event->time_us, stack,       event->shared};
+  reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
+}
+
+constexpr std::uint8_t kMark = 255;  // as an action: no event, but a mark between events
+
+constexpr plimsoll_recorder_api kRecorderApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
+
+template <typename T>
+std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {
+  std::vector<T> values;
+  values.reserve(events.size());
+  for (const DeviceEvent& event : events) values.push_back(static_cast<T>(member(event)));
+  return values;
+}
+
+// The events as columns: the device, and what an event batch has.
+using Columns =
+    std::tuple<std::vector<std::int32_t>, std::vector<std::uint8_t>, std::vector<std::uint64_t>,
+               std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::int64_t>,
+               std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::uint32_t>,
+               std::vector<std::uint64_t>>;
+
+Columns columns_of(const std::vector<DeviceEvent>& events) {
+  const auto words = [&events](auto member) { return column<std::uint64_t>(events, member); };
+  return {column<std::int32_t>(events, [](const DeviceEvent& e) { return e.device; }),
+          column<std::uint8_t>(events, [](const DeviceEvent& e) { return e.event.action; }),
+          words([](const DeviceEvent& e) { return e.event.address; }),
+          words([](const DeviceEvent& e) { return e.event.size; }),
+          words([](const DeviceEvent& e) { return e.event.stream; }),
+          column<std::int64_t>(events, [](const DeviceEvent& e) { return e.event.time_us; }),
+          words([](const DeviceEvent& e) { return e.event.pool.first; }),
+          words([](const DeviceEvent& e) { return e.event.pool.second; }),
+          column<std::uint32_t>(events, [](const DeviceEvent& e) { return e.event.context; }),
+          words([](const DeviceEvent& e) { return e.event.shared; })};
+}
+
+// A vector that Python owns from now on.
+template <typename T>
+nb::object owned_view(std::vector<T>& values) {
+  auto* const kept = new std::vector<T>(std::move(values));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return view(*kept, owner);
+}
+
+nb::tuple drain(RecordingBuffer& buffer) {
+  Columns columns;
+  {
+    const nb::gil_scoped_release released;  // the program goes on meanwhile
+    const EngineGuard guard;                // the newest event of a simulated GPU is complete
+    columns = columns_of(buffer.events().drain());
+  }
+  return std::apply([](auto&... values) { return nb::make_tuple(owned_view(values)...); }, columns);
+}
+
+}  // namespace
+
+void bind_event_buffer(nb::module_& module) {
+  module.attr("EVENT_MARK") = kMark;
+  nb::class_<RecordingBuffer>(module, "EventBuffer")
+      .def_static(
+          "make", [](std::size_t capacity) { return new RecordingBuffer(capacity); }, "capacity"_a,
+          nb::rv_policy::reference, "A buffer for so many events; it stays until the process ends.")
+      .def_prop_ro(
+          "handle",
+          [](RecordingBuffer& buffer) { return reinterpret_cast<std::uintptr_t>(&buffer); })
+      .def(
+          "mark",
+          [](RecordingBuffer& buffer, std::uint32_t number, std::int64_t time_us) {
+            TraceEvent event;
+            event.action = static_cast<Action>(kMark);
+            event.time_us = time_us;
+            event.context = number;
+            buffer.events().add(-1, event);
+          },
+          "number"_a, "time_us"_a, "Add a row between the events, with EVENT_MARK as its action.")
+      .def("drain", &drain, nb::sig("def drain(self) -> tuple[numpy.ndarray, ...]"),
+           "Take all events that wait, as columns: device, and those of an event batch.")
+      .def(
+          "close",
+          [](RecordingBuffer& buffer) {
+            const nb::gil_scoped_release released;
+            const EngineGuard guard;  // nobody drains
+            buffer.events().close();
+          },
+          "Give the memory back; events from now on are dropped.")
+      .def_prop_ro("dropped", [](RecordingBuffer& buffer) { return buffer.events().dropped(); });
+  module.def(
+      "recorder_api", [] { return reinterpret_cast<std::uintptr_t>(&kRecorderApi); },
+      "The address of the table of C functions in plimsoll/recorder_api.h.");
+}
+
+}  // namespace plimsoll::python

@@ -1,0 +1,155 @@
+// Counters that many threads change at once, with exact sums and exact peaks of the sums.
+//
+// Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
+// to find its peak, so each shard has bounds of its own, which add up to no more than the peak:
+// while no shard exceeds its bound, the sum cannot exceed the peak, and nobody need look. A shard
+// that does exceed it first borrows of others, one after the other, until it has room: from each
+// half of what that one has more. Only if all together have too little, it takes the lock, adds up
+// all shards, raises the peak if need be, and spreads what is left below it evenly.
+//
+//   sum over shards of bound <= peak, while no bound is locked
+//
+// Locks are taken in this order: the lock of all, a shard's. Who has a shard's waits for no other.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "plimsoll/base/spin_lock.h"
+#include "plimsoll/base/units.h"
+#include "plimsoll/events/statistics.h"
+
+namespace plimsoll {
+
+class ConcurrentStatistics {
+ public:
+  class alignas(64) Shard {  // two never share a cache line
+   public:
+    explicit Shard(ConcurrentStatistics& owner) : owner_(owner) {}
+    Shard(const Shard&) = delete;
+    Shard& operator=(const Shard&) = delete;
+
+    void allocate(bool small, Bytes size, Bytes requested) {
+      Pool& mine = of(small);
+      add(mine.allocated[kBlocks], 1);
+      add(mine.allocated[kSize], size);
+      add(mine.allocated[kRequested], requested);
+      // Either this sees a bound that was lowered meanwhile, or who lowered it sees the new values.
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (exceeds_bound(small)) owner_.raise_peaks(*this);
+    }
+    // A free that waits for nothing.
+    void free(bool small, Bytes size, Bytes requested) {
+      Pool& mine = of(small);
+      add(mine.freed[kBlocks], 1);
+      add(mine.freed[kSize], size);
+      add(mine.freed[kRequested], requested);
+    }
+    // A free that waits: the block is active until `complete_free`.
+    void request_free(bool small, Bytes size);
+    void complete_free(bool small, Bytes size, Bytes requested) {
+      Pool& mine = of(small);
+      add(mine.freed[kRequested], requested);
+      subtract(mine.pending[kBlocks], 1);
+      subtract(mine.pending[kSize], size);
+    }
+
+   private:
+    friend class ConcurrentStatistics;
+    using Value = std::atomic<std::int64_t>;
+    enum Quantity : std::size_t { kBlocks, kSize, kRequested, kQuantities };
+    // As in a Stat: all, of the small pool, of the large one.
+    static constexpr std::size_t kSeries = 3;
+    using PerSeries = std::array<std::array<std::int64_t, kQuantities>, kSeries>;
+
+    // Of one pool, small or large; all but `pending` only grow.
+    struct alignas(64) Pool {
+      std::array<Value, kQuantities> allocated{};
+      std::array<Value, kQuantities> freed{};  // blocks and sizes when asked for, or else when done
+      std::array<Value, 2> pending{};          // blocks and sizes, between the two
+
+      [[nodiscard]] std::int64_t live(std::size_t quantity) const {
+        return get(allocated[quantity]) - get(freed[quantity]);
+      }
+    };
+
+    [[nodiscard]] static std::int64_t get(const Value& value) {
+      return value.load(std::memory_order_relaxed);
+    }
+    static void change(Value& value, std::int64_t by) {
+      value.store(get(value) + by, std::memory_order_relaxed);
+    }
+    static void add(Value& value, Bytes by) { change(value, static_cast<std::int64_t>(by)); }
+    static void subtract(Value& value, Bytes by) { change(value, -static_cast<std::int64_t>(by)); }
+    [[nodiscard]] Pool& of(bool small) { return pools_[small ? 0 : 1]; }
+    [[nodiscard]] std::int64_t live(std::size_t series, std::size_t quantity) const {
+      if (series > 0) return pools_[series - 1].live(quantity);
+      return pools_[0].live(quantity) + pools_[1].live(quantity);
+    }
+    [[nodiscard]] bool exceeds_bound(std::size_t pool, std::size_t quantity) const {
+      const std::int64_t mine = pools_[pool].live(quantity);
+      const std::int64_t other = pools_[1 - pool].live(quantity);
+      return mine > get(bound_[pool + 1][quantity]) || mine + other > get(bound_[0][quantity]);
+    }
+    [[nodiscard]] bool exceeds_bound(bool small) const {
+      const std::size_t pool = small ? 0 : 1;
+      return exceeds_bound(pool, kBlocks) || exceeds_bound(pool, kSize) ||
+             exceeds_bound(pool, kRequested);
+    }
+    [[nodiscard]] bool exceeds_bound() const { return exceeds_bound(true) || exceeds_bound(false); }
+    void look();
+    [[nodiscard]] bool borrow();  // whether that was enough
+    void borrow_of(Shard& lender);
+
+    std::array<Pool, 2> pools_;  // small, large
+    alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
+    SpinLock bound_lock_;                // of changes
+    std::atomic<Shard*> next_{nullptr};  // all shards form a ring
+    Shard* lender_ = this;               // who was asked last
+    ConcurrentStatistics& owner_;
+    PerSeries seen_{};  // the owner's: what was live when it last looked
+  };
+
+  ConcurrentStatistics() = default;
+  ConcurrentStatistics(const ConcurrentStatistics&) = delete;
+  ConcurrentStatistics& operator=(const ConcurrentStatistics&) = delete;
+
+  // A shard, alive as long as this.
+  Shard& add_shard();
+
+  // Writes the five counters of `statistics` that count blocks and their bytes.
+  void read(Statistics& statistics);
+  void reset_peak();
+  void reset_accumulated();
+
+ private:
+  static constexpr std::size_t kSeries = Shard::kSeries;
+  static constexpr std::size_t kPools = 2;
+  // What has a peak, in the order of the members of Statistics.
+  static constexpr std::size_t kCounters = 5;
+  using Peaks = std::array<std::array<std::int64_t, kSeries>, kCounters>;
+  using Totals = std::array<std::array<std::int64_t, kPools>, kCounters>;
+
+  struct Rule;
+  static const std::array<Rule, kCounters> kRules;
+
+  class BoundsGuard;
+  void raise_peaks(Shard& shard);
+  void look();
+  void share_out();
+  [[nodiscard]] std::int64_t sum_of(std::size_t counter, std::size_t series) const;
+  [[nodiscard]] Totals totals() const;
+
+  SpinLock lock_;
+  std::deque<Shard> shards_;
+  Shard::PerSeries live_{};  // of all shards, when they were last looked at
+  Shard::PerSeries pending_{};
+  Peaks peak_{};
+  Totals allocated_before_{};  // at the last reset
+  Totals freed_before_{};
+};
+
+}  // namespace plimsoll

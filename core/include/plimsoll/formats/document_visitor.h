@@ -1,0 +1,50 @@
+// Goes through the containers of a pickle's document, in time that is linear in its size.
+//
+// Values can be shared in a pickle, so that a small one stands for a huge one; what PyTorch writes
+// shares names and stacks, but each event and each segment is there once. So whoever visits much
+// more than the document has is led in circles.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+#include "plimsoll/formats/pickle.h"
+#include "plimsoll/formats/recording.h"
+
+namespace plimsoll {
+
+class DocumentVisitor {
+ public:
+  // Both outlive this. `poll`, if there is any, is called every so often.
+  DocumentVisitor(const PickleDocument& document, const std::function<void()>& poll)
+      : document_(document), poll_(poll), left_(kSlack + 2 * document.item_count()) {}
+
+  // What is in a container. Throws RecordingError, and what `poll` throws.
+  std::span<const PickleValue> items(PickleValue container) {
+    const auto items = document_.items(container);
+    if (items.size() > left_) {
+      throw RecordingError("the snapshot lists the same values again and again");
+    }
+    left_ -= items.size();
+    visited_ += items.size() + 1;
+    if (visited_ >= kValuesBetweenPolls) {
+      visited_ = 0;
+      if (poll_) poll_();
+    }
+    return items;
+  }
+
+  [[nodiscard]] const PickleDocument& document() const { return document_; }
+
+ private:
+  static constexpr std::size_t kSlack = 1 << 16;
+  static constexpr std::size_t kValuesBetweenPolls = 1 << 18;
+
+  const PickleDocument& document_;
+  const std::function<void()>& poll_;
+  std::size_t left_;
+  std::size_t visited_ = 0;
+};
+
+}  // namespace plimsoll

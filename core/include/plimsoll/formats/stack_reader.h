@@ -1,0 +1,41 @@
+// Names, frames and call stacks of a recording by number; the same ones get the same number. Each
+// is read once however often it is shared.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "plimsoll/formats/document_visitor.h"
+#include "plimsoll/formats/pickle.h"
+#include "plimsoll/formats/recording.h"
+
+namespace plimsoll {
+
+class StackReader {
+ public:
+  // Both outlive this. Numbers are places in the recording's lists, which this fills.
+  StackReader(DocumentVisitor& visitor, Recording& recording);
+
+  // Of the stack that a list of frames describes; 0 if it is none.
+  std::uint32_t number(PickleValue frames);
+
+ private:
+  std::uint32_t frame_number(PickleValue value);
+  std::uint32_t frame_number(const Frame& frame);
+  std::uint32_t name_number(PickleValue value);
+
+  DocumentVisitor& visitor_;
+  const PickleDocument& document_;
+  Recording& recording_;
+  std::unordered_map<const char*, std::uint32_t> by_text_;
+  // A map, for names that hash alike are easily made.
+  std::map<std::string_view, std::uint32_t> name_numbers_;
+  std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
+  std::unordered_map<const PickleValue*, std::uint32_t> by_dict_;
+  std::map<Stack, std::uint32_t> stack_numbers_;
+  std::map<Frame, std::uint32_t> frame_numbers_;
+};
+
+}  // namespace plimsoll

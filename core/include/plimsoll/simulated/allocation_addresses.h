@@ -1,0 +1,30 @@
+// Where whole allocations lie, as the CUDA driver was seen to do on Linux: address space comes in
+// chunks of 32 MiB and more, the highest that were given back first, then below all others; what is
+// left of a chunk is used from its lowest address up.
+#pragma once
+
+#include <map>
+
+#include "plimsoll/base/units.h"
+#include "plimsoll/simulated/address_space.h"
+
+namespace plimsoll {
+
+class AllocationAddresses {
+ public:
+  // The first chunk ends at `end`.
+  explicit AllocationAddresses(Address end) : lowest_(end) {}
+
+  [[nodiscard]] Address take(Bytes size);
+  // Exactly these, in no chunk or in the free part of one; false where they are not free.
+  bool take_at(Address address, Bytes size);
+  void give(Address address, Bytes size);
+
+ private:
+  Address lowest_;                   // of all allocations so far
+  AddressSpace returned_;            // given back, above it
+  std::map<Address, Bytes> chunks_;  // address space taken for allocations
+  AddressSpace free_in_chunks_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,60 @@
+// Whole allocations, as of cudaMalloc: memory with an address of its own. Those below a granule
+// share granules.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "plimsoll/base/units.h"
+#include "plimsoll/driver/driver.h"
+#include "plimsoll/simulated/address_space.h"
+#include "plimsoll/simulated/allocation_addresses.h"
+#include "plimsoll/simulated/content.h"
+#include "plimsoll/simulated/physical_memory.h"
+#include "plimsoll/simulated/virtual_memory.h"
+
+namespace plimsoll {
+
+class Allocations {
+ public:
+  // `physical` and `mapped`, whose memory is in no allocation's way, outlive this. Addresses come
+  // from below `end`.
+  Allocations(PhysicalMemory& physical, const VirtualMemory& mapped, Address end)
+      : physical_(physical), mapped_(mapped), addresses_(end) {}
+
+  Status allocate(Bytes size, Address& address);
+  // The address is one of an allocation.
+  void deallocate(Address address);
+
+  // The next allocation, if it is of this size, gets this address, if it is free; later ones follow
+  // in order.
+  void feed(Address address, Bytes size) { fed_.push_back({address, size}); }
+  void forget_fed() { fed_.clear(); }
+
+  // Of the allocation at this very address; 0 where there is none.
+  [[nodiscard]] Bytes size_at(Address address) const;
+  [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
+
+ private:
+  struct Fed {
+    Address address = 0;
+    Bytes size = 0;
+  };
+
+  [[nodiscard]] std::optional<Address> take_fed_address(Bytes size);
+  Status allocate_small(Bytes size, Address& address);
+  void give_back_small(Address address, Bytes size);
+
+  PhysicalMemory& physical_;
+  const VirtualMemory& mapped_;
+  AllocationAddresses addresses_;
+  std::deque<Fed> fed_;
+  std::map<Address, Physical> large_;
+  std::map<Address, Bytes> small_;
+  std::map<Address, Physical> granules_;  // of small ones
+  AddressSpace free_in_granules_;
+  Content content_;  // by address
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,47 @@
+// What simulated memory holds: a 64-bit tag for each byte, as intervals. It starts with 0
+// throughout.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+#include "plimsoll/base/units.h"
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+class Content {
+ public:
+  [[nodiscard]] std::uint64_t at(Address offset) const {
+    const auto after = changes_.upper_bound(offset);
+    return after == changes_.begin() ? 0 : std::prev(after)->second;
+  }
+
+  // Where the tag at `offset` ends, at most `limit`.
+  [[nodiscard]] Address end_of(Address offset, Address limit) const {
+    const auto after = changes_.upper_bound(offset);
+    return after == changes_.end() || after->first > limit ? limit : after->first;
+  }
+
+  void write(Address begin, Address end, std::uint64_t tag) {
+    if (begin == end) return;
+    const std::uint64_t behind = at(end);
+    changes_.erase(changes_.lower_bound(begin), changes_.upper_bound(end));
+    if (tag != at(begin)) changes_.emplace(begin, tag);
+    if (tag != behind) changes_.emplace(end, behind);
+  }
+
+ private:
+  std::map<Address, std::uint64_t> changes_;  // the tag from each offset on, to the next
+};
+
+// Memory of one tier, from an address on, and where its content is.
+struct MemoryPart {
+  Content* content = nullptr;
+  Address offset = 0;  // in the content
+  Bytes size = 0;
+  Tier tier = Tier::dedicated;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,74 @@
+// Streams and events on the machine's clock. GPU work is a duration queued on a stream, so an event
+// is complete once the clock has passed the end of what was queued before it. A stream can also be
+// held: it has work of unknown length.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <unordered_map>
+
+#include "plimsoll/base/units.h"
+#include "plimsoll/driver/driver.h"
+#include "plimsoll/simulated/host.h"
+
+namespace plimsoll {
+
+// A point in the work of a stream.
+struct StreamPoint {
+  StreamId stream = 0;
+  double completes_at_ns = 0;
+  bool held = false;
+  std::uint64_t finishes = 0;
+};
+
+class Streams {
+ public:
+  // `host` outlives this.
+  explicit Streams(SimulatedHost& host) : host_(host) {}
+
+  // Queues work of `duration_ns`; the host does not wait.
+  void launch(StreamId stream, double duration_ns);
+  // Work of unknown length: the stream stays busy until `finish`, or until somebody waits for it.
+  void hold(StreamId stream) { streams_[stream].held = true; }
+  void finish(StreamId stream);
+  // When all work queued on a stream so far will be done.
+  [[nodiscard]] double done_at_ns(StreamId stream) const;
+  // What is queued on a stream so far.
+  [[nodiscard]] StreamPoint point_of(StreamId stream);
+  [[nodiscard]] bool is_complete(const StreamPoint& point) const;
+
+  Event record(StreamId stream);
+  [[nodiscard]] Status query(Event event) const;
+  Status destroy(Event event);
+  // What is queued on `stream` from now on waits for the event.
+  Status wait(StreamId stream, Event event);
+  [[nodiscard]] std::size_t events() const { return events_.size(); }
+  // Those with an event that may be complete, now or later, without a `finish`.
+  [[nodiscard]] const std::set<StreamId>& with_open_events() const { return with_open_events_; }
+
+  // The host waits for an event, a stream, all streams, and all that are not held.
+  Status synchronize(Event event);
+  void synchronize_stream(StreamId stream);
+  void synchronize_all();
+  void synchronize_work();
+
+ private:
+  struct Stream {
+    double busy_until_ns = 0;
+    bool held = false;
+    std::uint64_t finishes = 0;
+    std::uint64_t blocked_events = 0;  // recorded while it was held, and not finished since
+    std::uint64_t open_events = 0;     // all others
+  };
+
+  [[nodiscard]] bool is_blocked(const StreamPoint& point) const;
+
+  SimulatedHost& host_;
+  std::unordered_map<StreamId, Stream> streams_;
+  std::unordered_map<Event, StreamPoint> events_;
+  std::set<StreamId> with_open_events_;
+  Event next_event_ = 1;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,37 @@
+#include "plimsoll/simulated/physical_memory.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+
+MemoryPart Physical::part(Content& content, Address offset, Bytes begin, Bytes end) const {
+  if (begin >= dedicated) return {&content, offset, end - begin, Tier::shared};
+  return {&content, offset, std::min(end, dedicated) - begin, Tier::dedicated};
+}
+
+std::optional<Physical> PhysicalMemory::take(Bytes size, Tier tier) {
+  Physical physical{size, 0, 0};
+  if (tier == Tier::shared) {
+    physical.shared = size;
+  } else if (model_ == DriverModel::wddm) {
+    physical.dedicated = std::min(size, round_down(dedicated_.free, kGranule));
+    physical.shared = size - physical.dedicated;
+  } else {
+    physical.dedicated = size;
+  }
+  if (physical.dedicated > dedicated_.free || physical.shared > shared_info().free) {
+    return std::nullopt;
+  }
+  dedicated_.free -= physical.dedicated;
+  shared_used_ += physical.shared;
+  host_.take_shared(physical.shared);
+  return physical;
+}
+
+void PhysicalMemory::give_back(const Physical& physical) {
+  dedicated_.free += physical.dedicated;
+  shared_used_ -= physical.shared;
+  host_.give_back_shared(physical.shared);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,1 @@
+"""The engines that serve this process, and what they hold in PyTorch's forms."""

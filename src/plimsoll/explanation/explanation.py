@@ -1,0 +1,25 @@
+"""An explanation: its parts, which show themselves as text, and as HTML in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll.explanation.html import explanation_html
+from plimsoll.explanation.parts import ExplanationParts
+from plimsoll.explanation.text import explanation_text
+
+
+@dataclass(frozen=True)
+class Explanation(ExplanationParts):
+    """Why one device's memory was used as it was; see `ExplanationParts` for what it says.
+
+    >>> import plimsoll
+    >>> found = plimsoll.explain("examples/recordings/gpt2_adamw.pickle.gz", advice=False)
+    >>> print(found)  # doctest: +SKIP
+    """
+
+    def __str__(self) -> str:
+        return explanation_text(self)
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)

@@ -1,0 +1,213 @@
+"""When a program runs out of GPU memory: the explanation next to the traceback.
+
+The traceback is printed first and by whom it would have been printed; whatever goes wrong with the
+explanation after that is one line on stderr. At that moment the traceback still holds the frames
+whose tensors filled the memory, and the history has the request that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError, OutOfMemoryError
+from plimsoll.files import NewFile
+from plimsoll.printable import join_lines, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_SEARCH_EVENTS = 60_000_000  # some ten seconds
+
+
+def explain_oom(
+    folder: str | os.PathLike[str] = ".", *, max_entries: int = 1_000_000, stacks: bool = True
+) -> OomHook:
+    """Have every error for lack of GPU memory that ends the program, or a thread, explained.
+
+    Lets PyTorch keep a history of its memory from now on, so call it first thing. On such an error
+    two files are written beside each other: the explanation as text, and the history as a snapshot,
+    which `plimsoll view` shows. Works on simulated GPUs too.
+
+    In a notebook, where errors end no program, use what this returns as a context manager:
+
+    >>> with plimsoll.explain_oom():  # doctest: +SKIP
+    ...     train()
+
+    Args:
+        folder: Where the files go.
+        max_entries: How many events the history keeps.
+        stacks: Whether it keeps call stacks, to name source lines.
+
+    Returns:
+        What undoes it with `remove()`.
+    """
+    hook = OomHook(folder)
+    _record_history(max_entries, stacks=stacks)
+    hook.install()
+    return hook
+
+
+class OomHook:
+    """Explains errors for lack of memory; made by `explain_oom`.
+
+    Attributes:
+        written: The explanations so far.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
+        self.written: list[Path] = []
+        self._folder = Path(folder)
+        self._seen: BaseException | None = None
+        self._restore: Callable[[], None] | None = None
+
+    def install(self) -> None:
+        """See every error that ends the program or a thread."""
+        for_program, for_threads = sys.excepthook, threading.excepthook
+
+        def in_program(
+            kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+        ) -> None:
+            for_program(kind, error, traceback)
+            self.explain(error)
+
+        def in_thread(arguments: threading.ExceptHookArgs, /) -> None:
+            for_threads(arguments)
+            if arguments.exc_value is not None:
+                self.explain(arguments.exc_value)
+
+        def restore() -> None:
+            # Whoever hooked in later calls ours; then ours stay, and explain nothing any more.
+            if sys.excepthook is in_program:
+                sys.excepthook = for_program
+            if threading.excepthook is in_thread:
+                threading.excepthook = for_threads
+
+        sys.excepthook, threading.excepthook = in_program, in_thread
+        self._restore = restore
+
+    def remove(self) -> None:
+        """Explain nothing from now on. PyTorch's history stays on."""
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+
+    def __enter__(self) -> OomHook:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.explain(error)
+        self.remove()
+
+    def explain(self, error: BaseException) -> Path | None:
+        """Write the explanation of an error, if it is for lack of memory.
+
+        Errors that a program catches are explained where it calls this: it takes seconds, and many
+        such errors are part of how programs work.
+
+        Returns:
+            The file, or None. Raises nothing.
+        """
+        cause = _out_of_memory(error)
+        if self._restore is None or cause is None or cause is self._seen:
+            return None
+        self._seen = cause
+        try:
+            path = self._write(cause)
+        except BaseException as problem:
+            reason = printable(str(problem)) or type(problem).__name__
+            print(f"plimsoll: the error above could not be explained: {reason}", file=sys.stderr)
+            return None
+        self.written.append(path)
+        print(
+            join_lines(
+                [
+                    f"plimsoll: why there was no memory: {path}",
+                    f"next: plimsoll view {path.with_suffix('.pickle')}",
+                ]
+            ),
+            file=sys.stderr,
+        )
+        return path
+
+    def _write(self, error: BaseException) -> Path:
+        from plimsoll.explanation.explain import explain
+        from plimsoll.recordings.reading import read_snapshot
+
+        content = _snapshot()
+        path = self._unused_name()
+        with NewFile(path.with_suffix(".pickle")) as file:
+            file.write(content)
+        recording = read_snapshot(content, str(path.with_suffix(".pickle")))
+        found = explain(recording, device=_device(recording.devices), search_events=_SEARCH_EVENTS)
+        with NewFile(path) as file:
+            file.write(f"{error}\n\n{found}\n".encode())
+        return path
+
+    def _unused_name(self) -> Path:
+        for number in range(1, 1000):
+            name = f"plimsoll-oom-{os.getpid()}" + (f"-{number}" if number > 1 else "")
+            path = self._folder / f"{name}.txt"
+            if not path.exists() and not path.with_suffix(".pickle").exists():
+                return path
+        raise InputError(f"{self._folder}: too many explanations are there already")
+
+
+def _out_of_memory(error: BaseException) -> BaseException | None:
+    """The error itself, or the one it comes from, that is for lack of GPU memory."""
+    torch = sys.modules.get("torch")
+    kinds: list[type[BaseException]] = [OutOfMemoryError]
+    if torch is not None:
+        kinds.append(torch.OutOfMemoryError)
+    chain: BaseException | None = error
+    seen: set[int] = set()
+    while chain is not None and id(chain) not in seen:
+        if isinstance(chain, tuple(kinds)):
+            return chain
+        seen.add(id(chain))
+        chain = chain.__cause__ or chain.__context__
+    return None
+
+
+def _record_history(max_entries: int, *, stacks: bool) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return  # then no memory of a GPU is ever short
+    torch.cuda.memory._record_memory_history(
+        "all", context="all" if stacks else None, stacks="python", max_entries=max_entries
+    )
+
+
+def _snapshot() -> bytes:
+    import pickle
+
+    from plimsoll.engines.current import allocator_name
+    from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
+
+    # Of its own allocator, PyTorch's snapshot says all but the card.
+    is_ours = allocator_name() is not None
+    return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
+
+
+def _device(devices: list[Any]) -> int | None:
+    """The device where a request failed last."""
+    from plimsoll.recordings.events import Action
+
+    failed = [
+        (int(batch.time_us[batch.action == Action.OOM].max()), trace.device)
+        for trace in devices
+        for batch in trace.batches()
+        if (batch.action == Action.OOM).any()
+    ]
+    return max(failed)[1] if failed else None

@@ -1,0 +1,389 @@
+"""An explanation in words."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from plimsoll.explanation.leaks import LEAST_STEPS
+from plimsoll.printable import join_lines
+from plimsoll.units import format_count, format_size, size_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from plimsoll.analysis import LineShare
+    from plimsoll.explanation.parts import Advice, ExplanationParts, OutOfMemory
+
+_ALLOCATORS = {
+    "native": "PyTorch's allocator",
+    "elastic": "plimsoll's elastic allocator",
+    "uncached": "an allocator that keeps nothing",
+}
+_MOST_LEAKS = 5
+_INDENT = "  "
+_WIDTH = 100
+
+
+def explanation_text(explanation: ExplanationParts) -> str:
+    """The whole explanation as text, without colour, in lines of about 100 characters."""
+    parts = (
+        _answer, _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,
+        _of_the_script, _notes,
+    )  # fmt: skip
+    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(explanation))))
+
+
+def answers(e: ExplanationParts) -> Iterator[str]:
+    """What was asked with an option, each answer one sentence or two."""
+    script = e.script
+    if script is not None and not script.seems_recorded:
+        yield (
+            f"{script.script} does not seem to be the program that was recorded: with these "
+            f"arguments it allocates {format_size(script.peak_allocated_bytes)} at its peak, on a "
+            f"simulated {script.gpu}, and the recorded one {format_size(e.peak.allocated_bytes)}."
+        )
+    if e.limit_bytes is not None:
+        yield _fit(e, e.limit_bytes)
+
+
+def _answer(e: ExplanationParts) -> Iterator[str]:
+    for answer in answers(e):
+        yield from _wrapped(answer, "")
+
+
+def _fit(e: ExplanationParts, limit: int) -> str:
+    """Whether what was recorded fits in the given limit."""
+    most = format_size(limit)
+    failed = next((one for one in e.out_of_memory if not one.recorded), None)
+    if failed is not None:
+        needed, over = format_size(e.peak.allocated_bytes), e.peak.allocated_bytes - limit
+        by = f"{format_size(over)} more." if over > 0 else "which would fit if no memory were lost."
+        when = f"out of memory at event {failed.event:,}"
+        return f"Not in {most}: {when}; at its peak it allocates {needed}, {by}"
+    reserved, is_more = format_size(e.card.reserved_bytes), e.card.reserved_bytes > limit
+    if not e.fits_limit and is_more:
+        return f"Not in {most}: {reserved} is reserved."
+    if e.out_of_memory:
+        event = e.out_of_memory[-1].event
+        return f"Not in {most}: out of memory at event {event:,}, as recorded."
+    if e.served_requests:
+        return (
+            f"In {most} the requests that failed are served; what the program would have asked for "
+            "after them is not known."
+        )
+    if is_more:
+        return f"It runs in {most}, although {reserved} is reserved at its peak."
+    return f"It fits in {most}: no more than {reserved} is reserved."
+
+
+def _title(e: ExplanationParts) -> Iterator[str]:
+    steps = ""
+    if e.steps.count:
+        how = "as marked" if e.steps.source == "marks" else "found from the rhythm of allocations"
+        steps = f", {format_count(e.steps.count, 'step')} ({how})"
+    events = f"{format_count(e.events, 'event')}{steps}" if e.has_history else "no history"
+    yield f"{e.file}, device {e.device}: {events}"
+    conf = f", recorded with {e.conf}" if e.conf else ""
+    yield f"allocator: {_allocator(e)}{conf}"
+
+
+def _card(e: ExplanationParts) -> Iterator[str]:
+    card = e.card
+    yield "What the card shows: context + reserved + others"
+    if card.context_bytes is None:
+        why = "here; name the card with --gpu" if card.gpu is None else f"of {card.gpu}"
+        yield _row(None, f"CUDA context: unknown {why}")
+    else:
+        estimated = str(card.context_source).startswith("estimate")
+        how = "estimated" if estimated else "measured"
+        yield _row(card.context_bytes, f"CUDA context of one process, {how} ({card.gpu})")
+    when = ", at its peak" if e.has_history else ""
+    yield _row(card.reserved_bytes, f"reserved by {_allocator(e)}{when}")
+    if card.other_bytes is None:
+        yield _row(None, "others (processes, libraries): a recording does not say; see nvidia-smi")
+    else:
+        yield _row(card.other_bytes, "others: the rest of what was in use when a request failed")
+    if card.total_bytes is not None:
+        yield _row(card.shown_bytes, f"in all, of {format_size(card.total_bytes)} ({card.gpu})")
+
+
+def _reserved(e: ExplanationParts) -> Iterator[str]:
+    r = e.reserved
+    exact = "" if r.exact else " (see the notes)"
+    when = f", at its peak, event {r.event:,}{_in_step(r.step)}" if e.has_history else ""
+    yield f"Reserved = allocated + cached + fragments{when}{exact}"
+    rounding = f", {format_size(r.rounding_bytes)} of it rounding" if r.rounding_bytes else ""
+    yield _row(r.allocated_bytes, f"allocated: in live tensors{rounding}", r.reserved_bytes)
+    if r.pending_bytes:
+        yield _row(r.pending_bytes, "freed, but another stream may still use it", r.reserved_bytes)
+    yield _row(r.cached_bytes, "cached: free, empty_cache() would return it", r.reserved_bytes)
+    yield _row(r.fragments_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
+    shared = f", {format_size(r.shared_bytes)} of it in shared memory" if r.shared_bytes else ""
+    yield _row(r.reserved_bytes, f"reserved{shared}")
+    yield from _retries(e)
+
+
+def _retries(e: ExplanationParts) -> Iterator[str]:
+    """How often PyTorch's allocator returned cached memory; others count other retries."""
+    if e.allocator != "native" or not e.num_alloc_retries:
+        return
+    # A request that fails counts as tried again, also where nothing was cached.
+    times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
+    if times > 0:
+        yield (
+            f"{_INDENT}{_times(times)} a request found no room, and cached memory went back to the "
+            "driver"
+        )
+
+
+def _peak(e: ExplanationParts) -> Iterator[str]:
+    p = e.peak
+    when = "" if p.seconds is None else f", {p.seconds:.2f} s after the first event"
+    allocated = f"{format_size(p.allocated_bytes)} allocated in {_blocks(p.blocks)}"
+    if e.has_history:
+        yield f"The peak: {allocated}, at event {p.event:,}{_in_step(p.step)}{when}"
+    else:
+        yield f"Live now: {allocated}"
+    source = {
+        "stacks": "by call stacks",
+        "lifetimes": "a guess from lifetimes, as there are no call stacks",
+        "nothing": "there are no call stacks, and no steps were found",
+    }[p.categories_from]
+    yield f"By category ({source}):"
+    for name, size in sorted(p.by_category.items(), key=lambda item: -item[1]):
+        if size:
+            yield _row(size, name.replace("_", " "), p.allocated_bytes)
+    if p.lines:
+        yield "By source line:"
+        yield from _lines(p.lines, p.allocated_bytes)
+    else:
+        yield "By source line: record with call stacks to see them."
+
+
+def _fragmentation(e: ExplanationParts) -> Iterator[str]:
+    f = e.fragmentation
+    when = "before the last request that failed" if e.out_of_memory else "at the peak of reserved"
+    yield f"Fragmentation, {when}, after event {f.event:,}" if e.has_history else "Fragmentation"
+    if not f.free_bytes:
+        yield f"{_INDENT}nothing reserved was free"
+        return
+    pieces = format_count(f.holes, "piece")
+    yield f"{_INDENT}{format_size(f.free_bytes)} was free, in {pieces}"
+    if f.movable_bytes is not None:
+        movable = format_size(f.movable_bytes)
+        yield f"{_INDENT}{movable} of it in whole pieces, which go to where they are needed"
+    elif f.largest_request_bytes:
+        largest = format_size(f.largest_request_bytes)
+        yield f"{_INDENT}the largest request that needs no new memory: {largest} (tried)"
+    elif f.largest_request_bytes is not None:
+        yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
+    for segment in f.pinned:
+        blocks = format_count(segment.blocks, "live block")
+        at = "" if segment.address is None else f" at {segment.address:#x}"
+        yield (
+            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)}{at} "
+            f"is free, pinned by {blocks}:"
+        )
+        yield from _lines(segment.lines[:2], None, depth=2)
+    if f.pinned_segments > len(f.pinned):
+        kind = "segment" if f.movable_bytes is None else "piece"
+        more = format_count(f.pinned_segments - len(f.pinned), f"more {kind}")
+        yield f"{_INDENT}and {more}, partly in use"
+
+
+def _leaks(e: ExplanationParts) -> Iterator[str]:
+    if not e.has_history:
+        return
+    yield "Leaks"
+    if not e.leaks:
+        if e.steps.count >= LEAST_STEPS:
+            yield f"{_INDENT}none: nothing grows from step to step"
+        else:
+            found = format_count(e.steps.count, "step") if e.steps.count else "no steps found"
+            yield f"{_INDENT}too short to tell: {found}, at least {LEAST_STEPS} are needed"
+        return
+    for leak in e.leaks[:_MOST_LEAKS]:
+        yield (
+            f"{_INDENT}{leak.what}: {format_size(round(leak.slope_bytes))} more each step "
+            f"(confidence {_confidence(leak.confidence)})"
+        )
+        grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
+        yield (
+            f"{_INDENT * 2}{grown} over the "
+            f"steps looked at; the last was allocated at event {leak.last_event:,}"
+        )
+    if len(e.leaks) > _MOST_LEAKS:
+        yield f"{_INDENT}and {len(e.leaks) - _MOST_LEAKS} more"
+
+
+def _out_of_memory(e: ExplanationParts) -> Iterator[str]:
+    for number, failed in enumerate(e.out_of_memory):
+        if number:
+            yield ""
+        yield from _failure(failed)
+
+
+def _failure(o: OutOfMemory) -> Iterator[str]:
+    where = f" at {o.at}" if o.at else ""
+    under = "" if o.recorded else ", under the given limit"
+    yield f"Out of memory at event {o.event:,}{where}{under}"
+    yield _row(o.asked_bytes, f"asked for; {format_size(o.needed_bytes)} from the driver")
+    yield _row(o.allocated_bytes, "allocated")
+    yield _row(o.reserved_bytes, "reserved, when all that could be returned had been")
+    if o.returned_bytes:
+        yield _row(o.returned_bytes, "had been returned to the driver for this request")
+    if o.device_free_bytes is not None:
+        yield _row(o.device_free_bytes, "free on the device")
+    yield from _wrapped(f"{_INDENT}Why: {_cause(o)}", _INDENT)
+    yield from _wrapped(f"{_INDENT}{_reason(o)}", _INDENT)
+    if not o.recorded:
+        yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
+
+
+def _cause(o: OutOfMemory) -> str:
+    if o.cause == "card":
+        return "the card had too little left for another segment."
+    if o.limit_bytes is not None:
+        return f"the program may reserve no more than {format_size(o.limit_bytes)}."
+    if o.limit_range_bytes is None:
+        return "the program has a limit."
+    least, below = map(format_size, o.limit_range_bytes)
+    return (
+        "the card had room, but the program has a limit (set_per_process_memory_fraction), "
+        f"at least {least} and less than {below}."
+    )
+
+
+def _reason(o: OutOfMemory) -> str:
+    free, hole = format_size(o.free_bytes), format_size(o.largest_hole_bytes)
+    asked = format_size(o.asked_bytes)
+    if o.reason == "too_little":
+        missing = f"; {format_size(o.missing_bytes)} was missing" if o.missing_bytes else ""
+        return (
+            f"Reserved memory did not help: all that was free of it, {free}, is less than {asked}, "
+            f"even in one piece{missing}."
+        )
+    if o.reason == "fragmentation":
+        return (
+            f"Fragmentation: {free} of reserved memory was free, but in pieces between live "
+            f"blocks, the largest {hole}."
+        )
+    if o.reason == "max_split_size":
+        return (
+            f"A free piece of {hole} was there, but max_split_size_mb keeps pieces that large for "
+            "larger requests."
+        )
+    if o.reason == "unknown":
+        return "Why reserved memory did not serve is not known: it seems to have had room."
+    who = "streams" if o.reason == "other_streams" else "pools"
+    return (
+        f"{free} of reserved memory was free, a large enough piece too, but it belongs to other "
+        f"{who}; the largest of this one's was {hole}."
+    )
+
+
+def _advice(e: ExplanationParts) -> Iterator[str]:
+    if not e.tried:
+        if e.search_ended_early:
+            yield (
+                f"Advice: nothing was tried; a replay takes {format_count(e.events, 'event')}, and "
+                "--search-events allows fewer"
+            )
+        return
+    ended = "; --search-events ended the search early" if e.search_ended_early else ""
+    count = format_count(e.tried, "replay")
+    yield f"Advice, each tried by replaying this recording ({count}{ended})"
+    mine = [advice for advice in e.advice if advice.kind != "script"]
+    if not mine:
+        failed = " serves the request that failed" if e.out_of_memory else " would save 1 % or more"
+        yield f"{_INDENT}nothing that was tried{failed}"
+    for number, advice in enumerate(mine, 1):
+        yield from _one_advice(number, advice)
+    if e.script is None:
+        yield from _wrapped(
+            f"{_INDENT}Not tried, as it takes the program: a smaller batch, checkpointing, "
+            "autocast. With --script they are, on a simulated card.",
+            _INDENT,
+        )
+
+
+def _of_the_script(e: ExplanationParts) -> Iterator[str]:
+    script = e.script
+    if script is None:
+        return
+    runs = format_count(script.runs, "run")
+    yield f"Changes to {script.script}, each tried on a simulated {script.gpu} ({runs})"
+    reserved = format_size(script.peak_reserved_bytes)
+    whether = "" if script.fits else ", more than the card has"
+    yield f"{_INDENT}as it is, it reserves {reserved} at its peak{whether}"
+    changes = [advice for advice in e.advice if advice.kind == "script"]
+    if not changes:
+        what = "would save 1 % or more" if script.fits else "makes it fit"
+        yield f"{_INDENT}nothing that was tried {what}"
+    for number, advice in enumerate(changes, 1):
+        yield from _one_advice(number, advice)
+
+
+def _one_advice(number: int, a: Advice) -> Iterator[str]:
+    if a.serves_failed_requests:
+        effect = f"serves what failed, with {format_size(a.peak_reserved_bytes)} reserved"
+    else:
+        saved = format_size(a.saves_bytes)
+        effect = f"saves {saved}: {format_size(a.peak_reserved_bytes)} reserved"
+        if a.peak_dedicated_bytes is not None:
+            effect += f", {format_size(a.peak_dedicated_bytes)} of it on the card"
+    yield from _wrapped(f"{number:>3}. {a.what}: {effect}", "     ")
+    yield f"     {a.how}"
+    extra = []
+    if a.peak_reserved_range_bytes is not None:
+        least, most = map(format_size, a.peak_reserved_range_bytes)
+        extra.append(f"{least} to {most}, as frees wait for other streams")
+    if a.num_alloc_retries:
+        extra.append(f"{_times(a.num_alloc_retries)} cached memory is returned to serve a request")
+    if abs(a.driver_seconds) >= 0.001:
+        extra.append(f"driver calls take {a.driver_seconds:+.3f} s, by the cost model")
+    if a.note:
+        extra.append(a.note)
+    if extra:
+        yield from _wrapped(f"     {'; '.join(extra)}", "     ")
+
+
+def _notes(e: ExplanationParts) -> Iterator[str]:
+    for note in e.notes:
+        yield from _wrapped(f"note: {note}", _INDENT)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _lines(lines: Iterable[LineShare], whole: int | None, depth: int = 1) -> Iterator[str]:
+    for line in lines:
+        yield _row(line.bytes, f"{line.line} ({_blocks(line.blocks)})", whole, depth)
+
+
+def _row(size: int | None, what: str, whole: int | None = None, depth: int = 1) -> str:
+    return f"{_INDENT * depth}{size_row(size, what, whole)}"
+
+
+def _allocator(e: ExplanationParts) -> str:
+    return _ALLOCATORS.get(e.allocator, e.allocator)
+
+
+def _in_step(step: int | None) -> str:
+    return "" if step is None else f" in step {step}"
+
+
+def _blocks(count: int) -> str:
+    return format_count(count, "block")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "twice" if count == 2 else f"{count:,} times"
+
+
+def _confidence(value: float) -> str:
+    return "over 99.9 %" if value > 0.999 else f"{value:.1%}"

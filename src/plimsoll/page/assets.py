@@ -1,0 +1,99 @@
+"""The page's own files, `web/`, as one: markup with one style sheet and one script in it.
+
+`web/index.html` names the style sheets in their order and the first module. Modules import each
+other as browsers have it, by `import { names } from "./module.js";`, and export functions, classes
+and constants where they are declared. In the page each module is a function that returns what it
+exports, after those that it imports, so that its names are its own; comments of types, which stand
+on lines of their own, stay out.
+
+Browsers could load the modules themselves from an import map of data: URLs. Under a policy of
+hashes that takes the map's `integrity`, which browsers know since 2024 and 2025 only: older ones
+would show an empty page. So the modules are joined here; an import or export in another form, a
+circle of imports, or an import of what is not exported is an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import posixpath
+import re
+from functools import cache
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "web"
+_STYLES = re.compile(r'(?:<link rel="stylesheet" href="[\w./]+">\n)+')
+_STYLE = re.compile(r'href="([\w./]+)"')
+_SCRIPT = re.compile(r'<script type="module" src="([\w./]+)"></script>')
+
+_TYPES = re.compile(r"^[ \t]*/\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
+_IMPORT = re.compile(r'^import \{([\w\s,]*)\} from "(\.[\w./]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.MULTILINE)
+_OTHER = re.compile(r"^\s*(?:import|export)\b.*|\bimport\s*[(.].*", re.MULTILINE)
+
+
+@cache
+def page_template() -> str:
+    """The page without what it shows: @DATA@ and @CONNECT@ stand where data and policy go."""
+    page = (_FOLDER / "index.html").read_text("utf-8")
+    modules = {
+        path.relative_to(_FOLDER).as_posix(): path.read_text("utf-8")
+        for path in _FOLDER.rglob("*.js")
+    }
+    (first,) = _SCRIPT.findall(page)
+    (links,) = _STYLES.findall(page)
+    script = join_modules(modules, first)
+    style = "\n".join((_FOLDER / name).read_text("utf-8") for name in _STYLE.findall(links))
+    page = page.replace("@SCRIPT_HASH@", _hash(script), 1)
+    page = page.replace("@STYLE_HASH@", _hash(style), 1)
+    page = page.replace(links, f"<style>{style}</style>\n", 1)
+    return _SCRIPT.sub(lambda _: f'<script type="module">{script}</script>', page)
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def join_modules(modules: dict[str, str], first: str) -> str:
+    """Join ES modules into one script that can stand in a page.
+
+    Args:
+        modules: The text of each, by its path.
+        first: The path of the one that is run.
+
+    Raises:
+        ValueError: If a module imports or exports in another way than this one reads, imports what
+            there is not, or is imported by what it imports.
+    """
+    names: dict[str, str] = {}
+    exports: dict[str, list[str]] = {}
+    joined: list[str] = []
+
+    def add(path: str, importers: tuple[str, ...]) -> None:
+        if path in importers:
+            raise ValueError(f"a circle of imports: {' → '.join((*importers, path))}")
+        if path in names:
+            return
+        if path not in modules:
+            raise ValueError(f"{importers[-1]} imports {path}, which is not there")
+        text = _TYPES.sub("", modules[path])
+        folder = posixpath.dirname(path)
+        imports = [
+            (posixpath.normpath(posixpath.join(folder, source)), [*re.findall(r"\w+", wanted)])
+            for wanted, source in _IMPORT.findall(text)
+        ]
+        for imported, wanted in imports:
+            add(imported, (*importers, path))
+            if missing := set(wanted) - set(exports[imported]):
+                raise ValueError(f"{path} imports {sorted(missing)}, not exported by {imported}")
+        names[path] = f"${len(names)}"
+        exports[path] = _EXPORT.findall(text)
+        body = _EXPORT.sub("", _IMPORT.sub("", text))
+        if other := _OTHER.search(body):
+            raise ValueError(f"{path} imports or exports in an unknown way: {other[0].strip()}")
+        head = "".join(f"const {{ {', '.join(some)} }} = {names[one]};\n" for one, some in imports)
+        end = f"return {{ {', '.join(exports[path])} }};\n"
+        joined.append(f"const {names[path]} = (() => {{ // {path}\n{head}{body}{end}}})();\n")
+
+    add(first, ())
+    return "".join(joined).replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -1,0 +1,163 @@
+"""The page as one HTML document: everything it shows and everything that shows it.
+
+Its Content-Security-Policy allows the one script and the one style sheet that are in it, by their
+hashes, and nothing else; so the page can ask nobody for anything. What it says comes as JSON in
+script elements that are no scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll.analysis.categories import CATEGORIES
+from plimsoll.page.assets import page_template
+from plimsoll.page.blocks import largest_that_fit
+from plimsoll.page.columns import pack_column
+from plimsoll.page.overview import span_extremes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.page.device_view import DeviceView
+    from plimsoll.page.run import Run
+
+MOST_BYTES = 19_000_000
+"""A page is not to be larger than this."""
+
+_SUMS_BYTES = 12  # for each span, about
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page and what it leaves out.
+
+    Attributes:
+        html: The page.
+        events: How many events the histories have.
+        blocks: How many blocks they have.
+        blocks_left_out: How many of these are only in sums.
+        least_bytes: Blocks of this size and more are all there; 0 where nothing is left out.
+    """
+
+    html: str
+    events: int
+    blocks: int
+    blocks_left_out: int
+    least_bytes: int
+
+
+def make_page(runs: Sequence[Run], *, served: bool = False, most_bytes: int = MOST_BYTES) -> Page:
+    """Make the page of one run, or of two side by side.
+
+    Args:
+        runs: What to show.
+        served: Whether a server stands behind the page, which it may ask for what it leaves out.
+        most_bytes: The size that the page is to stay under, if that can be.
+    """
+    devices = [view for run in runs for view in run.devices]
+    packed = [_pack_device(view) for view in devices]
+    template = page_template()
+    taken = len(template) + sum(len(_json(one)) for one in packed)
+    # The sums of what does not fit take room, too.
+    sums = _SUMS_BYTES * sum(one["overview"]["top"]["count"] for one in packed)
+    room = max(most_bytes - taken - sums, 0)
+    events = sum(view.event_count for view in devices)
+    blocks: list[dict[str, Any]] = []
+    left_out = least_bytes = 0
+    for view, one in zip(devices, packed, strict=True):
+        share = room * view.event_count // events
+        columns, rows, least = largest_that_fit(view, share)
+        one["least_bytes"] = least
+        one["left_out"] = _left_out(view, rows, one["overview"]["span"]) if least else None
+        left_out += len(view.lifetimes) - len(rows)
+        least_bytes = max(least_bytes, least)
+        blocks.append(columns)
+    groups = iter(packed)
+    data = {
+        "format": 1,
+        "served": served,
+        "runs": [
+            {"name": run.title, "devices": [next(groups) for _ in run.devices]} for run in runs
+        ],
+    }
+    html = template.replace("@CONNECT@", "'self'" if served else "'none'", 1)
+    elements = [_data_element("data", data)]
+    elements += [_data_element(f"blocks-{number}", one) for number, one in enumerate(blocks)]
+    return Page(
+        html=html.replace("@DATA@", "\n".join(elements), 1),
+        events=events,
+        blocks=sum(len(view.lifetimes) for view in devices),
+        blocks_left_out=left_out,
+        least_bytes=least_bytes,
+    )
+
+
+def _pack_device(view: DeviceView) -> dict[str, Any]:
+    overview = view.overview()
+    segments = view.segments
+    return {
+        "device": view.device,
+        "events": view.event_count,
+        "blocks": len(view.lifetimes),
+        "begin_us": view.begin_us,
+        "end_us": int(view.time_us[-1]),
+        "origin": str(view.origin),
+        "streams": [str(stream) for stream in view.streams],
+        "pools": [f"{first}.{second}" for first, second in view.lifetimes.pools],
+        "categories": list(CATEGORIES),
+        "overview": overview.pack(),
+        "keys": [
+            {
+                **key.to_dict(),
+                "bytes": [
+                    pack_column(column, "delta")
+                    for column in view.bytes_by_group(key, overview.top).T
+                ],
+            }
+            for key in view.keys
+        ],
+        "segments": {
+            "start": pack_column(segments.start, "delta"),
+            "life": pack_column(
+                np.where(segments.end < view.event_count, segments.end - segments.start + 1, 0)
+            ),
+            "address": pack_column(segments.address - np.uint64(view.origin)),
+            "size": pack_column(segments.size),
+            "shared": pack_column(segments.shared),
+            "stream": pack_column(segments.stream),
+            "private": pack_column(segments.private),
+            "expandable": pack_column(segments.expandable),
+        },
+        "stacks": view.stacks.pack(),
+        "moments": [[moment.event, moment.kind, moment.text] for moment in view.moments],
+        "notes": list(view.notes),
+    }
+
+
+def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str, Any]:
+    """What the blocks that are not in the page amount to, in each span."""
+    rest = np.ones(len(view.lifetimes), dtype=bool)
+    rest[rows] = False
+    small = view.lifetimes[np.flatnonzero(rest)]
+    low, high = span_extremes(small.level(), span)
+    return {
+        "blocks": len(small),
+        "low": pack_column(low, "delta"),
+        "high": pack_column(high, "delta"),
+    }
+
+
+def _data_element(name: str, data: dict[str, Any]) -> str:
+    return f'<script type="application/json" id="{name}">{_json(data)}</script>'
+
+
+def _json(data: dict[str, Any]) -> str:
+    """ASCII only, and nothing in it that could end an element or begin a comment."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

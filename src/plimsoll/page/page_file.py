@@ -1,0 +1,84 @@
+"""The page as a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.files import NewFile, check_ending
+from plimsoll.page.document import make_page
+from plimsoll.page.run import open_recording, path_beside, prepare
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from plimsoll.recordings import Recording
+
+
+@dataclass(frozen=True)
+class ViewResult:
+    """A page that was written.
+
+    Made by `plimsoll.view`; see docs/view.md.
+
+    Attributes:
+        page: The file.
+        page_bytes: Its size.
+        events: How many events it shows.
+        blocks: How many blocks it shows.
+        blocks_summed_up: How many of these are in it only in sums, so that it stays small.
+        summed_up_below_bytes: Blocks smaller than this are; None where each is shown.
+    """
+
+    page: str
+    page_bytes: int
+    events: int
+    blocks: int
+    blocks_summed_up: int
+    summed_up_below_bytes: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: base units, stable keys."""
+        return asdict(self)
+
+
+def view(
+    source: str | PathLike[str] | Recording,
+    other: str | PathLike[str] | Recording | None = None,
+    *,
+    output: str | PathLike[str] | None = None,
+    force: bool = False,
+) -> ViewResult:
+    """Write a recording as one self-contained page, which needs no network.
+
+    >>> import plimsoll
+    >>> plimsoll.view("run.plim", "run.html")  # doctest: +SKIP
+
+    Args:
+        source: A snapshot, a trace, or a `Recording`.
+        other: Another one, to show both side by side on one scale.
+        output: The page; by default it lies beside the file and has its name.
+        force: Replace a file of that name.
+
+    Raises:
+        InputError: If a recording cannot be read, or the page exists already or is to have a name
+            of something else.
+    """
+    if output is not None:
+        check_ending(output, ".html", ".htm", what="a page")
+    recordings = [open_recording(one) for one in (source, other) if one is not None]
+    runs = [prepare(recording) for recording in recordings]
+    path = Path(output) if output is not None else path_beside(recordings, ".html")
+    with NewFile(path, force=force) as file:
+        page = make_page(runs)
+        content = page.html.encode()
+        file.write(content)
+    return ViewResult(
+        page=str(path),
+        page_bytes=len(content),
+        events=page.events,
+        blocks=page.blocks,
+        blocks_summed_up=page.blocks_left_out,
+        summed_up_below_bytes=page.least_bytes or None,
+    )

@@ -1,0 +1,64 @@
+"""A recording, prepared to be shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.page.device_view import DeviceView, make_device_view
+from plimsoll.printable import printable
+from plimsoll.recordings import Recording, read_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recording and what there is to show of each of its devices."""
+
+    name: str
+    devices: Sequence[DeviceView]
+
+    @property
+    def title(self) -> str:
+        """Its name, as it can be shown."""
+        return printable(self.name)
+
+
+def prepare(recording: Recording) -> Run:
+    """Prepare a recording to be shown.
+
+    Raises:
+        InputError: If one of its devices holds nothing that can be shown.
+    """
+    devices = [make_device_view(recording, trace) for trace in recording.devices]
+    return Run(Path(recording.name).name, devices)
+
+
+def open_recording(source: str | PathLike[str] | Recording) -> Recording:
+    """Read a file, unless it is read already.
+
+    Raises:
+        InputError: If it cannot be read.
+    """
+    return source if isinstance(source, Recording) else read_recording(source)
+
+
+def path_beside(recordings: Sequence[Recording], ending: str) -> Path:
+    """Where something made of recordings goes by default: beside the first, under their names.
+
+    What is of no file goes into this folder.
+    """
+    names = "-and-".join(_plain_name(Path(one.name).name) for one in recordings)
+    path = Path(recordings[0].name)
+    return (path.parent if path.is_file() else Path()) / (names + ending)
+
+
+def _plain_name(name: str) -> str:
+    """A recording's name without what says its format."""
+    for ending in (".gz", ".pickle", ".pkl", ".parquet", ".plim"):
+        name = name.removesuffix(ending)
+    return name

@@ -1,0 +1,208 @@
+// What can be done on the page, and what its parts ask about it together.
+
+import { pickedFrom } from "./history/blocks.js";
+import { AXES } from "./history/axis.js";
+import { tierOf } from "./history/groups.js";
+import { parseQuery } from "./history/query.js";
+import { summarize } from "./history/summary.js";
+import { colourNumbers } from "./elements/colours.js";
+
+/** @import { Blocks } from "./history/blocks.js" */
+/** @import { Run } from "./history/run.js" */
+/** @import { Summary } from "./history/summary.js" */
+/** @import { Store } from "./store.js" */
+
+/** What can be done on the page, and what can be asked about it. */
+export class Actions {
+  /**
+   * @param {Run[]} runs
+   * @param {Store} store
+   */
+  constructor(runs, store) {
+    this.runs = runs;
+    this.store = store;
+    /** @type {Map<Run, { key: string, held: any, value: Summary }>} */
+    this.summaries = new Map();
+    /** @type {number[][]} */
+    this.numbers = [];
+    /** What `numbers` are of. */
+    this.coloursFor = "";
+  }
+
+  get axis() {
+    return AXES[this.store.state.axis];
+  }
+
+  get active() {
+    return this.runs[this.store.state.panel] ?? this.runs[0];
+  }
+
+  /** The length of the axis: that of the longest run. */
+  length() {
+    return Math.max(...this.runs.map((run) => this.axis.length(run.device)));
+  }
+
+  /** The bytes at the top of the timelines: all runs have one scale. */
+  highest() {
+    const most = this.runs.map(({ device }) => Math.max(device.peakBytes(), device.segments.most));
+    return Math.max(...most, 1) * 1.04;
+  }
+
+  /** The colours of the groups of a run, as numbers. */
+  colours(/** @type {Run} */ run) {
+    const { key } = this.store.state;
+    const keys = this.runs.map(({ device }) => device.key(key));
+    const made = this.runs.map(({ chosen }) => chosen).join() + key;
+    if (this.coloursFor !== made) {
+      this.coloursFor = made;
+      this.numbers = colourNumbers(keys);
+    }
+    return this.numbers[this.runs.indexOf(run)];
+  }
+
+  groupName(/** @type {Run} */ run, /** @type {number} */ row) {
+    const key = run.device.key(this.store.state.key);
+    if (run.held === null) return "";
+    if (key.by === "tier") return tierOf(run.held, row);
+    return key.groups[this.summary(run).groups[row]];
+  }
+
+  /**
+   * What is held at a run's moment.
+   * @returns {Summary}
+   */
+  summary(/** @type {Run} */ run) {
+    const { device, held, moment } = run;
+    const key = device.key(this.store.state.key);
+    const made = `${key.name} ${run.chosen} ${moment} ${run.asked} ${held === null}`;
+    const before = this.summaries.get(run);
+    if (before?.key === made && before.held === held) return before.value;
+    const value = summarize(run, key);
+    this.summaries.set(run, { key: made, held, value });
+    return value;
+  }
+
+  // Where the window is
+
+  show(/** @type {number} */ from, /** @type {number} */ to) {
+    const length = this.length();
+    if (from > to) [from, to] = [to, from];
+    const size = Math.min(Math.max(to - from, Math.min(this.axis.least, length)), length);
+    if (to - from < size) from = (from + to - size) / 2;
+    from = Math.min(Math.max(from, 0), length - size);
+    this.store.set({ from, to: from + size });
+  }
+
+  showAll() {
+    this.show(0, this.length());
+  }
+
+  pan(/** @type {number} */ distance) {
+    const { from, to } = this.store.state;
+    this.show(from + distance, to + distance);
+  }
+
+  /** Zoom around a place, which stays where it is; by less than 1 to see more of it. */
+  zoom(/** @type {number} */ factor, /** @type {number} */ place) {
+    const { from, to } = this.store.state;
+    const most = this.length() / (to - from);
+    const least = Math.min(this.axis.least, this.length()) / (to - from);
+    const by = Math.min(Math.max(factor, least), most);
+    this.show(place - (place - from) * by, place + (to - place) * by);
+  }
+
+  setAxis(/** @type {string} */ name) {
+    if (name === this.store.state.axis) return;
+    const { device } = this.active;
+    const { from, to } = this.store.state;
+    const isAll = to - from >= this.length();
+    const events = [from, to].map((x) => this.axis.eventAt(device, x));
+    this.store.set({ axis: name });
+    if (isAll) this.showAll();
+    else {
+      const places = events.map((event) =>
+        Math.min(Math.max(event, 0), device.events - 1),
+      );
+      this.show(...this.spread(places.map((event) => this.axis.placeOf(device, event))));
+    }
+  }
+
+  /** @returns {[number, number]} */
+  spread(/** @type {number[]} */ places) {
+    return [places[0], Math.max(places[1], places[0] + this.axis.least)];
+  }
+
+  async setKey(/** @type {string} */ name) {
+    await Promise.all(this.runs.flatMap((run) => run.devices.map((one) => one.loadKey(one.key(name).name))));
+    this.store.set({ key: name, only: null });
+  }
+
+  // What is looked at
+
+  activate(/** @type {Run} */ run) {
+    this.store.set({ panel: this.runs.indexOf(run) });
+  }
+
+  async goTo(/** @type {Run} */ run, /** @type {number} */ event) {
+    await run.goTo(event, () => this.store.touch("moment"));
+    const place = this.axis.placeOf(run.device, run.moment);
+    const { from, to } = this.store.state;
+    if (place < from || place > to) this.pan(place - (from + to) / 2);
+    this.store.touch("moment");
+  }
+
+  /** Pick one of the blocks that are held at the moment; -1 for none. */
+  pickBlock(/** @type {Run} */ run, /** @type {number} */ row) {
+    const { held } = run;
+    this.activate(run);
+    run.picked = row < 0 || held === null ? null : held.id(row);
+    run.card = row < 0 || held === null ? null : pickedFrom(held, row);
+    this.store.touch("picked");
+  }
+
+  /** Pick a block of any time, and go to where it was allocated. */
+  async pickAnywhere(
+    /** @type {Run} */ run,
+    /** @type {Blocks} */ blocks,
+    /** @type {number} */ row,
+  ) {
+    run.picked = blocks.id(row);
+    run.card = pickedFrom(blocks, row);
+    this.store.touch("picked");
+    await this.goTo(run, Math.max(blocks.start[row], 0));
+  }
+
+  async setDevice(/** @type {Run} */ run, /** @type {number} */ chosen) {
+    run.chosen = chosen;
+    run.picked = run.card = null;
+    this.store.touch("key");
+    this.showAll();
+    await this.goTo(run, run.device.peakEvent());
+  }
+
+  /** To the next mark after the moment, or the one before it. */
+  goToMark(/** @type {1 | -1} */ direction, /** @type {string | null} */ kind) {
+    const run = this.active;
+    const marks = run.device.moments.filter((one) => kind === null || one.kind === kind);
+    const events = marks.map(({ event }) => event);
+    const next =
+      direction > 0
+        ? events.find((event) => event > run.moment)
+        : events.findLast((event) => event < run.moment);
+    if (next !== undefined) this.goTo(run, next);
+  }
+
+  /** The test of the search, or null. */
+  test(/** @type {Run} */ run) {
+    return parseQuery(this.store.state.search, run.device);
+  }
+
+  /** The rows of what is held that the search finds, or null where there is no search. */
+  found(/** @type {Run} */ run) {
+    const test = this.test(run);
+    if (test === null || run.held === null) return null;
+    const rows = new Set();
+    for (let i = 0; i < run.held.length; i++) if (test(run.held, i)) rows.add(i);
+    return rows;
+  }
+}

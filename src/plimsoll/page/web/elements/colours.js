@@ -1,0 +1,75 @@
+// Colours of groups. A group of the same name has the same colour in every run.
+
+/** @import { Key } from "../history/groups.js" */
+
+/**
+ * The colours of categories, which are the same on every page.
+ * @type {Record<string, number>}
+ */
+const CATEGORIES = {
+  parameters: 0,
+  "optimizer state": 1,
+  gradients: 2,
+  inputs: 8,
+  workspaces: 3,
+  activations: 4,
+  temporaries: 6,
+};
+
+/** How many colours there are before the grey of all others. */
+const COLOURS = 11;
+
+/**
+ * The colour numbers of a key's groups, for each of several devices.
+ * @param {Key[]} keys
+ * @returns {number[][]}
+ */
+export function colourNumbers(keys) {
+  /** @type {Map<string, number>} */
+  const numbers = new Map();
+  return keys.map((key) =>
+    key.groups.map((group) => {
+      if (/^[\d,]+ others$/.test(group) || group === "unknown") return COLOURS;
+      if (key.name === "category") return CATEGORIES[group] ?? COLOURS;
+      if (!numbers.has(group)) numbers.set(group, Math.min(numbers.size, COLOURS));
+      return /** @type {number} */ (numbers.get(group));
+    }),
+  );
+}
+
+/** @type {Map<string, string>} */
+const known = new Map();
+
+/** To be called when the theme has changed. */
+export function forgetColours() {
+  known.clear();
+}
+
+/**
+ * A colour of the theme, as CSS writes it.
+ * @param {string} name
+ */
+export function themeColour(name) {
+  let colour = known.get(name);
+  if (colour === undefined) {
+    colour = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    known.set(name, colour);
+  }
+  return colour;
+}
+
+/** @param {number} number */
+export function groupColour(number) {
+  return themeColour(`group-${number}`);
+}
+
+/**
+ * "#rrggbb" as a pixel of an ImageData.
+ * @param {string} colour
+ * @param {number} [alpha]
+ */
+export function asPixel(colour, alpha = 255) {
+  const value = parseInt(colour.slice(1), 16);
+  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255];
+  return ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}

@@ -1,0 +1,44 @@
+// Making elements. Text goes in as text, never as markup: it comes from recordings.
+
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, unknown>} [properties] `class`, `role`, `aria-*`, `data-*` and such become
+ *   attributes, `on*` listeners, all else properties.
+ * @param {...(Node | string | null)} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    else if (/^(class|role|for|tabindex|aria-.*|data-.*)$/.test(name)) {
+      element.setAttribute(name, String(value));
+    } else Reflect.set(element, name, value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** A small square in a group's colour. */
+export function swatch(/** @type {string} */ colour) {
+  const square = make("span", { class: "swatch", "aria-hidden": "true" });
+  square.style.backgroundColor = colour;
+  return square;
+}
+
+/**
+ * A canvas as large as its element, in the pixels of the device.
+ * @param {HTMLCanvasElement} canvas
+ */
+export function fitCanvas(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = canvas.clientWidth;
+  const height = canvas.clientHeight;
+  const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== across) canvas.width = across;
+  if (canvas.height !== down) canvas.height = down;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return { context, width, height, ratio };
+}

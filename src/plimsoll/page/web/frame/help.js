@@ -1,0 +1,55 @@
+// The keys, on a page over the page.
+
+import { make } from "../elements/dom.js";
+import { MARKS } from "../timeline/marks.js";
+
+const KEYS = [
+  ["← →", "the moment one event back or on; with Shift, 100"],
+  ["A D", "move the window left or right"],
+  ["W S, + −", "zoom in or out around the moment"],
+  ["0", "show all"],
+  ["Z", "zoom into the step around the moment"],
+  ["P", "go to the peak"],
+  ["N, Shift+N", "to the next mark, to the one before"],
+  ["O", "to the next out of memory"],
+  ["1 … 6", "colour by category, line, stream, size, …"],
+  ["Tab", "from timeline to map to list; there, arrow keys go from block to block"],
+  ["/", "search: words, >10MiB, <1KiB, =1.5GiB, 0x7f…"],
+  ["Esc", "leave the search, let go of the block, show all groups"],
+  ["X", "events or time along the timeline"],
+  ["Y", "height: all, or what the window needs"],
+  ["M", "next layout of the map"],
+  ["B", "with two runs: the other one"],
+  ["T", "theme: as the system, light, dark"],
+  ["?", "these keys"],
+];
+
+const POINTER = [
+  ["click", "choose a moment, a block, a group"],
+  ["drag", "zoom into what is dragged over; with Shift, move"],
+  ["wheel", "zoom around the pointer; sideways or with Shift, move"],
+  ["double click", "show all"],
+];
+
+export class Help {
+  constructor() {
+    const list = (/** @type {string[][]} */ rows) =>
+      make("dl", {}, ...rows.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
+    this.element = make(
+      "dialog",
+      { class: "help", "aria-label": "Keys", onclick: () => this.element.close() },
+      make("h2", {}, "Keys"),
+      list(KEYS),
+      make("h2", {}, "Pointer"),
+      list(POINTER),
+      make("h2", {}, "Marks"),
+      list(Object.values(MARKS).map(({ sign, name }) => [sign, name])),
+      make("form", { method: "dialog" }, make("button", {}, "Close")),
+    );
+  }
+
+  toggle() {
+    if (this.element.open) this.element.close();
+    else this.element.showModal();
+  }
+}

@@ -1,0 +1,110 @@
+// What each group holds at the moment; with two runs, in both, and the difference.
+
+import { groupColour } from "../elements/colours.js";
+import { make, swatch } from "../elements/dom.js";
+import { formatBytes, formatCount, formatShare, formatTime, shortName } from "../elements/format.js";
+
+/** @import { Run } from "../history/run.js" */
+/** @import { Actions } from "../actions.js" */
+/** @import { Store } from "../store.js" */
+
+export class Legend {
+  /**
+   * @param {Run[]} runs
+   * @param {Store} store
+   * @param {Actions} actions
+   */
+  constructor(runs, store, actions) {
+    this.runs = runs;
+    this.store = store;
+    this.actions = actions;
+    this.heads = make("div", { class: "moments" });
+    this.table = make("table", {});
+    this.element = make(
+      "section",
+      { class: "card legend", "aria-label": "At the moment" },
+      this.heads,
+      make("div", { class: "legend-scroller" }, this.table),
+    );
+  }
+
+  draw() {
+    this.heads.replaceChildren(...this.runs.map((run) => this.head(run)));
+    const isPair = this.runs.length > 1;
+    const titles = isPair ? ["", "A", "B", "B − A"] : ["", "live", "share"];
+    const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
+    const body = this.rows().map(({ name, colour, isHatched, bytes, live }) => {
+      const isOnly = this.store.state.only === name;
+      const square = swatch(colour);
+      if (isHatched) square.classList.add("hatched");
+      const button = make(
+        "button",
+        {
+          class: "group",
+          title: name,
+          "aria-pressed": isOnly,
+          onclick: () => this.store.set({ only: isOnly ? null : name }),
+        },
+        square,
+        make("span", {}, shortName(name)),
+      );
+      const [first, second] = bytes;
+      const cells = isPair
+        ? [formatBytes(first), formatBytes(second), signed(second - first)]
+        : [formatBytes(first), formatShare(first, live)];
+      const isFaint = this.store.state.only !== null && !isOnly;
+      return make(
+        "tr",
+        { class: isFaint ? "faint" : "" },
+        make("th", { scope: "row" }, button),
+        ...cells.map((text) => make("td", {}, text)),
+      );
+    });
+    this.table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
+  }
+
+  /** @param {Run} run */
+  head(run) {
+    const { live, reserved, shared, isAtMost } = this.actions.summary(run);
+    const { device, moment } = run;
+    const about = device.span > 1 ? "about " : "";
+    const place = `after event ${formatCount(moment)} · ${about}${formatTime(device.timeOf(moment))}`;
+    const isPeak = moment === device.peakEvent();
+    const extra = shared > 0 ? ` · ${formatBytes(shared)} of it in shared memory` : "";
+    return make(
+      "div",
+      { class: "moment" },
+      run.letter ? make("span", { class: "letter" }, run.letter) : null,
+      make("strong", {}, `${isAtMost ? "at most " : ""}${formatBytes(live)} live`),
+      make("span", {}, ` of ${formatBytes(reserved)} reserved${extra}`),
+      make("div", { class: "faint" }, isPeak ? `${place} · the peak` : place),
+    );
+  }
+
+  rows() {
+    const { runs, actions } = this;
+    /** @type {Map<string, { name: string, colour: string, isHatched: boolean, bytes: number[], live: number }>} */
+    const rows = new Map();
+    runs.forEach((run, r) => {
+      const summary = actions.summary(run);
+      const { groups } = run.device.key(this.store.state.key);
+      summary.bytes.forEach((bytes, g) => {
+        const isHatched = g >= groups.length;
+        const name = groups[g] ?? `under ${formatBytes(run.device.leastBytes)}, at most`;
+        let row = rows.get(name);
+        if (row === undefined) {
+          const colour = groupColour(actions.colours(run)[g] ?? 11);
+          row = { name, colour, isHatched, bytes: runs.map(() => 0), live: summary.live };
+          rows.set(name, row);
+        }
+        row.bytes[r] += bytes;
+      });
+    });
+    // In the order of the stack, the top one first.
+    return [...rows.values()].reverse();
+  }
+}
+
+function signed(/** @type {number} */ bytes) {
+  return bytes === 0 ? "–" : `${bytes > 0 ? "+" : "−"}${formatBytes(Math.abs(bytes))}`;
+}

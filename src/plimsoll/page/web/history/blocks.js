@@ -1,0 +1,146 @@
+// Blocks as columns, in order of allocation.
+
+import { unpackColumns } from "./columns.js";
+
+/** @import { Column, PackedColumn } from "./columns.js" */
+
+/** @typedef {"address" | "size" | "shared" | "stream" | "stack" | "pool" | "category"} Property */
+/** @typedef {Record<"start" | "life" | "wait" | Property, PackedColumn>} PackedBlocks */
+/** @typedef {"start" | "end" | "completed" | Property} BlockColumn */
+/** @typedef {Record<BlockColumn, Column>} BlockColumns */
+
+/** Blocks whose columns are looked at together when those of a window are sought. */
+const CHUNK = 4096;
+
+export class Blocks {
+  /**
+   * @param {BlockColumns} columns
+   * @param {number} events How many events the history has: what never happens happens then.
+   */
+  constructor(columns, events) {
+    this.events = events;
+    this.length = columns.start.length;
+    this.start = columns.start;
+    this.end = columns.end;
+    this.completed = columns.completed;
+    this.address = columns.address;
+    this.size = columns.size;
+    this.shared = columns.shared;
+    this.stream = columns.stream;
+    this.stack = columns.stack;
+    this.pool = columns.pool;
+    this.category = columns.category;
+    this.columns = columns;
+    /** By chunk: the last event at which one of its blocks was held. @type {Int32Array | null} */
+    this.lastCompleted = null;
+  }
+
+  /**
+   * @param {PackedBlocks} packed
+   * @param {number} events
+   */
+  static async load(packed, events) {
+    const { life, wait, ...columns } = await unpackColumns(packed);
+    const length = columns.start.length;
+    const end = new Int32Array(length);
+    const completed = new Int32Array(length);
+    for (let i = 0; i < length; i++) {
+      end[i] = life[i] === 0 ? events : columns.start[i] + life[i] - 1;
+      completed[i] = wait[i] === 0 ? events : end[i] + wait[i] - 1;
+    }
+    return new Blocks({ ...columns, end, completed }, events);
+  }
+
+  /**
+   * Those of several that follow each other.
+   * @param {Blocks[]} parts At least one.
+   */
+  static join(parts) {
+    const columns = mapColumns(parts[0].columns, (_, name) => {
+      const joined = new Float64Array(parts.reduce((sum, part) => sum + part.length, 0));
+      let place = 0;
+      for (const part of parts) {
+        joined.set(part.columns[name], place);
+        place += part.length;
+      }
+      return joined;
+    });
+    return new Blocks(columns, parts[0].events);
+  }
+
+  /** @param {number[]} rows */
+  pick(rows) {
+    const columns = mapColumns(this.columns, (column) => {
+      const { length } = rows;
+      const part = column instanceof Int32Array ? new Int32Array(length) : new Float64Array(length);
+      for (let i = 0; i < length; i++) part[i] = column[rows[i]];
+      return part;
+    });
+    return new Blocks(columns, this.events);
+  }
+
+  /**
+   * The blocks that were held at any time after event `begin` and before event `end`.
+   * @param {number} begin
+   * @param {number} end
+   */
+  between(begin, end) {
+    this.lastCompleted ??= this.chunkEnds();
+    const rows = [];
+    for (let chunk = 0; chunk < this.lastCompleted.length; chunk++) {
+      const first = chunk * CHUNK;
+      if (this.start[first] >= end) break;
+      if (this.lastCompleted[chunk] <= begin) continue;
+      const last = Math.min(first + CHUNK, this.length);
+      for (let i = first; i < last; i++) {
+        if (this.completed[i] > begin && this.start[i] < end) rows.push(i);
+      }
+    }
+    return this.pick(rows);
+  }
+
+  chunkEnds() {
+    const ends = new Int32Array(Math.ceil(this.length / CHUNK)).fill(-1);
+    for (let i = 0; i < this.length; i++) {
+      const chunk = Math.floor(i / CHUNK);
+      if (this.completed[i] > ends[chunk]) ends[chunk] = this.completed[i];
+    }
+    return ends;
+  }
+
+  /** Whether the program still had it after an event, or its free was asked for already. */
+  isLive(/** @type {number} */ i, /** @type {number} */ event) {
+    return this.start[i] <= event && this.end[i] > event;
+  }
+
+  /** What tells a block from all others, also between windows. */
+  id(/** @type {number} */ i) {
+    return `${this.start[i]}@${this.address[i]}`;
+  }
+}
+
+/**
+ * A block, apart from the window that it was found in.
+ * @typedef {Record<BlockColumn, number>} Picked
+ */
+
+/**
+ * @param {Blocks} blocks
+ * @param {number} row
+ * @returns {Picked}
+ */
+export function pickedFrom(blocks, row) {
+  return mapColumns(blocks.columns, (column) => column[row]);
+}
+
+/**
+ * @template T
+ * @param {BlockColumns} columns
+ * @param {(column: Column, name: BlockColumn) => T} make
+ * @returns {Record<BlockColumn, T>}
+ */
+function mapColumns(columns, make) {
+  const names = /** @type {BlockColumn[]} */ (Object.keys(columns));
+  const made = names.map((name) => [name, make(columns[name], name)]);
+  return /** @type {Record<BlockColumn, T>} */ (Object.fromEntries(made));
+}

@@ -1,0 +1,113 @@
+// Reserved memory: which ranges there were at a moment, and how much in all.
+
+import { mostOf, unpackColumns } from "./columns.js";
+import { firstAbove } from "./binary_search.js";
+
+/** @import { Column, PackedColumn } from "./columns.js" */
+
+/**
+ * A stretch of reserved memory: one segment, or the neighbouring pieces of an expandable one.
+ * @typedef {object} Segment
+ * @property {number} address From the origin.
+ * @property {number} size
+ * @property {number} shared
+ * @property {number} stream
+ * @property {boolean} isPrivate
+ * @property {number} start The event that took its oldest piece.
+ * @property {number} pieces
+ */
+
+/**
+ * @typedef {"start" | "address" | "size" | "shared" | "stream" | "private" | "expandable"} Property
+ */
+/** @typedef {Record<Property | "life", PackedColumn>} PackedSegments */
+
+export class Segments {
+  /**
+   * @param {PackedSegments} packed
+   * @param {number} events
+   */
+  static async load(packed, events) {
+    const { life, ...columns } = await unpackColumns(packed);
+    const end = life.map((one, i) => (one === 0 ? events : columns.start[i] + one - 1));
+    return new Segments({ ...columns, end }, events);
+  }
+
+  /**
+   * @param {Record<Property | "end", Column>} columns
+   * @param {number} events
+   */
+  constructor(columns, events) {
+    this.columns = columns;
+    /** @type {Map<number, number>} */
+    const changes = new Map([[-1, 0]]);
+    const { start, end, size } = columns;
+    for (let i = 0; i < start.length; i++) {
+      changes.set(start[i], (changes.get(start[i]) ?? 0) + size[i]);
+      if (end[i] < events) changes.set(end[i], (changes.get(end[i]) ?? 0) - size[i]);
+    }
+    /** The events after which the reserved level is another, and the level. */
+    this.at = Float64Array.from(changes.keys()).sort();
+    let level = 0;
+    this.bytes = this.at.map((event) => (level += changes.get(event) ?? 0));
+    this.most = mostOf(this.bytes);
+  }
+
+  /** Bytes reserved after an event. */
+  reserved(/** @type {number} */ event) {
+    return this.bytes[firstAbove(this.at, event) - 1];
+  }
+
+  /** The most that was reserved after any event from `first` to `last`. */
+  mostReserved(/** @type {number} */ first, /** @type {number} */ last) {
+    let step = Math.max(firstAbove(this.at, first) - 1, 0);
+    let most = this.bytes[step];
+    for (step++; step < this.at.length && this.at[step] <= last; step++) {
+      if (this.bytes[step] > most) most = this.bytes[step];
+    }
+    return most;
+  }
+
+  /**
+   * What was reserved after an event, by address.
+   * @param {number} event
+   * @returns {Segment[]}
+   */
+  presentAt(event) {
+    const { start, end, address, size, shared, stream, expandable } = this.columns;
+    const isPrivate = this.columns.private;
+    const rows = [];
+    for (let i = 0; i < start.length; i++) {
+      if (start[i] <= event && end[i] > event) rows.push(i);
+    }
+    rows.sort((a, b) => address[a] - address[b]);
+    /** @type {Segment[]} */
+    const found = [];
+    for (const i of rows) {
+      const before = found.at(-1);
+      const joins =
+        before !== undefined &&
+        before.address + before.size === address[i] &&
+        before.stream === stream[i] &&
+        before.isPrivate === (isPrivate[i] === 1) &&
+        expandable[i] === 1;
+      if (joins) {
+        before.size += size[i];
+        before.shared += shared[i];
+        before.start = Math.min(before.start, start[i]);
+        before.pieces++;
+      } else {
+        found.push({
+          address: address[i],
+          size: size[i],
+          shared: shared[i],
+          stream: stream[i],
+          isPrivate: isPrivate[i] === 1,
+          start: start[i],
+          pieces: 1,
+        });
+      }
+    }
+    return found;
+  }
+}

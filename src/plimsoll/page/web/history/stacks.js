@@ -1,0 +1,101 @@
+// Call stacks and the source lines they stand for.
+
+import { unpackColumns } from "./columns.js";
+
+/** @import { Column, PackedColumn } from "./columns.js" */
+
+/** @typedef {{ file: string, line: number, name: string }} Frame */
+
+/**
+ * @typedef {"frame_file" | "frame_line" | "frame_function" | "node_frame" | "node_parent" |
+ *   "stack_node" | "stack_line"} StackColumn
+ */
+/**
+ * @typedef {{ strings: string[], lines: string[] } & Record<StackColumn, PackedColumn>} PackedStacks
+ */
+
+export class Stacks {
+  /** @param {PackedStacks} packed */
+  static async load({ strings, lines, ...columns }) {
+    return new Stacks(strings, lines, await unpackColumns(columns));
+  }
+
+  /**
+   * @param {string[]} strings
+   * @param {string[]} lines
+   * @param {Record<StackColumn, Column>} columns
+   */
+  constructor(strings, lines, columns) {
+    this.strings = strings;
+    this.lines = lines;
+    this.columns = columns;
+    /** @type {Float64Array | null} */
+    this.order = null;
+  }
+
+  /** @param {number} stack */
+  lineIndex(stack) {
+    return this.columns.stack_line[stack];
+  }
+
+  /** @param {number} stack */
+  line(stack) {
+    return this.lines[this.lineIndex(stack)];
+  }
+
+  /** The rank of each line among all, by its text. */
+  lineOrder() {
+    if (this.order === null) {
+      const sorted = this.lines.map((text, i) => ({ text, i }));
+      sorted.sort((a, b) => (a.text < b.text ? -1 : 1));
+      const order = new Float64Array(sorted.length);
+      sorted.forEach(({ i }, rank) => (order[i] = rank));
+      this.order = order;
+    }
+    return this.order;
+  }
+
+  /**
+   * Innermost first.
+   * @param {number} stack
+   * @returns {Frame[]}
+   */
+  frames(stack) {
+    const { stack_node, node_frame, node_parent, frame_file, frame_line, frame_function } =
+      this.columns;
+    const frames = [];
+    for (let node = stack_node[stack]; node !== 0; node = node_parent[node]) {
+      const frame = node_frame[node];
+      frames.push({
+        file: this.strings[frame_file[frame]],
+        line: frame_line[frame],
+        name: this.strings[frame_function[frame]],
+      });
+    }
+    return frames;
+  }
+
+  /**
+   * Whether each stack has a frame, or a line "file:number", that passes a test.
+   * @param {(text: string) => boolean} test
+   * @returns {boolean[]}
+   */
+  matching(test) {
+    const { stack_node, stack_line, node_frame, node_parent, frame_file, frame_line, frame_function } =
+      this.columns;
+    const strings = this.strings.map(test);
+    const lines = this.lines.map(test);
+    const frames = Array.from(
+      frame_file,
+      (file, i) =>
+        strings[file] ||
+        strings[frame_function[i]] ||
+        test(`${this.strings[file]}:${frame_line[i]}`),
+    );
+    const nodes = [false];
+    for (let i = 1; i < node_frame.length; i++) {
+      nodes.push(nodes[node_parent[i]] || frames[node_frame[i]]); // parents come first
+    }
+    return Array.from(stack_node, (node, i) => nodes[node] || lines[stack_line[i]]);
+  }
+}

@@ -1,0 +1,87 @@
+// What the keys do, wherever the focus is; help.js tells the user.
+
+import { LAYOUTS } from "./map/layout.js";
+
+/** @import { Help } from "./frame/help.js" */
+/** @import { Toolbar } from "./frame/toolbar.js" */
+/** @import { Run } from "./history/run.js" */
+/** @import { Actions } from "./actions.js" */
+/** @import { Store } from "./store.js" */
+
+/**
+ * @param {Run[]} runs
+ * @param {Store} store
+ * @param {Actions} actions
+ * @param {Toolbar} toolbar
+ * @param {Help} help
+ */
+export function listenToKeys(runs, store, actions, toolbar, help) {
+  const move = (/** @type {number} */ events) =>
+    actions.goTo(actions.active, actions.active.moment + events);
+  const pan = (/** @type {number} */ part) =>
+    actions.pan((store.state.to - store.state.from) * part);
+  const zoom = (/** @type {number} */ factor) => {
+    const { device, moment } = actions.active;
+    const place = actions.axis.placeOf(device, moment);
+    const { from, to } = store.state;
+    actions.zoom(factor, place >= from && place <= to ? place : (from + to) / 2);
+  };
+  const next = (/** @type {string[]} */ names, /** @type {string} */ now) =>
+    names[(names.indexOf(now) + 1) % names.length];
+
+  /** @type {Record<string, (event: KeyboardEvent) => void>} */
+  const keys = {
+    ArrowLeft: (event) => move(event.shiftKey ? -100 : -1),
+    ArrowRight: (event) => move(event.shiftKey ? 100 : 1),
+    a: () => pan(-0.2),
+    d: () => pan(0.2),
+    w: () => zoom(0.7),
+    s: () => zoom(1 / 0.7),
+    "+": () => zoom(0.7),
+    "=": () => zoom(0.7),
+    "-": () => zoom(1 / 0.7),
+    0: () => actions.showAll(),
+    z: () => showStep(actions),
+    p: () => actions.goTo(actions.active, actions.active.device.peakEvent()),
+    n: (event) => actions.goToMark(event.shiftKey ? -1 : 1, null),
+    o: () => actions.goToMark(1, "oom"),
+    x: () => actions.setAxis(store.state.axis === "events" ? "time" : "events"),
+    y: () => toolbar.toggleFit(),
+    m: () => store.set({ layout: next(Object.keys(LAYOUTS), store.state.layout) }),
+    b: () => store.set({ panel: (store.state.panel + 1) % runs.length }),
+    t: () => toolbar.nextTheme(),
+    "?": () => help.toggle(),
+    "/": (event) => {
+      event.preventDefault();
+      toolbar.search.focus();
+    },
+    Escape: () => {
+      toolbar.search.value = "";
+      store.set({ search: "", only: null });
+      actions.pickBlock(actions.active, -1);
+    },
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (help.element.open && event.key !== "?") return;
+    const target = /** @type {HTMLElement} */ (event.target);
+    const isTyping = target === toolbar.search || target.tagName === "SELECT";
+    if (isTyping && event.key !== "Escape") return;
+    if (isTyping) target.blur();
+    const number = Number(event.key);
+    const { keys: colours } = actions.active.device;
+    if (number >= 1 && number <= colours.length) actions.setKey(colours[number - 1].name);
+    else keys[event.key.length === 1 ? event.key.toLowerCase() : event.key]?.(event);
+  });
+}
+
+/** Show the step around the moment. */
+function showStep(/** @type {Actions} */ actions) {
+  const { device, moment } = actions.active;
+  const ends = device.moments.filter(({ kind }) => kind === "step").map(({ event }) => event);
+  if (ends.length === 0) return;
+  const before = ends.findLast((event) => event <= moment) ?? 0;
+  const after = ends.find((event) => event > moment) ?? device.events - 1;
+  actions.show(actions.axis.placeOf(device, before), actions.axis.placeOf(device, after));
+}

@@ -1,0 +1,178 @@
+// The card's address space at a moment: segments, the blocks in them, and the holes between.
+
+import { themeColour } from "../elements/colours.js";
+import { fitCanvas, make } from "../elements/dom.js";
+import { formatBytes, formatShare, plural } from "../elements/format.js";
+import { layOut, LAYOUTS } from "./layout.js";
+import { drawStretches, outline } from "./picture.js";
+import { PlacedBlocks } from "./placed_blocks.js";
+import { tipRows } from "./tip.js";
+
+/** @import { Actions } from "../actions.js" */
+/** @import { Run } from "../history/run.js" */
+/** @import { Segment } from "../history/segments.js" */
+/** @import { Store } from "../store.js" */
+/** @import { Layout } from "./layout.js" */
+/** @import { Place } from "./placed_blocks.js" */
+
+export class AddressMap {
+  /**
+   * @param {Run} run
+   * @param {Store} store
+   * @param {Actions} actions
+   */
+  constructor(run, store, actions) {
+    this.run = run;
+    this.store = store;
+    this.actions = actions;
+    this.canvas = make("canvas", {
+      class: "map-canvas",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "address map",
+      "aria-label":
+        `Map of the card's address space ${run.letter}`.trim() +
+        ": arrow keys pick the next block or the one before",
+    });
+    this.scroller = make("div", { class: "map-scroller" }, this.canvas);
+    this.tip = make("div", { class: "tip", hidden: true });
+    this.caption = make("p", { class: "caption" });
+    this.scale = make("span", { class: "faint" });
+    this.choice = make(
+      "select",
+      {
+        "aria-label": "Layout of the map",
+        onchange: () => this.store.set({ layout: this.choice.value }),
+      },
+      ...Object.entries(LAYOUTS).map(([value, name]) => make("option", { value }, name)),
+    );
+    this.element = make(
+      "section",
+      { class: "card map", "aria-label": "Address space" },
+      make("header", {}, make("h2", {}, "Address space"), this.scale, this.choice),
+      this.caption,
+      this.scroller,
+      this.tip,
+    );
+    /** @type {Layout | null} */
+    this.layout = null;
+    /** What is held. @type {PlacedBlocks | null} */
+    this.placed = null;
+    this.hovered = -1;
+    this.listen();
+  }
+
+  draw() {
+    const { device, held, moment } = this.run;
+    this.choice.value = this.store.state.layout;
+    if (held === null) return;
+    const segments = device.segments.presentAt(moment);
+    // Before the map is laid out: it takes what the caption leaves.
+    this.caption.textContent = this.describe(segments);
+    const width = this.scroller.clientWidth;
+    const height = this.scroller.clientHeight;
+    if (width === 0) return;
+    const others = this.actions.runs
+      .filter((run) => run !== this.run)
+      .map((run) => run.device.segments.presentAt(run.moment));
+    this.layout = layOut(segments, others, this.store.state.layout, width - 2, height - 4);
+    this.canvas.style.height = `${Math.max(this.layout.height + 2, 20)}px`;
+    this.placed = new PlacedBlocks(held);
+    const { rowBytes } = this.layout;
+    this.scale.textContent = rowBytes ? `full width: ${formatBytes(rowBytes)}` : "";
+    this.paint();
+  }
+
+  paint() {
+    const { context, width, height } = fitCanvas(this.canvas);
+    const { run, layout, placed } = this;
+    if (layout === null || placed === null) return;
+    const { stretches } = layout;
+    context.clearRect(0, 0, width, height);
+    drawStretches(context, stretches, placed, run, this.actions);
+    const picked = placed.rowOf(run.picked);
+    outline(context, stretches, placed, picked, themeColour("text"), 2.5);
+    outline(context, stretches, placed, this.hovered, themeColour("accent"), 2);
+  }
+
+  /** @param {Segment[]} segments */
+  describe(segments) {
+    const { device } = this.run;
+    const { live, reserved, waiting } = this.actions.summary(this.run);
+    const rest = reserved - live - waiting;
+    const shared = segments.reduce((sum, segment) => sum + segment.shared, 0);
+    const parts = [
+      `${plural(segments.length, "segment")}, ${formatBytes(reserved)} reserved: ` +
+        `${formatBytes(live)} live (${formatShare(live, reserved)})`,
+    ];
+    if (waiting > 0) parts.push(`${formatBytes(waiting)} waits for other streams (striped)`);
+    parts.push(`${formatBytes(rest)} in holes and rounding`);
+    if (shared > 0) parts.push(`${formatBytes(shared)} in shared memory (hatched)`);
+    if (device.leastBytes > 0 && !this.run.source.isServed) {
+      parts.push(`blocks under ${formatBytes(device.leastBytes)} look like holes here`);
+    }
+    return `${parts.join(" · ")}.`;
+  }
+
+  // The pointer and the keys
+
+  at(/** @type {MouseEvent} */ event) {
+    return this.placed?.at(this.layout?.stretches ?? [], event.offsetX, event.offsetY) ?? null;
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      const here = this.at(event);
+      const row = here?.row ?? -1;
+      if (row !== this.hovered) {
+        this.hovered = row;
+        this.paint();
+      }
+      this.showTip(here, event);
+    });
+    canvas.addEventListener("pointerleave", () => {
+      this.tip.hidden = true;
+      this.hovered = -1;
+      this.paint();
+    });
+    canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const here = this.at(event);
+      this.actions.pickBlock(this.run, here && here.row >= 0 ? here.row : -1);
+    });
+    canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const { run, placed } = this;
+      /** @type {Record<string, number>} */
+      const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+      const step = steps[event.key];
+      if (step === undefined || !placed || placed.order.length === 0) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const place = placed.order.indexOf(placed.rowOf(run.picked));
+      const next = place < 0 ? 0 : Math.min(Math.max(place + step, 0), placed.order.length - 1);
+      this.actions.pickBlock(run, placed.order[next]);
+    });
+    canvas.addEventListener("focus", () => this.actions.activate(this.run));
+  }
+
+  /**
+   * @param {Place | null} here
+   * @param {PointerEvent} event
+   */
+  showTip(here, event) {
+    if (here === null || this.placed === null) {
+      this.tip.hidden = true;
+      return;
+    }
+    const rows = tipRows(this.run, this.actions, this.placed, here);
+    this.tip.replaceChildren(...rows);
+    this.tip.hidden = false;
+    const box = this.element.getBoundingClientRect();
+    const isLeft = event.clientX - box.left > box.width / 2;
+    const isAbove = event.clientY - box.top > box.height / 2;
+    this.tip.style.left = isLeft ? "" : `${event.clientX - box.left + 14}px`;
+    this.tip.style.right = isLeft ? `${box.right - event.clientX + 14}px` : "";
+    this.tip.style.top = isAbove ? "" : `${event.clientY - box.top + 14}px`;
+    this.tip.style.bottom = isAbove ? `${box.bottom - event.clientY + 14}px` : "";
+  }
+}

@@ -1,0 +1,95 @@
+// The blocks that are held at a moment, by address.
+
+import { firstAbove } from "../history/binary_search.js";
+
+/** @import { Blocks } from "../history/blocks.js" */
+/** @import { Segment } from "../history/segments.js" */
+/** @import { Stretch } from "./layout.js" */
+
+/**
+ * A place on the map.
+ * @typedef {object} Place
+ * @property {Stretch} stretch
+ * @property {number} row The block; -1 for none.
+ * @property {number} byte Of the segment.
+ */
+
+export class PlacedBlocks {
+  /** @param {Blocks} blocks */
+  constructor(blocks) {
+    this.blocks = blocks;
+    /** Rows of `blocks`. */
+    this.order = Array.from({ length: blocks.length }, (_, i) => i);
+    this.order.sort((a, b) => blocks.address[a] - blocks.address[b]);
+    this.addresses = this.order.map((i) => blocks.address[i]);
+  }
+
+  /** The row of the block with an id; -1 for none. */
+  rowOf(/** @type {string | null} */ id) {
+    const { blocks } = this;
+    if (id === null) return -1;
+    for (let i = 0; i < blocks.length; i++) if (blocks.id(i) === id) return i;
+    return -1;
+  }
+
+  /**
+   * The blocks in a stretch, and which of the segment's bytes of it they take.
+   * @param {Stretch} stretch
+   * @param {(row: number, begin: number, end: number) => void} visit
+   */
+  each(stretch, visit) {
+    const { blocks, order, addresses } = this;
+    const base = stretch.segment.address;
+    let place = Math.max(firstAbove(addresses, base + stretch.begin) - 1, 0);
+    for (; place < order.length; place++) {
+      const row = order[place];
+      const begin = Math.max(blocks.address[row] - base, stretch.begin);
+      const end = Math.min(blocks.address[row] - base + blocks.size[row], stretch.end);
+      if (blocks.address[row] - base >= stretch.end) break;
+      if (end > begin) visit(row, begin, end);
+    }
+  }
+
+  /**
+   * What lies under a pixel of the map.
+   * @param {Stretch[]} stretches
+   * @param {number} x
+   * @param {number} y
+   * @returns {Place | null}
+   */
+  at(stretches, x, y) {
+    for (const stretch of stretches) {
+      const isIn =
+        x >= stretch.x && x < stretch.x + Math.max(stretch.width, 1) &&
+        y >= stretch.y && y < stretch.y + stretch.height;
+      if (!isIn) continue;
+      const scale = stretch.width / (stretch.end - stretch.begin);
+      const byte = stretch.begin + (x - stretch.x) / scale;
+      let row = -1;
+      let distance = 2 / scale;
+      this.each(stretch, (i, begin, end) => {
+        const away = byte < begin ? begin - byte : byte > end ? byte - end : 0;
+        if (away < distance || away === 0) [row, distance] = [i, away];
+      });
+      return { stretch, row, byte };
+    }
+    return null;
+  }
+
+  /**
+   * The hole around a byte of a segment.
+   * @param {Segment} segment
+   * @param {number} byte
+   */
+  holeAt(segment, byte) {
+    const { blocks } = this;
+    let [from, to] = [0, segment.size];
+    for (const row of this.order) {
+      const begin = blocks.address[row] - segment.address;
+      const end = begin + blocks.size[row];
+      if (end <= byte && end > from) from = end;
+      if (begin > byte && begin < to) to = begin;
+    }
+    return [from, to];
+  }
+}

@@ -1,0 +1,43 @@
+// What is said about the place under the pointer on the map.
+
+import { make } from "../elements/dom.js";
+import { formatAddress, formatBytes, plural } from "../elements/format.js";
+
+/** @import { Actions } from "../actions.js" */
+/** @import { Run } from "../history/run.js" */
+/** @import { Place, PlacedBlocks } from "./placed_blocks.js" */
+
+/**
+ * @param {Run} run
+ * @param {Actions} actions
+ * @param {PlacedBlocks} placed
+ * @param {Place} place
+ */
+export function tipRows(run, actions, placed, place) {
+  const { blocks } = placed;
+  const { device } = run;
+  const { segment } = place.stretch;
+  const rows = [];
+  if (place.row >= 0) {
+    const i = place.row;
+    rows.push(make("strong", {}, formatBytes(blocks.size[i])));
+    const state = blocks.isLive(i, run.moment) ? "" : "freed, waits for other streams; ";
+    rows.push(make("div", {}, `${state}at ${formatAddress(device.origin, blocks.address[i])}`));
+    if (actions.store.state.key !== "line") {
+      rows.push(make("div", {}, actions.groupName(run, i)));
+    }
+    if (blocks.shared[i] > 0) {
+      rows.push(make("div", {}, `${formatBytes(blocks.shared[i])} of it in shared memory`));
+    }
+    rows.push(make("div", { class: "faint" }, device.stacks?.line(blocks.stack[i]) ?? ""));
+  } else {
+    const [from, to] = placed.holeAt(place.stretch.segment, place.byte);
+    rows.push(make("strong", {}, `hole of ${formatBytes(to - from)}`));
+    rows.push(make("div", {}, `at ${formatAddress(device.origin, segment.address + from)}`));
+  }
+  const kind = segment.isPrivate ? "private pool, " : "";
+  const pieces = segment.pieces > 1 ? ` in ${plural(segment.pieces, "piece")}` : "";
+  const text = `segment of ${formatBytes(segment.size)}${pieces}, ${kind}stream ${device.streams[segment.stream] ?? segment.stream}`;
+  rows.push(make("div", { class: "faint" }, text));
+  return rows;
+}

@@ -1,0 +1,1 @@
+"""The process in which a script runs on simulated GPUs."""

@@ -1,0 +1,191 @@
+"""What the simulated process found out, for the process that asked."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.analysis import source_line
+from plimsoll.gpus import gpu_profiles
+from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
+from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.recording import LoadedTrace, Recording
+from plimsoll.replays import replay
+from plimsoll.torch.simulated.library import PHASES, ROLES
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.child.high_water import HighWaterMarks
+    from plimsoll.prediction.child.labels import BlockLabels
+    from plimsoll.prediction.request import Request
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+def make_report(
+    simulation: Simulation,
+    labels: BlockLabels,
+    high_water: HighWaterMarks,
+    request: Request,
+    error: BaseException | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """A `PredictionParts` as a dictionary, and how the script ended.
+
+    Keys: prediction; error: None, "out_of_memory" or "other".
+    """
+    failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+    out_of_memory = _out_of_memory(error) if failed else None
+    labels.finish()
+    allocators = simulation.allocators
+    device = max(range(len(allocators)), key=lambda i: high_water.of(i).reserved_bytes)
+    allocator, profile = allocators[device], simulation.profiles[device]
+    run = _run(simulation, labels, device)
+    highest = high_water.of(device)
+    allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
+    peak = find_peak(run, _line)
+    by_category = dict(peak.by_category)
+    by_category["rounding"] += allocated - sum(by_category.values())
+    context = profile.context_bytes if device in simulation.contexts else 0
+    fits = out_of_memory is None
+    prediction = PredictionParts(
+        script=request.script,
+        gpu=profile.name,
+        driver=request.setup.driver,
+        allocator=request.setup.allocator,
+        policy=request.setup.policy or "strict",
+        conf=allocator.conf,
+        torch=".".join(map(str, simulation.version)),
+        total_bytes=profile.total_bytes,
+        context_bytes=context,
+        peak_allocated_bytes=allocated,
+        peak_reserved_bytes=reserved,
+        device_used_bytes=context + highest.dedicated_bytes,
+        shared_used_bytes=shared.peak_bytes if shared else 0,
+        shared=shared,
+        shared_by_category=peak.shared_by_category,
+        shared_lines=peak.shared_lines,
+        fits=fits,
+        headroom_bytes=profile.total_bytes
+        + (shared.total_bytes if shared else 0)
+        - context
+        - reserved,
+        out_of_memory=out_of_memory,
+        num_ooms=sum(each.memory_stats()["num_ooms"] for each in allocators),
+        by_category=by_category,
+        top_lines=peak.top_lines,
+        step_peaks_bytes=peak.step_peaks_bytes,
+        other_gpus=_other_cards(simulation, device, reserved, allocated) if fits else [],
+        assumptions=_assumptions(simulation),
+        uses_cuda=simulation.has_contexts,
+        events=len(run.action),
+        seconds=seconds,
+    )
+    kind = "out_of_memory" if out_of_memory else "other" if failed else None
+    return {"prediction": prediction.to_dict(), "error": kind}
+
+
+def _out_of_memory(error: BaseException | None) -> str | None:
+    """PyTorch's text, if that is why the script ended, whatever it made of the error."""
+    torch = sys.modules.get("torch")
+    while error is not None and torch is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return str(error)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _run(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
+    engine = simulation.allocators[device].engine
+    action, address, size, _, _, context, shared = engine.history_columns()
+    config = simulation.allocators[device].config
+    return Run(
+        action=action,
+        address=address,
+        size=size,
+        shared=shared,
+        site=context,
+        sites=[
+            Site(site.stack, ROLES[site.role], PHASES[site.phase], site.grad_enabled)
+            for site in simulation.library.sites()
+        ],
+        labels=labels.by_device[device],
+        roles={
+            late.serial: ROLES[late.role]
+            for late in simulation.library.late_roles()
+            if late.device == device
+        },
+        round_request=config.round_request,
+        steps=labels.steps[device],
+    )
+
+
+@cache
+def _line(stack: int) -> str:
+    return source_line(_core.stack_frames(stack))
+
+
+def _assumptions(simulation: Simulation) -> list[Assumed]:
+    merged: dict[tuple[str, str], list[Any]] = {}
+    for assumption in simulation.library.assumptions():
+        what = simulation.library.name(assumption.what)
+        operation = simulation.library.name(assumption.operation)
+        entry = merged.setdefault((what, operation), [None, 0])
+        if entry[0] is None and assumption.stack:
+            entry[0] = _line(assumption.stack)
+        entry[1] += assumption.count
+    return [
+        Assumed(what, operation, line, count) for (what, operation), (line, count) in merged.items()
+    ]
+
+
+def _other_cards(
+    simulation: Simulation, device: int, reserved: int, allocated: int
+) -> list[CardVerdict]:
+    """Every known card, by what it would have left.
+
+    A card with room for all that was reserved fits. One with room for less may still, by returning
+    cached memory: there the requests are replayed under its limit.
+    """
+    verdicts = []
+    recording: Recording | None = None
+    for card in gpu_profiles():
+        room = card.total_bytes - card.context_bytes
+        fits = reserved <= room
+        if not fits and allocated <= room:
+            recording = recording or _recording(simulation, device)
+            allocator = simulation.allocators[device]
+            (result,) = replay(
+                recording,
+                allocator=allocator.name,
+                conf=allocator.conf if allocator.name == "native" else None,
+                gpu_memory=room,
+                version=allocator.version,
+            )
+            fits = result.fits
+        headroom = card.total_bytes - card.context_bytes - reserved
+        verdicts.append(CardVerdict(card.name, card.total_bytes, fits, headroom))
+    return verdicts
+
+
+def _recording(simulation: Simulation, device: int) -> Recording:
+    columns = simulation.allocators[device].engine.history_columns()
+    action, address, size, stream, time_us, _, shared = columns
+    keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])
+    none = np.zeros(len(action), dtype=np.uint64)
+    batch = EventBatch.of(
+        {
+            "action": action,
+            "address": address,
+            "size": size,
+            "stream": stream,
+            "time_us": time_us,
+            "pool_first": none,
+            "pool_second": none,
+            "shared": shared,
+        }
+    )[keep]
+    return Recording("the simulated run", [LoadedTrace(device, batch, [])], {})

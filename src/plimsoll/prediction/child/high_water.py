@@ -1,0 +1,81 @@
+"""The highest that each GPU's counters were in a whole run: programs reset the peaks in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from plimsoll.simulator import Allocator, SharedUse
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class HighWaterMark:
+    """Of one GPU.
+
+    Attributes:
+        allocated_bytes: In live blocks.
+        reserved_bytes: Taken from the driver.
+        dedicated_bytes: Of that, on the card itself.
+        shared: What lay in shared memory; None where nothing could.
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    dedicated_bytes: int
+    shared: SharedUse | None
+
+
+class HighWaterMarks:
+    """Keeps what a reset would make forgotten."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._before_resets: dict[int, HighWaterMark] = {}
+
+    def install(self, torch: ModuleType) -> None:
+        """Hear of resets."""
+        reset = torch._C._cuda_resetPeakMemoryStats
+
+        def keep_and_reset(device: int) -> None:
+            self._before_resets[device] = self.of(device)
+            reset(device)
+
+        torch._C._cuda_resetPeakMemoryStats = keep_and_reset
+
+    def of(self, device: int) -> HighWaterMark:
+        """The highest so far."""
+        now = _peak(self._simulation.allocators[device])
+        before = self._before_resets.get(device)
+        return now if before is None else _highest(before, now)
+
+
+def _peak(allocator: Allocator) -> HighWaterMark:
+    reserved = allocator.max_memory_reserved()
+    shared = allocator.shared_use()
+    return HighWaterMark(
+        allocator.max_memory_allocated(),
+        reserved,
+        reserved if shared is None else shared.peak_dedicated_bytes,
+        shared,
+    )
+
+
+def _highest(one: HighWaterMark, other: HighWaterMark) -> HighWaterMark:
+    shared = other.shared
+    if one.shared is not None and shared is not None:
+        shared = replace(
+            shared,
+            peak_dedicated_bytes=max(one.shared.peak_dedicated_bytes, shared.peak_dedicated_bytes),
+            peak_bytes=max(one.shared.peak_bytes, shared.peak_bytes),
+            peak_allocated_bytes=max(one.shared.peak_allocated_bytes, shared.peak_allocated_bytes),
+        )
+    return HighWaterMark(
+        max(one.allocated_bytes, other.allocated_bytes),
+        max(one.reserved_bytes, other.reserved_bytes),
+        max(one.dedicated_bytes, other.dedicated_bytes),
+        shared or one.shared,
+    )

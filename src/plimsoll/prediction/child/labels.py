@@ -1,0 +1,106 @@
+"""Watches a simulated program: which storages are parameters, gradients, optimizer state."""
+
+from __future__ import annotations
+
+import importlib
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.peak_contents import Label
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_FORWARD, _OPTIMIZER = 0, 2
+
+
+class BlockLabels:
+    """Labels of each device's blocks, and where the program's steps end.
+
+    Attributes:
+        by_device: The labels of each device's blocks.
+        steps: By device, the number of events at the end of each step.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        simulation.observe()
+        count = len(simulation.allocators)
+        self.by_device: list[list[Label]] = [[] for _ in range(count)]
+        self.steps: list[list[int]] = [[] for _ in range(count)]
+        self._simulation = simulation
+        self._set_phase = simulation.library.lib.plimsoll_set_phase
+        self._parameters: dict[int, weakref.ref[Any]] = {}
+        self._seen: set[tuple[int, int]] = set()
+
+    def install(self, torch: ModuleType) -> None:
+        """Hook into modules and optimizers."""
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        optimizer.register_optimizer_step_pre_hook(self._before_step)
+        optimizer.register_optimizer_step_post_hook(self._after_step)
+        torch.nn.modules.module.register_module_forward_pre_hook(self._before_forward)
+
+    def finish(self) -> None:
+        """Label what only now has its final meaning, such as gradients of a step that failed."""
+        for reference in self._parameters.values():
+            parameter = reference()
+            if parameter is not None:
+                self._label(parameter, "parameters")
+                if parameter.grad is not None:
+                    self._label(parameter.grad, "gradients")
+
+    def _label(self, tensor: Any, category: str) -> None:
+        if not tensor.is_cuda:
+            return
+        device = tensor.device.index
+        address = _address(tensor)
+        if address:
+            event = self._simulation.allocators[device].engine.history_size
+            self.by_device[device].append(Label(event, address, category))
+
+    def _before_forward(self, module: Any, _: Any) -> None:
+        for tensor in module._parameters.values():
+            if self._is_new(tensor):
+                self._parameters[id(tensor)] = weakref.ref(tensor)
+                self._label(tensor, "parameters")
+        for tensor in module._buffers.values():
+            if self._is_new(tensor):
+                self._label(tensor, "parameters")
+
+    def _is_new(self, tensor: Any) -> bool:
+        """Whether this is a tensor with memory on a GPU that no module has shown yet."""
+        if tensor is None or not tensor.is_cuda:
+            return False
+        key = (id(tensor), _address(tensor))
+        if not key[1] or key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._parameters[id(parameter)] = weakref.ref(parameter)
+                self._label(parameter, "parameters")
+                if parameter.grad is not None:
+                    self._label(parameter.grad, "gradients")
+        self._set_phase(_OPTIMIZER)
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        self._set_phase(_FORWARD)
+        for state in optimizer.state.values():
+            for value in state.values() if isinstance(state, dict) else ():
+                if hasattr(value, "untyped_storage"):
+                    self._label(value, "optimizer_state")
+        for device, allocator in enumerate(self._simulation.allocators):
+            self.steps[device].append(allocator.engine.history_size)
+
+
+def _address(tensor: Any) -> int:
+    """Where its storage lies; 0 for a tensor that has none, such as one under vmap."""
+    part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, what this process holds
+    try:
+        return int(part.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):
+        return 0

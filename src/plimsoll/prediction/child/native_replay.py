@@ -1,0 +1,58 @@
+"""What PyTorch's allocator would have reserved, for a simulated run under another allocator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.recording import LoadedTrace, Recording
+from plimsoll.replays import replay
+
+if TYPE_CHECKING:
+    from plimsoll.replays import ReplayResult
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_CAPACITY = 1 << 21
+_REQUESTS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
+
+
+class NativeReplay:
+    """Keeps the requests of a run, for a replay by PyTorch's rules when it is over.
+
+    It gives no answer where it has not seen every request: in runs with more events than it keeps,
+    and in those that the program records, since an engine tells its events to one listener.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._buffer = _core.EventBuffer.make(_CAPACITY)
+        for engine in simulation.opened().values():
+            engine.record(self._buffer)
+        self._events: tuple[np.ndarray, EventBatch] | None = None
+
+    def of(self, device: int) -> ReplayResult | None:
+        """The run of one GPU as PyTorch's allocator would have served it; None if unknown."""
+        if self._events is None:
+            devices, *columns = self._buffer.drain()
+            self._events = devices.copy(), EventBatch(*(column.copy() for column in columns))
+        devices, events = self._events
+        requests = events[(devices == device) & np.isin(events.action, _REQUESTS)]
+        allocator = self._simulation.allocators[device]
+        seen = np.count_nonzero(requests.action == Action.ALLOC)
+        if seen != allocator.memory_stats()["allocation.all.allocated"]:
+            return None
+        profile = self._simulation.profiles[device]
+        try:
+            (result,) = replay(
+                Recording("the simulated run", [LoadedTrace(device, requests, [])], {}),
+                conf=allocator.conf,
+                gpu_memory=profile.total_bytes - profile.context_bytes,
+                version=allocator.version,
+            )
+        except InputError:
+            return None
+        return result

@@ -1,0 +1,210 @@
+"""From the events of a simulated run to what was live at its peak, and for what.
+
+Nothing here knows PyTorch: events are columns, sites say who asked, labels say what it became.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll.analysis import LineShare, find_lifetimes
+from plimsoll.prediction.parts import CATEGORIES
+from plimsoll.recordings.events import EventBatch
+from plimsoll.recordings.recording import LoadedTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
+
+
+@dataclass(frozen=True)
+class Site:
+    """Who asked for memory, or gave it back.
+
+    Attributes:
+        stack: Number of the Python call stack; 0 for none.
+        role: output, temporary, workspace, input or copy.
+        phase: forward, backward or optimizer.
+        grad_enabled: Whether autograd was recording.
+    """
+
+    stack: int
+    role: str
+    phase: str
+    grad_enabled: bool
+
+
+@dataclass(frozen=True)
+class Label:
+    """What an address holds, said by somebody who knows, such as an optimizer.
+
+    Attributes:
+        event: How many events had happened then; the label is of the block that is live there.
+        address: The block's address.
+        category: One of `CATEGORIES`.
+    """
+
+    event: int
+    address: int
+    category: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """The events of one device, as columns of length n, and what is known of them.
+
+    Attributes:
+        action: Codes of `Action`.
+        address: Addresses.
+        size: Bytes asked for.
+        shared: What of the block is in shared memory.
+        site: Numbers of sites.
+        sites: Sites by number.
+        labels: What addresses hold.
+        roles: By number of the allocation, roles that became clear later.
+        round_request: What a request of that many bytes takes.
+        steps: At which events a step of the program ended.
+    """
+
+    action: NDArray[np.uint8]
+    address: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+    shared: NDArray[np.uint64]
+    site: NDArray[np.uint32]
+    sites: Sequence[Site]
+    labels: Sequence[Label]
+    roles: dict[int, str]
+    round_request: Callable[[int], int]
+    steps: Sequence[int]
+
+
+@dataclass(frozen=True)
+class PeakContents:
+    """What was live at the moment of the most allocated bytes.
+
+    Attributes:
+        allocated_bytes: By the sizes asked for and rounding; unsplit remainders are not seen here.
+        by_category: Bytes by category.
+        top_lines: Source lines by bytes.
+        step_peaks_bytes: The most allocated within each step.
+        shared_by_category: What was in shared memory when it held the most, by category.
+        shared_lines: Source lines by the bytes that they had there then.
+    """
+
+    allocated_bytes: int
+    by_category: dict[str, int]
+    top_lines: list[LineShare]
+    step_peaks_bytes: list[int]
+    shared_by_category: dict[str, int]
+    shared_lines: list[LineShare]
+
+
+def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
+    """Find the peak and take it apart.
+
+    Args:
+        run: The events.
+        line_of: The source line of a stack, by its number.
+        lines: How many source lines to name.
+    """
+    blocks = _blocks(run)
+    sizes, size_of = np.unique(blocks.size, return_inverse=True)
+    rounded = np.array([run.round_request(int(size)) for size in sizes], dtype=np.uint64)[size_of]
+    level = blocks.level(rounded)
+    top = int(np.argmax(level)) if len(level) else 0
+    live = blocks.live_at(top)
+    labels = _labels(run, blocks)
+
+    def shares(
+        chosen: NDArray[np.int64], sizes: NDArray[np.uint64]
+    ) -> tuple[dict[str, int], list[LineShare]]:
+        by_category = dict.fromkeys(CATEGORIES, 0)
+        by_line: Counter[str] = Counter()
+        count: Counter[str] = Counter()
+        for block in chosen.tolist():
+            size = int(sizes[block])
+            by_category[labels.get(block) or _category(run, blocks, block)] += size
+            line = line_of(run.sites[blocks.stack[block]].stack)
+            by_line[line] += size
+            count[line] += 1
+        top_lines = by_line.most_common(lines)
+        return by_category, [LineShare(line, size, count[line]) for line, size in top_lines]
+
+    by_category, top_lines = shares(live, blocks.size)
+    by_category["rounding"] = int(rounded[live].sum() - blocks.size[live].sum())
+    in_shared = int(np.argmax(blocks.level(blocks.shared))) if len(level) else 0
+    spilled = blocks.live_at(in_shared)
+    shared_by_category, shared_lines = shares(spilled[blocks.shared[spilled] > 0], blocks.shared)
+    return PeakContents(
+        allocated_bytes=int(level[top]) if len(level) else 0,
+        by_category=by_category,
+        top_lines=top_lines,
+        step_peaks_bytes=_step_peaks(level, run.steps),
+        shared_by_category=shared_by_category,
+        shared_lines=shared_lines,
+    )
+
+
+def _blocks(run: Run) -> Lifetimes:
+    """The blocks of a run; their stacks are numbers of sites."""
+    nothing = np.zeros(len(run.action), dtype=np.uint64)
+    columns: dict[str, NDArray[Any]] = {
+        "action": run.action,
+        "address": run.address,
+        "size": run.size,
+        "shared": run.shared,
+        "stack": run.site,
+        **dict.fromkeys(("stream", "time_us", "pool_first", "pool_second"), nothing),
+    }
+    return find_lifetimes(LoadedTrace(0, EventBatch.of(columns), []))
+
+
+def _labels(run: Run, blocks: Lifetimes) -> dict[int, str]:
+    """Labels by the index of the block that was live when they were given."""
+    by_address: dict[int, list[int]] = {}
+    wanted = np.array([label.address for label in run.labels], dtype=np.uint64)
+    for block in np.flatnonzero(np.isin(blocks.address, wanted)).tolist():
+        by_address.setdefault(int(blocks.address[block]), []).append(block)
+    found: dict[int, str] = {}
+    for label in run.labels:
+        for block in reversed(by_address.get(label.address, [])):
+            if blocks.start[block] < label.event:
+                if blocks.end[block] >= label.event:
+                    found[block] = label.category
+                break
+    return found
+
+
+def _category(run: Run, blocks: Lifetimes, block: int) -> str:
+    site = run.sites[blocks.stack[block]]
+    role = run.roles.get(block, site.role)
+    if role == "workspace":
+        return "workspaces"
+    if role == "temporary":
+        return "temporaries"
+    if site.phase != "forward":
+        return "temporaries"
+    if role == "input":
+        return "inputs"
+    end = int(blocks.end[block])
+    dies_in = run.sites[run.site[end]].phase if end < len(run.action) else "backward"
+    if site.grad_enabled and dies_in == "forward":
+        return "temporaries"
+    return "activations"
+
+
+def _step_peaks(level: NDArray[np.int64], steps: Sequence[int]) -> list[int]:
+    peaks = []
+    begin = 0
+    for end in steps:
+        if end > begin:
+            peaks.append(int(level[begin:end].max()))
+            begin = end
+    return peaks

@@ -1,0 +1,116 @@
+"""Running a request: in a process of its own, or as this very process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from plimsoll.errors import InputError, ScriptError
+from plimsoll.prediction.request import BAD_INPUT, Request
+from plimsoll.prediction.results import Prediction
+from plimsoll.torch.building.compiler import build
+from plimsoll.torch.building.versions import tell_if_unknown
+from plimsoll.torch.simulated.library import SIMULATED_GPU
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def become(request: Request) -> NoReturn:
+    """Go on as the script's process: exit status, signals and stdin are its own.
+
+    Raises:
+        InputError: If there is no library of simulated GPUs, and none can be built.
+    """
+    _prepare()
+    file = _file_of(request)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = _command(file)
+    _hold_interrupts()
+    os.execv(command[0], command)  # noqa: S606
+
+
+def run(request: Request, *, shows_output: bool = True) -> Prediction:
+    """Run a request in a process of its own, which ends when this one does.
+
+    Args:
+        request: What to run.
+        shows_output: The script's output goes to stderr as it comes; if not, only the output of a
+            script that fails, once it has.
+
+    Raises:
+        InputError: If it cannot be simulated.
+        ScriptError: If the script failed for another reason than memory.
+    """
+    _prepare()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+        report = folder / "report.json"
+        file = _file_of(replace(request, report=str(report), parent=os.getpid()))
+        stack.callback(os.close, file)
+        output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
+        sys.stderr.flush()
+        status = subprocess.run(  # noqa: S603
+            _command(file),
+            stdout=sys.stderr.fileno() if output is None else output,
+            stderr=output,
+            check=False,
+            pass_fds=[file],
+            preexec_fn=_hold_interrupts,
+        ).returncode
+        try:
+            return _result(request, status, report)
+        except (InputError, ScriptError):
+            if output is not None:
+                output.seek(0)
+                shutil.copyfileobj(output, sys.stderr.buffer)
+                sys.stderr.flush()
+            raise
+
+
+def _prepare() -> None:
+    """Have the library ready, and say what is to be said, before the script's process starts."""
+    tell_if_unknown()
+    build(SIMULATED_GPU)
+
+
+def _file_of(request: Request) -> int:
+    """A file in memory, without a name, that the script's process inherits: it is left nowhere."""
+    file = os.memfd_create("plimsoll-request", 0)
+    with os.fdopen(file, "w", closefd=False) as writer:
+        writer.write(request.to_json())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _hold_interrupts() -> None:
+    """Until the script's process has imported what it needs, see `child`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+
+def _command(request: int) -> list[str]:
+    # -P: not the current folder, where anybody may have put a module of any name.
+    return [sys.executable, "-P", "-m", "plimsoll.prediction.child.program", str(request)]
+
+
+def _result(request: Request, status: int, path: Path) -> Prediction:
+    if not path.exists():
+        if status == BAD_INPUT:
+            raise InputError(f"{request.script} could not be simulated")
+        if status == 0:
+            raise InputError(f"{request.script} ended its process without a report (os._exit?)")
+        raise ScriptError(request.script, status)
+    report: dict[str, Any] = json.loads(path.read_text())
+    if report["error"] == "other":
+        raise ScriptError(request.script, status)
+    return Prediction.from_dict(report["prediction"])

@@ -1,0 +1,177 @@
+"""What predictions and fits say, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from plimsoll import analysis
+from plimsoll.analysis import LineShare
+from plimsoll.simulator import SharedUse
+
+CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
+"""What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """Something that the simulation cannot know and took for granted.
+
+    Attributes:
+        what: The assumption.
+        operation: PyTorch's name of the operation it is about, or "".
+        line: Where the program called it first, or None.
+        count: How often.
+    """
+
+    what: str
+    operation: str
+    line: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class CardVerdict:
+    """Whether the same run would fit another card, computed from this run's requests.
+
+    Attributes:
+        gpu: The card.
+        total_bytes: Its memory.
+        fits: Whether it fits; kernels are taken to be those of the predicted card.
+        headroom_bytes: What would stay free at the peak of the run on the predicted card; negative
+            for what is missing. A card that fits all the same does so only because cached memory
+            goes back to the driver when it is needed.
+    """
+
+    gpu: str
+    total_bytes: int
+    fits: bool
+    headroom_bytes: int
+
+
+@dataclass(frozen=True)
+class PredictionParts:
+    """All that is said of one script on one card.
+
+    Attributes:
+        script: The script.
+        gpu: The card.
+        driver: "linux" or "wddm".
+        allocator: Whose rules were followed.
+        policy: "strict", or "spill": requests go on in shared memory.
+        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        torch: PyTorch's version.
+        total_bytes: The card's memory.
+        context_bytes: What CUDA itself takes on it.
+        peak_allocated_bytes: The most in live blocks, on the fullest device.
+        peak_reserved_bytes: The most taken from the driver there.
+        device_used_bytes: What nvidia-smi would show at that peak: context, and what is reserved on
+            the card; where it does not fit, the least memory of a card that holds the peak.
+        shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
+        shared: What lay in shared memory, and the least that it costs; None where nothing could
+            spill and nothing was placed there. This and what follows of shared memory is up to
+            the failure, if the script does not fit.
+        shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
+        shared_lines: The source lines that had the most there then, most first.
+        fits: Whether the script gets all the memory it asks for.
+        headroom_bytes: What stays free at the peak, of the card and of the shared memory that
+            requests may spill into; negative for what is missing.
+        out_of_memory: PyTorch's text of the error that ended the script, or None.
+        num_ooms: Requests that failed, also those after which the script went on.
+        by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
+        top_lines: The source lines that hold the most at the peak, most first.
+        step_peaks_bytes: The peak of each step that an optimizer ended.
+        other_gpus: The verdict on other cards, without spilling.
+        assumptions: All that was assumed.
+        uses_cuda: Whether the script touched CUDA at all.
+        events: Requests and frees that were simulated.
+        seconds: Time that the prediction took.
+    """
+
+    script: str
+    gpu: str
+    driver: str
+    allocator: str
+    policy: str
+    conf: str
+    torch: str
+    total_bytes: int
+    context_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    device_used_bytes: int
+    shared_used_bytes: int
+    shared: SharedUse | None
+    shared_by_category: dict[str, int]
+    shared_lines: list[LineShare]
+    fits: bool
+    headroom_bytes: int
+    out_of_memory: str | None
+    num_ooms: int
+    by_category: dict[str, int]
+    top_lines: list[LineShare]
+    step_peaks_bytes: list[int]
+    other_gpus: list[CardVerdict]
+    assumptions: list[Assumed]
+    uses_cuda: bool
+    events: int
+    seconds: float = field(compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: base units, stable keys."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        return cls(
+            **{
+                **values,
+                "shared": values["shared"] and SharedUse(**values["shared"]),
+                "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
+                "top_lines": [LineShare(**line) for line in values["top_lines"]],
+                "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
+                "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value that was tried.
+
+    Attributes:
+        value: The value.
+        fits: Whether the script fits with it.
+        device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
+    """
+
+    value: int
+    fits: bool
+    device_used_bytes: int
+
+
+@dataclass(frozen=True)
+class FitParts:
+    """What was found for one card.
+
+    Attributes:
+        gpu: The card.
+        vary: The argument.
+        largest: The largest value that fits; None if not even 1 does.
+        stopped: Why nothing above `largest` was tried, so that larger values may fit, too; None
+            where the next one does not.
+        curve: Every value that was tried, sorted.
+        seconds: Time that the predictions took.
+    """
+
+    gpu: str
+    vary: str
+    largest: int | None
+    stopped: str | None
+    curve: list[Trial]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)

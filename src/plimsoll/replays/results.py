@@ -1,0 +1,19 @@
+"""Replays: a list of results, which shows itself as a table."""
+
+from __future__ import annotations
+
+from plimsoll.replays.parts import ReplayResult
+from plimsoll.replays.text import replays_text
+
+
+class Replays(list[ReplayResult]):
+    """Replays, as a list; printed, or as what a notebook shows, the table of `plimsoll replay`.
+
+    Lists of replays under several configurations make one table when they are joined:
+    `print(Replays(first + second))`.
+
+    See docs/replay.md.
+    """
+
+    def __repr__(self) -> str:
+        return replays_text(self) if self else "[]"

@@ -1,0 +1,100 @@
+"""Data files that are compiled into a library: each row becomes an initializer of C++.
+
+A file is UTF-8 with a row a line; empty lines and those that begin with # are for people. In a .txt
+a row is a name, `"aten::add",` in C++. In a .csv the first row names the columns, and the others
+are whole numbers: `{.kind = 1, .batch = 64},`, so that the compiler compares the columns with the
+struct that they fill.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+_NAME = re.compile(r"[\w:.]+", re.ASCII)
+_COLUMN = re.compile(r"[a-z]\w*", re.ASCII)
+_NUMBER = re.compile(r"-?\d+", re.ASCII)
+
+
+def write_includes(tables: Path, folder: Path) -> None:
+    """Write NAME.inc into `folder` for each NAME.txt and NAME.csv of `tables`.
+
+    Raises:
+        InputError: If a file cannot be read, or a row is bad.
+    """
+    for path in sorted(tables.iterdir()):
+        if path.suffix in _CONVERTERS:
+            (folder / f"{path.stem}.inc").write_text(as_include(path))
+
+
+def as_include(path: Path) -> str:
+    """The rows of a data file as initializers, one a line.
+
+    Raises:
+        InputError: If the file cannot be read, or a row is bad.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the data file {path} cannot be read: {error}") from error
+    rows = _Rows(path, lines)
+    made = "".join(f"{row},\n" for row in _CONVERTERS[path.suffix](rows))
+    if not made:
+        raise InputError(f"the data file {path} has no rows")
+    return made
+
+
+class _Rows:
+    """The rows of a file, and the line that is being read."""
+
+    def __init__(self, path: Path, lines: list[str]) -> None:
+        self._path = path
+        self._lines = lines
+        self._number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines, 1):
+            self._number = number
+            if line.strip() and not line.startswith("#"):
+                yield line.strip()
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self._path}, line {self._number}: {problem}")
+
+
+def _names(rows: _Rows) -> Iterable[str]:
+    seen = set()
+    for name in rows:
+        if not _NAME.fullmatch(name):
+            raise rows.error(f"{name!r} is not an operation's name")
+        if name in seen:
+            raise rows.error(f"{name} is there twice")
+        seen.add(name)
+        yield f'"{name}"'
+
+
+def _numbers(rows: _Rows) -> Iterable[str]:
+    columns: list[str] = []
+    for row in rows:
+        cells = row.split(",")
+        if not columns:
+            columns = cells
+            if not all(map(_COLUMN.fullmatch, columns)):
+                raise rows.error("the names of the columns, such as kind,batch, are missing")
+            continue
+        if len(cells) != len(columns):
+            raise rows.error(f"{len(cells)} numbers for {len(columns)} columns")
+        for cell in cells:
+            if not _NUMBER.fullmatch(cell):
+                raise rows.error(f"{cell!r} is not a whole number")
+        pairs = zip(columns, cells, strict=True)
+        yield "{" + ", ".join(f".{column} = {cell}" for column, cell in pairs) + "}"
+
+
+_CONVERTERS = {".txt": _names, ".csv": _numbers}

@@ -1,0 +1,285 @@
+"""plimsoll's allocators under PyTorch on a real GPU.
+
+PyTorch's allocator is replaced before anything is allocated; PyTorch initialises the new one when
+it initialises CUDA. Engines are made as GPUs are first used, because each makes a context there.
+
+Where the bridge cannot be built, PyTorch's interface for pluggable allocators is used instead. It
+allocates and frees, but PyTorch then has no statistics, no snapshots and no sharing of tensors
+between processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.engines.current import set_engines
+from plimsoll.errors import InputError
+from plimsoll.telemetry.accounts import Account, make_account
+from plimsoll.telemetry.nvml import Nvml
+from plimsoll.tiers.limits import Tiers
+from plimsoll.torch.building.compiler import load
+from plimsoll.torch.building.versions import rules_version, tell_if_unknown
+from plimsoll.torch.live.bridge import BRIDGE
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.engines.protocol import LiveAllocatorName
+
+
+_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch
+_OPEN_ENGINE = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
+)
+_TOO_LATE = (
+    "PyTorch has allocated GPU memory already; call plimsoll.install() before the first tensor on "
+    "a GPU, or start the script with `plimsoll run`"
+)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    allocator: LiveAllocatorName
+    conf: str
+    tiers: Tiers
+
+
+class LiveEngines:
+    """The engines of this process, by GPU.
+
+    An engine is never destroyed, so each GPU gets one, whatever happens then. No request is served
+    before its limits hold.
+    """
+
+    def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
+        self._conf = choice.conf
+        self._allocator = choice.allocator
+        self._tiers = choice.tiers
+        self._keeps_account = keeps_account
+        self._version = rules_version()
+        self._lock = threading.Lock()
+        self._open: dict[int, _core.LiveEngine] = {}
+        self._limited: set[int] = set()
+
+    def open(self, device: int) -> _core.LiveEngine:
+        """The engine of a GPU.
+
+        Raises:
+            InputError: If its limits cannot hold there; then each request says so.
+        """
+        with self._lock:
+            if device not in self._open:
+                engine = _core.LiveEngine.cuda(
+                    self._allocator, self._conf, self._version, device, self._keeps_account
+                )
+                self._open[device] = engine
+                if engine.fell_back is not None:
+                    print(f"plimsoll: {engine.fell_back}", file=sys.stderr)
+            if device not in self._limited:
+                self._tiers.apply(self._open[device])
+                self._limited.add(device)
+            return self._open[device]
+
+    @property
+    def allocator(self) -> LiveAllocatorName:
+        """Which one they are of."""
+        return self._allocator
+
+    def opened(self) -> dict[int, _core.LiveEngine]:
+        """Those that there are, by GPU."""
+        with self._lock:
+            return dict(self._open)
+
+    def configure(self, conf: str) -> bool:
+        """Take settings for engines that are opened from now on; False if there is one already."""
+        with self._lock:
+            self._conf = conf
+            return not self._open
+
+    def accounts(self) -> list[Account]:
+        """What was used of each GPU."""
+        return [
+            make_account(
+                self._allocator if engine.fell_back is None else "native", device, engine.account()
+            )
+            for device, engine in sorted(self._open.items())
+        ]
+
+
+@dataclass(frozen=True)
+class _Installed:
+    choice: _Choice
+    engines: LiveEngines
+    keep: Any  # what C++ calls
+
+
+_installed: _Installed | None = None
+
+
+def is_installed() -> bool:
+    """Whether plimsoll's allocator is in place."""
+    return _installed is not None
+
+
+def put_in_place(
+    allocator: LiveAllocatorName, conf: str | None, tiers: Tiers, *, keeps_account: bool
+) -> LiveEngines:
+    """Put an allocator under PyTorch; the same choice again changes nothing.
+
+    Args:
+        allocator: Which one.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; None for what the environment says.
+        tiers: What is to hold on every GPU.
+        keeps_account: Whether the engines keep what `LiveEngines.accounts` tells.
+
+    Returns:
+        The engines, one for each GPU that is used.
+
+    Raises:
+        InputError: See `plimsoll.install`.
+    """
+    global _installed
+    given = conf
+    if conf is None:
+        conf = next((os.environ[name] for name in _CONF if name in os.environ), "")
+    if allocator != "elastic" and (tiers.policy == "spill" or tiers.shared_bytes is not None):
+        raise InputError("only the elastic allocator uses shared memory")
+    choice = _Choice(allocator, conf, tiers)
+    if _installed is not None:
+        if _installed.choice != choice:
+            there = _installed.choice
+            raise InputError(
+                f"the {there.allocator} allocator is installed already, with the configuration "
+                f"{there.conf!r} and {there.tiers}; a process has one"
+            )
+        return _installed.engines
+    try:
+        _core.AllocatorConfig.parse(conf, rules_version())
+    except _core.ConfigError as error:
+        raise InputError(f"the configuration of the allocator: {error}") from None
+    _check_sizes(tiers)
+    import torch
+
+    other = torch.cuda.memory.get_allocator_backend()
+    if other != "native":
+        raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
+    if given is not None:
+        _settings(torch)(given)  # for what PyTorch itself reads there, such as pinned memory
+    tell_if_unknown()
+    engines = LiveEngines(choice, keeps_account=keeps_account)
+    try:
+        library = load(BRIDGE)
+    except InputError as error:
+        keep: Any = _use_pluggable(torch, engines, str(error))
+    else:
+        keep = _use_bridge(library, engines)
+    _follow_settings(torch, engines)
+    _installed = _Installed(choice, engines, keep)
+    set_engines(engines)
+    return engines
+
+
+def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
+    """Refuse what no card and no host has, as far as that is known before CUDA runs."""
+    host = _core.host_memory()[1] // 2
+    if tiers.shared_bytes is not None and tiers.shared_bytes > host:
+        raise InputError(
+            f"{format_size(tiers.shared_bytes)} of shared memory is more than the host can lock "
+            f"for GPUs: {format_size(host)}, half of its memory"
+        )
+    if tiers.dedicated_bytes is None:
+        return
+    totals = [gpu.total_bytes for gpu in (nvml or Nvml()).read().gpus]
+    known = [total for total in totals if total is not None]
+    if known and len(known) == len(totals) and tiers.dedicated_bytes > max(known):
+        raise InputError(
+            f"{format_size(tiers.dedicated_bytes)} of dedicated memory is more than any card here "
+            f"has: {format_size(max(known))}"
+        )
+
+
+def _use_bridge(library: ctypes.CDLL, engines: LiveEngines) -> Any:
+    def open_engine(device: int, problem: Any, capacity: int) -> int | None:
+        try:
+            handle: int = engines.open(device).handle
+            return handle
+        except Exception as error:  # whatever it is, C++ raises it where memory was asked for
+            text = str(error).encode()[: capacity - 1] + b"\0"
+            ctypes.memmove(problem, text, len(text))
+            return None
+
+    callback = _OPEN_ENGINE(open_engine)
+    install_bridge = library.plimsoll_bridge_install
+    install_bridge.argtypes = [ctypes.c_void_p, _OPEN_ENGINE]
+    status = install_bridge(_core.live_api(), callback)
+    if status == 1:
+        raise InputError("the cached bridge is of another plimsoll; remove it from the cache")
+    if status == 2:
+        raise InputError(_TOO_LATE)
+    if status != 0:
+        raise InputError("CUDA failed before the allocator could be put in place")
+    return callback
+
+
+def _use_pluggable(torch: Any, engines: LiveEngines, reason: str) -> Any:
+    functions = _core.pluggable_functions()
+    allocator = torch._C._cuda_customAllocator(functions["alloc"], functions["free"])
+    allocator.set_reset_fn(functions["reset"])
+    allocator.set_memory_fraction_fn(functions["memory_fraction"])
+    allocator.set_base_alloc_fn(functions["base_alloc"])
+    allocator.set_record_stream_fn(functions["record_stream"])
+    allocator.set_begin_allocate_to_pool(functions["begin_allocate_to_pool"])
+    allocator.set_end_allocate_to_pool_fn(functions["end_allocate_to_pool"])
+    allocator.set_release_pool(functions["release_pool"])
+    try:
+        torch._C._cuda_changeCurrentAllocator(allocator)
+    except RuntimeError:
+        raise InputError(_TOO_LATE) from None
+    # These functions know engines only, so every GPU gets one as soon as CUDA runs.
+    torch.cuda._lazy_call(
+        lambda: [engines.open(device) for device in range(torch.cuda.device_count())]
+    )
+    warnings.warn(
+        f"plimsoll allocates without PyTorch's memory statistics, snapshots, history and sharing "
+        f"of tensors between processes: {reason}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return allocator
+
+
+def _settings_name(torch: Any) -> str:
+    newer = "_accelerator_setAllocatorSettings"
+    return (
+        newer if hasattr(torch._C, newer) else "_cuda_cudaCachingAllocator_set_allocator_settings"
+    )
+
+
+def _settings(torch: Any) -> Callable[[str], None]:
+    function: Callable[[str], None] = getattr(torch._C, _settings_name(torch))
+    return function
+
+
+def _follow_settings(torch: Any, engines: LiveEngines) -> None:
+    """Let settings that the program makes reach the engines, while there are none."""
+    set_in_torch = _settings(torch)
+
+    def set_settings(conf: str) -> None:
+        set_in_torch(conf)
+        if not engines.configure(conf):
+            warnings.warn(
+                "GPU memory is in use, so these settings have no effect on plimsoll's allocator; "
+                "give them to plimsoll.install(conf=...)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    setattr(torch._C, _settings_name(torch), set_settings)

@@ -1,0 +1,59 @@
+// Softmax, and what is done element by element with more than the elements: copies, masks, numbers
+// on the device.
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+void softmax(Call& call) {
+  call.allocate_all();
+  copy_unless_contiguous(call, call.tensor(0));
+}
+
+void log_softmax_backward(Call& call) {
+  call.allocate_all();
+  for (const std::size_t argument : {0, 1}) copy_unless_contiguous(call, call.tensor(argument));
+}
+
+void softmax_backward(Call& call) {
+  call.allocate_all();
+  const at::Tensor grad = call.tensor(0);
+  call.temporary(bytes_of(grad));  // grad times output
+  copy_unless_contiguous(call, call.tensor(1));
+}
+
+// Only the CPU's kernel fills the second result.
+void log_sigmoid(Call& call) {
+  call.infer();
+  call.set_shape(1, meta_empty({0}, call.tensor(0).scalar_type()));
+}
+
+// (output, mask)
+void dropout(Call& call) {
+  const bool trains = call.argument(2).isNone() || call.argument(2).toBool();
+  if (trains && call.argument(1).toDouble() != 1) call.allocate(1);
+}
+
+// A number to the power of a tensor: the number is put on the device.
+void power_of_number(Call& call) {
+  call.allocate_all();
+  const c10::Scalar base = call.argument(0).toScalar();
+  if (!base.isComplex() && base.toDouble() == 1) return;
+  call.temporary(base.isComplex() ? 16 : base.isBoolean() ? 1 : 8);
+}
+
+constexpr RuleRow kActivationRules[] = {
+    {"native_dropout", dropout},
+    {"_softmax", softmax},
+    {"_log_softmax", softmax},
+    {"_softmax_backward_data", softmax_backward},
+    {"_log_softmax_backward_data", log_softmax_backward},
+    {"log_sigmoid_forward", log_sigmoid},
+    {"aten::pow.Scalar", power_of_number},
+};
+
+}  // namespace
+
+std::span<const RuleRow> activation_rules() { return kActivationRules; }
+
+}  // namespace plimsoll::simulated

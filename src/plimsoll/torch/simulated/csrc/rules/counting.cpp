@@ -1,0 +1,227 @@
+// Distinct elements, counts and repetitions: results as large as the values say.
+#include <ATen/ops/_unique.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/unique_dim.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "../values.h"
+#include "cub.h"
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+bool is_placeholder(const at::Tensor& tensor) {
+  const Allocation* const allocation = allocation_of(tensor);
+  return allocation != nullptr && allocation->is_placeholder;
+}
+
+// The values that decide a result's size; undefined where they are not kept.
+at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return values_of(tensor);
+  if (!has_values(tensor)) return {};
+  if (is_placeholder(tensor)) call.assume("the size of its result was taken from placeholders");
+  return values_of(tensor);
+}
+
+// A one-dimensional result that was made for `capacity` elements, then cut.
+at::Tensor meta_cut(std::int64_t capacity, std::int64_t length, at::ScalarType type) {
+  at::Tensor made = meta_empty({capacity}, type);
+  made.unsafeGetTensorImpl()->set_sizes_contiguous({length});
+  return made;
+}
+
+// --- unique --------------------------------------------------------------------------------------
+
+// Elements are sorted unless only neighbors count; results are cut from memory for all of them.
+void unique_flat(Call& call, bool consecutive, bool inverse, bool counts) {
+  const at::Tensor self = call.tensor(0);
+  const at::ScalarType type = self.scalar_type();
+  const std::int64_t numel = self.numel();
+  const std::size_t items = elements(self);
+  std::int64_t found = numel;
+  if (const at::Tensor values = deciding_values(call, self); values.defined()) {
+    found = consecutive ? std::get<0>(at::unique_consecutive(values)).numel()
+                        : std::get<0>(at::_unique(values)).numel();
+  } else {
+    call.assume("all elements are taken for distinct");
+  }
+  call.set_shape(0, meta_cut(numel, found, type));
+  call.set_shape(1, inverse ? meta_empty(self.sizes(), at::kLong) : meta_empty({0}, at::kLong));
+  if (call.info().results.size() > 2) {
+    call.set_shape(2, counts ? meta_cut(numel, found, at::kLong) : meta_empty({0}, at::kLong));
+  }
+  if (numel == 0) return;
+  std::vector<std::size_t> kept;
+  if (!self.is_contiguous()) kept.push_back(call.temporary(items * self.itemsize()));
+  const bool is_float = type == at::kFloat;
+  if (!consecutive) {
+    kept.push_back(call.temporary(items * self.itemsize()));
+    if (inverse) {
+      const std::size_t range = call.temporary(items * 8);
+      kept.push_back(call.temporary(items * 8));
+      scratch(call, cub::radix_sort(items, self.itemsize(), 8, bits_of(self), is_float));
+      call.release(range);
+    } else {
+      scratch(call, cub::radix_sort(items, self.itemsize(), 0, bits_of(self), is_float));
+    }
+  }
+  if (inverse) {
+    call.allocate(1);
+    const std::size_t places = call.temporary(items * 8);
+    scratch(call, cub::sum_scan(items));
+    call.release(places);
+  }
+  call.allocate(0);
+  const std::size_t length = call.temporary(8);
+  if (counts) {
+    call.allocate(2);
+    scratch(call, cub::run_lengths(items));
+  } else {
+    scratch(call, cub::unique(items, type));
+  }
+  call.release(length);
+  release_backwards(call, kept);
+}
+
+void unique(Call& call) {  // _unique(self, sorted, inverse) and _unique2(..., counts)
+  unique_flat(call, false, call.argument(2).toBool(),
+              call.argument_count() > 3 && call.argument(3).toBool());
+}
+
+// Rows along a dimension; cub's merge sort, whose scratch is fitted.
+void unique_dim(Call& call) {  // (self, dim, sorted, inverse, counts), consecutive: no sorted
+  const bool consecutive = call.argument_count() == 4;
+  const at::Tensor self = call.tensor(0);
+  const std::int64_t dim = dimension_of(call, 1, self);
+  const bool inverse = call.argument(consecutive ? 2 : 3).toBool();
+  const bool counts = call.argument(consecutive ? 3 : 4).toBool();
+  const std::size_t rows = static_cast<std::size_t>(self.size(dim));
+  std::int64_t found = self.size(dim);
+  if (const at::Tensor values = deciding_values(call, self); values.defined()) {
+    found = std::get<0>(at::unique_dim(values, dim)).size(dim);
+  } else {
+    call.assume("all rows are taken for distinct");
+  }
+  std::vector<std::int64_t> sizes = self.sizes().vec();
+  sizes[static_cast<std::size_t>(dim)] = found;
+  call.set_shape(0, meta_empty(sizes, self.scalar_type()));
+  call.set_shape(1, meta_empty({inverse ? self.size(dim) : 0}, at::kLong));
+  call.set_shape(2, meta_empty({counts ? found : 0}, at::kLong));
+  if (self.numel() == 0) return;
+  const bool is_copied = !self.is_contiguous() || dim != 0;
+  if (is_copied) call.temporary(bytes_of(self));
+  call.temporary(rows * 8);
+  if (!consecutive) scratch(call, cub::blocks({rows * 8, 8}));
+  if (inverse) {
+    call.allocate(1);
+    const std::size_t places = call.temporary(rows * 8);
+    scratch(call, cub::sum_scan(rows));
+    call.release(places);
+  }
+  scratch(call, cub::blocks({rows * 8, 8}));
+  if (counts) call.allocate(2);
+  call.allocate(0);
+}
+
+void unique_consecutive(Call& call) {  // (self, inverse, counts, dim)
+  if (call.argument(3).isNone()) {
+    unique_flat(call, true, call.argument(1).toBool(), call.argument(2).toBool());
+    return;
+  }
+  const at::Tensor self = call.tensor(0);
+  const std::int64_t dim = dimension_of(call, 3, self);
+  call.assume("all rows are taken for distinct");
+  call.set_shape(0, meta_contiguous(self));
+  const auto rows = [&](std::size_t i) {
+    return meta_empty({call.argument(i).toBool() ? self.size(dim) : 0}, at::kLong);
+  };
+  call.set_shape(1, rows(1));
+  call.set_shape(2, rows(2));
+  call.temporary(static_cast<std::size_t>(self.size(dim)) * 8);
+}
+
+// --- counts and repetitions ----------------------------------------------------------------------
+
+void bincount(Call& call) {  // (self, weights, minlength)
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor weights = call.tensor(1);
+  std::int64_t bins = call.argument(2).toInt();
+  if (self.numel() != 0) {
+    if (const at::Tensor values = deciding_values(call, self); values.defined()) {
+      bins = std::max(bins, values.max().item<std::int64_t>() + 1);
+    } else {
+      call.assume("no value is larger than minlength asks for");
+      bins = std::max<std::int64_t>(bins, 1);
+    }
+    (void)at::min(self);
+    (void)at::max(self);
+  }
+  const at::ScalarType type = !weights.defined()                    ? at::kLong
+                              : weights.scalar_type() == at::kFloat ? at::kFloat
+                                                                    : at::kDouble;
+  call.set_shape(0, meta_empty({bins}, type));
+  if (weights.defined() && !c10::isFloatingType(weights.scalar_type())) {
+    call.temporary(elements(weights) * 8);
+  }
+}
+
+void histc(Call& call) {  // (self, bins, min, max)
+  const at::Tensor self = call.tensor(0);
+  const auto number = [&](std::size_t i) { return call.argument(i).toScalar().toDouble(); };
+  const std::int64_t bins = call.argument(1).toInt();
+  call.set_shape(0, meta_empty({bins}, self.scalar_type()));
+  call.allocate_all();
+  if (self.numel() == 0 || number(2) != number(3)) return;
+  (void)at::min(self);
+  (void)at::max(self);
+}
+
+// How often each row is repeated is known on the device only.
+void repeat_interleave(Call& call) {
+  const at::Tensor repeats = call.tensor(0);
+  const std::size_t ends = call.temporary(elements(repeats) * sizeof(std::int64_t));
+  const std::size_t scan = call.temporary(1279);  // cub's, for a small scan
+  call.release(scan);
+  const std::size_t negative = call.temporary(elements(repeats));
+  const std::size_t any_negative = call.temporary(1);
+  call.release(any_negative);
+  call.release(negative);
+  std::int64_t total_rows = repeats.numel();
+  if (!call.argument(1).isNone()) {
+    total_rows = call.argument(1).toInt();
+  } else if (const at::Tensor values = has_values(repeats) ? values_of(repeats) : at::Tensor();
+             values.defined()) {
+    call.synchronize();
+    total_rows = values.sum().item<std::int64_t>();
+  } else {
+    call.synchronize();
+    call.assume("each row is taken once");
+  }
+  call.set_shape(0, meta_empty({total_rows}, repeats.scalar_type()));
+  call.allocate(0);
+  call.release(ends);
+}
+
+constexpr RuleRow kCountingRules[] = {
+    {"_unique", unique},
+    {"_unique2", unique},
+    {"unique_dim", unique_dim},
+    {"unique_dim_consecutive", unique_dim},
+    {"unique_consecutive", unique_consecutive},
+    {"bincount", bincount},
+    {"histc", histc},
+    {"aten::repeat_interleave.Tensor", repeat_interleave},
+};
+
+}  // namespace
+
+std::span<const RuleRow> counting_rules() { return kCountingRules; }
+
+}  // namespace plimsoll::simulated

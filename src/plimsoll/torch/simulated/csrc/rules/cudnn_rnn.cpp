@@ -1,0 +1,98 @@
+#include "cudnn_rnn.h"
+
+#include <algorithm>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// What PyTorch asks cuDNN to run: layers with few hidden units get kernels of their own.
+enum class Algorithm : std::uint8_t { standard, small, persistent };
+
+Algorithm algorithm(const Network& net, bool is_forward) {
+  if (net.projection != 0 || net.type == at::kBFloat16) return Algorithm::standard;
+  const std::size_t most_simple = is_forward ? 384 : 256;
+  const std::size_t most_gated = is_forward ? 192 : 128;
+  if (net.hidden <= (net.gates() == 1 ? most_simple : most_gated)) return Algorithm::small;
+  const bool is_persistent = net.type == at::kHalf && net.mode == kLstm && net.layers == 1 &&
+                             net.directions == 1 && net.hidden % 128 == 0 && net.hidden <= 1024 &&
+                             net.input % 128 == 0;
+  return is_persistent ? Algorithm::persistent : Algorithm::standard;
+}
+
+}  // namespace
+
+std::size_t Network::weights(bool with_biases) const {
+  std::size_t count = 0;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const std::size_t in = layer == 0 ? input : output() * directions;
+    count += gates() * hidden * (in + output()) + projection * hidden;
+    if (with_biases) count += 2 * gates() * hidden;  // cuDNN keeps two, used or not
+  }
+  return count * directions;
+}
+
+// Fitted to recordings of cuDNN 9 on compute capability 9.0 (all modes, one and two layers and
+// directions, two sizes with hidden = 2 * input, three types); exact for those.
+std::size_t workspace_bytes(const Network& net, bool is_forward) {
+  constexpr std::size_t kProduct = std::size_t{8} << 20;  // for each layer and direction
+  const Algorithm kind = algorithm(net, is_forward);
+  const bool is_small = kind == Algorithm::small;
+  const bool is_two_way = net.directions == 2;
+  const bool is_lstm = net.mode == kLstm;
+  const std::size_t gates = net.gates();
+  const std::size_t tokens = net.tokens();
+  const std::size_t cells = net.layers * net.directions;
+
+  if (net.packed_tokens != 0) {  // one recording
+    const std::size_t width = is_two_way ? 2 * (gates + 3) : gates + 1;
+    return kProduct * cells + net.item() * (tokens * width * net.hidden + net.weights(false)) + 256;
+  }
+
+  std::size_t wide = is_two_way ? 2 * (gates + 3) : gates + 1;
+  if (is_small) wide += 4 * gates;
+  if (net.drops && net.layers > 1) wide += net.directions;
+  std::size_t sequences = tokens * (wide * net.hidden + net.input + net.projection);
+  if (net.trains && !is_lstm) {  // the backward pass takes more
+    std::size_t back = 0;
+    if (is_small) {
+      const std::size_t halves =
+          23 + 5 * gates + (is_two_way ? 12 : 0) + (net.layers > 1 ? (is_two_way ? 4 : 2) : 0);
+      back = tokens * net.hidden * halves / 2;
+    } else if (is_two_way) {
+      back = tokens * net.hidden * (net.layers > 1 ? 13 : 11);
+    } else {
+      const std::size_t chunk = net.layers > 1 ? std::min<std::size_t>(net.steps, 16) : net.steps;
+      back = net.batch * net.hidden * (4 * net.steps + chunk);
+    }
+    sequences = std::max(sequences, back);
+  }
+
+  std::size_t states = is_lstm ? 8 : is_small ? 6 : 5;
+  if (gates == 1 && !net.trains) states -= 2;
+  if (is_two_way) ++states;
+  std::size_t state_width = states * net.hidden;
+  if (kind == Algorithm::standard) {
+    if (is_two_way) state_width += net.hidden;
+    if (is_lstm) state_width += 2 * net.output();
+  }
+
+  const std::size_t extra = kind == Algorithm::persistent ? 2 * kProduct : 0;
+  return kProduct * cells + extra +
+         net.item() * (sequences + state_width * net.batch * cells + net.weights(false)) + 256 +
+         round_up(8 * net.batch, 32);
+}
+
+// Fitted as the workspace is.
+std::size_t reserve_bytes(const Network& net) {
+  const std::size_t each = net.mode == kLstm ? 5 : net.mode == kGru ? 6 : 1;
+  const std::size_t tokens = net.tokens();
+  std::size_t width = each * net.hidden * net.layers * net.directions;
+  if (net.projection != 0) width += (net.hidden + net.projection) * net.layers * net.directions;
+  const std::size_t between = (net.layers - 1) * net.output() * net.directions;
+  const std::size_t mask = net.drops ? round_up((tokens * between + 7) / 8, 64) : 0;
+  return net.item() * tokens * (width + between) + mask + 256;
+}
+
+}  // namespace plimsoll::simulated

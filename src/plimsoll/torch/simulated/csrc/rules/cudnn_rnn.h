@@ -1,0 +1,44 @@
+// A recurrent network, and what cuDNN takes to run it.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace plimsoll::simulated {
+
+constexpr std::int64_t kLstm = 2;
+constexpr std::int64_t kGru = 3;
+
+struct Network {
+  std::int64_t mode = 0;  // 0 and 1: one gate; LSTM; GRU
+  std::size_t input = 0;
+  std::size_t hidden = 0;
+  std::size_t projection = 0;
+  std::size_t layers = 1;
+  std::size_t directions = 1;
+  bool drops = false;
+  bool trains = false;
+  std::size_t steps = 0;
+  std::size_t batch = 0;
+  std::size_t packed_tokens = 0;  // where sequences end at different times
+  at::ScalarType type = at::kFloat;
+
+  [[nodiscard]] std::size_t gates() const { return mode == kLstm ? 4 : mode == kGru ? 3 : 1; }
+  [[nodiscard]] std::size_t output() const { return projection != 0 ? projection : hidden; }
+  [[nodiscard]] std::size_t tokens() const {
+    return packed_tokens != 0 ? packed_tokens : steps * batch;
+  }
+  [[nodiscard]] std::size_t item() const { return c10::elementSize(type); }
+
+  // How many numbers the buffer of all weights holds.
+  [[nodiscard]] std::size_t weights(bool with_biases) const;
+};
+
+// What one pass takes while it runs.
+std::size_t workspace_bytes(const Network& net, bool is_forward);
+// What the backward pass needs of the forward one.
+std::size_t reserve_bytes(const Network& net);
+
+}  // namespace plimsoll::simulated

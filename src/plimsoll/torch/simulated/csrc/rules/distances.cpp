@@ -1,0 +1,32 @@
+// Distances between points: their gradients are kept for every pair.
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// Gradients of every pair, before they are summed.
+void cdist_backward(Call& call) {
+  call.allocate_all();
+  const at::Tensor grad = call.tensor(0);
+  const at::Tensor points = call.tensor(1);
+  call.temporary(elements(grad) * static_cast<std::size_t>(points.size(-1)) * points.itemsize());
+}
+
+void pdist_backward(Call& call) {
+  call.allocate_all();
+  const at::Tensor points = call.tensor(1);
+  if (points.size(0) > 1) {
+    call.temporary(bytes_of(points) * static_cast<std::size_t>(points.size(0) - 1));
+  }
+}
+
+constexpr RuleRow kDistanceRules[] = {
+    {"_cdist_backward", cdist_backward},
+    {"_pdist_backward", pdist_backward},
+};
+
+}  // namespace
+
+std::span<const RuleRow> distance_rules() { return kDistanceRules; }
+
+}  // namespace plimsoll::simulated

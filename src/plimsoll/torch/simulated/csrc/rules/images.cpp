@@ -1,0 +1,103 @@
+// Images and windows over them: resampling, pooling, unfolding. Many kernels know one layout only,
+// so that others are copied.
+#include <ATen/WrapDimUtils.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+bool is_channels_last(const at::Tensor& tensor) {
+  return tensor.dim() == 4 && !tensor.is_contiguous() &&
+         tensor.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+}
+
+void contiguous_input(Call& call) { copy_unless_contiguous(call, call.tensor(0)); }
+
+// Kernels for the plain layout only: copies of results, then of the input.
+void plain_layout(Call& call) {
+  call.allocate_all();
+  for (std::size_t i = 0; i < call.info().results.size(); ++i) {
+    const at::Tensor result = call.shape_of_result(i);
+    if (result.defined() && !result.is_contiguous()) call.temporary(bytes_of(result));
+  }
+  contiguous_input(call);
+}
+
+// Few channels have no kernel for their layout.
+void upsample(Call& call) {
+  call.allocate_all();
+  const at::Tensor input = call.tensor(0);
+  if (is_channels_last(input) && input.size(1) >= 4) return;
+  plain_layout(call);
+}
+
+void contiguous_gradient(Call& call) {
+  call.allocate_all();
+  contiguous_input(call);
+}
+
+void adaptive_max_pool_backward(Call& call) {
+  call.allocate_all();
+  contiguous_input(call);
+  copy_unless_contiguous(call, call.tensor(2));
+  copy_unless_contiguous(call, call.shape_of_result(0));
+}
+
+// The gradient of Tensor.unfold: positions along the dimension.
+void unfold_backward(Call& call) {
+  call.allocate_all();
+  const std::vector<std::int64_t> sizes = call.argument(1).toIntVector();
+  if (sizes.empty()) return;
+  const std::int64_t dim =
+      c10::maybe_wrap_dim(call.argument(2).toInt(), static_cast<std::int64_t>(sizes.size()));
+  const std::int64_t size = call.argument(3).toInt();
+  const std::int64_t step = call.argument(4).toInt();
+  const std::int64_t windows = call.tensor(0).size(dim);
+  const std::int64_t length =
+      std::min(sizes[static_cast<std::size_t>(dim)], (windows - 1) * step + size);
+  call.temporary(static_cast<std::size_t>(length) * sizeof(std::int64_t));
+}
+
+// Sliding windows as columns, and back: the result starts as large as the input, then is resized.
+void columns(Call& call) {
+  const at::Tensor input = call.tensor(0);
+  const at::Tensor result = call.shape_of_result(0);
+  if (elements(result) > elements(input)) {
+    const std::size_t first = call.temporary(bytes_of(input));
+    call.allocate(0);
+    call.release(first);
+    return;
+  }
+  const at::Tensor storage = meta_empty({input.numel()}, input.scalar_type());
+  call.set_shape(0, storage.as_strided(result.sizes(), result.strides()));
+}
+
+constexpr RuleRow kImageRules[] = {
+    {"upsample_nearest2d", upsample},
+    {"_upsample_nearest_exact2d", upsample},
+    {"upsample_bilinear2d", nothing},
+    {"upsample_bicubic2d", nothing},
+    {"upsample_nearest2d_backward", upsample},
+    {"_upsample_nearest_exact2d_backward", upsample},
+    {"upsample_bilinear2d_backward", upsample},
+    {"upsample_bicubic2d_backward", contiguous_gradient},
+    {"_upsample_bilinear2d_aa", plain_layout},
+    {"_upsample_bicubic2d_aa", plain_layout},
+    {"_upsample_bilinear2d_aa_backward", contiguous_gradient},
+    {"_upsample_bicubic2d_aa_backward", contiguous_gradient},
+    {"adaptive_max_pool2d", plain_layout},
+    {"adaptive_max_pool2d_backward", adaptive_max_pool_backward},
+    {"unfold_backward", unfold_backward},
+    {"im2col", columns},
+    {"col2im", columns},
+};
+
+}  // namespace
+
+std::span<const RuleRow> image_rules() { return kImageRules; }
+
+}  // namespace plimsoll::simulated

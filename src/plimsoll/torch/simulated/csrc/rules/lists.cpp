@@ -1,0 +1,58 @@
+// Operations on lists of tensors, among them those of optimizers: partial results of their norms.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+bool is_fast_list(const std::vector<at::Tensor>& list) {
+  return std::all_of(list.begin(), list.end(), [&](const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.device() == list[0].device() &&
+           tensor.scalar_type() == list[0].scalar_type() && tensor.is_non_overlapping_and_dense();
+  });
+}
+
+// One number for each tensor and chunk of it.
+std::size_t chunk_results(const std::vector<at::Tensor>& list) {
+  constexpr std::size_t kChunk = 65536;
+  std::size_t chunks = 0;
+  for (const at::Tensor& tensor : list) {
+    chunks = std::max(chunks, (elements(tensor) + kChunk - 1) / kChunk);
+  }
+  return list.size() * chunks;
+}
+
+void foreach_norm(Call& call) {
+  const std::vector<at::Tensor> list = call.tensors(0);
+  const double order = call.argument(1).isNone() ? 2 : call.argument(1).toScalar().toDouble();
+  if (list.empty() || !is_fast_list(list)) return;
+  if (order != 1 && order != 2 && !std::isinf(order)) return;
+  const std::size_t item = std::max<std::size_t>(list[0].itemsize(), sizeof(float));
+  const std::size_t partial = call.temporary(chunk_results(list) * item);
+  call.allocate_all();
+  call.release(partial);
+}
+
+void foreach_max(Call& call) {
+  const std::vector<at::Tensor> list = call.tensors(0);
+  if (list.empty() || !is_fast_list(list)) return;
+  call.allocate_all();
+  call.temporary(chunk_results(list) * list[0].itemsize());
+}
+
+constexpr RuleRow kListRules[] = {
+    {"_foreach*", kUnknown, kOnLists | kMixesDevices},
+    {"_fused*", kUnknown, kMixesDevices},
+    {"_amp_foreach_non_finite_check_and_unscale_", nothing, kFindsFinite},
+    {"_foreach_norm", foreach_norm},
+    {"_foreach_max", foreach_max},
+};
+
+}  // namespace
+
+std::span<const RuleRow> list_rules() { return kListRules; }
+
+}  // namespace plimsoll::simulated

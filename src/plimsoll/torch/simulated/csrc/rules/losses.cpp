@@ -1,0 +1,103 @@
+// Losses: what their elements are summed in.
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// A number that keeps the memory of `count` elements.
+at::Tensor number_in(std::size_t count, at::ScalarType type) {
+  return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
+}
+
+// Partial results and semaphores of a sum over all of `count` contiguous elements, where several
+// blocks share it: at least 16 values a thread, and no more blocks than the chip holds at once.
+void total(Call& call, std::size_t count) {
+  constexpr std::size_t kThreads = 512;
+  const std::size_t vectors = count >= 128 ? count / 4 : count;
+  const std::size_t threads = vectors == 0 ? 1 : std::min(kThreads, std::bit_floor(vectors));
+  const std::size_t per_thread = (count + threads - 1) / threads;
+  if (per_thread < 256) return;
+  const auto most = static_cast<std::size_t>(call.properties().multiprocessors) * (2048 / threads);
+  const std::size_t blocks =
+      std::max(std::min(most, (per_thread + 15) / 16), (per_thread + 255) / 256);
+  if (blocks < 2) return;
+  const std::size_t partial = call.temporary(blocks * sizeof(float));
+  const std::size_t semaphores = call.temporary(sizeof(int));
+  call.release(semaphores);
+  call.release(partial);
+}
+
+std::size_t broadcast_elements(const at::Tensor& first, const at::Tensor& second) {
+  return static_cast<std::size_t>(
+      c10::multiply_integers(at::infer_size(first.sizes(), second.sizes())));
+}
+
+bool is_reduced(const Call& call, std::size_t argument) {
+  return call.argument(argument).toInt() != 0;
+}
+
+// The result has room for every element's loss, and shrinks to one number.
+void elementwise_loss(Call& call) {
+  if (!is_reduced(call, 2)) return;
+  const at::Tensor input = call.tensor(0);
+  const std::size_t count = broadcast_elements(input, call.tensor(1));
+  call.set_shape(0, number_in(count, input.scalar_type()));
+  call.allocate(0);
+  const std::size_t losses = call.temporary(count * input.itemsize());
+  total(call, count);
+  call.release(losses);
+}
+
+void huber_loss(Call& call) {
+  if (!is_reduced(call, 2)) return;
+  const at::Tensor input = call.tensor(0);
+  const std::size_t count = broadcast_elements(input, call.tensor(1));
+  const std::size_t losses = call.temporary(count * input.itemsize());
+  call.allocate(0);
+  total(call, count);
+  call.release(losses);
+}
+
+void binary_cross_entropy(Call& call) {
+  if (!is_reduced(call, 3)) return;
+  const at::Tensor input = call.tensor(0);
+  call.set_shape(0, number_in(elements(input), input.scalar_type()));
+  call.allocate(0);
+  const std::size_t number = call.temporary(input.itemsize());
+  total(call, elements(input));
+  call.release(number);
+}
+
+// Images without a reduction: the total weight first.
+void nll_loss2d(Call& call) {
+  if (!is_reduced(call, 3)) call.allocate(1);
+}
+
+// Copies of what is not contiguous, the input among them, of which the backward pass reads nothing.
+void nll_loss(Call& call) {
+  call.allocate_all();
+  for (const std::size_t argument : {0, 1}) copy_unless_contiguous(call, call.tensor(argument));
+}
+
+void nll_loss_backward(Call& call) {
+  call.allocate_all();
+  for (const std::size_t argument : {2, 1, 0}) copy_unless_contiguous(call, call.tensor(argument));
+}
+
+constexpr RuleRow kLossRules[] = {
+    {"mse_loss", elementwise_loss},     {"smooth_l1_loss", elementwise_loss},
+    {"huber_loss", huber_loss},         {"binary_cross_entropy", binary_cross_entropy},
+    {"nll_loss2d_forward", nll_loss2d}, {"nll_loss_backward", nll_loss_backward},
+    {"nll_loss_forward", nll_loss},
+};
+
+}  // namespace
+
+std::span<const RuleRow> loss_rules() { return kLossRules; }
+
+}  // namespace plimsoll::simulated

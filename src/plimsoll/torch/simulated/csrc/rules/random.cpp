@@ -1,0 +1,100 @@
+// Random numbers, permutations and samples.
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cub.h"
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+void randperm(Call& call) {
+  const at::Tensor result = call.allocate(0);
+  const std::size_t n = elements(result);
+  if (n == 0) return;
+  const std::size_t size = result.itemsize();
+  scratch(call, size);
+  const double wide = static_cast<double>(n);
+  // As many random bits as make equal keys unlikely.
+  const double space = wide - (6 * wide * wide + 1) / (12 * std::log(0.9));
+  const auto bits = static_cast<std::size_t>(std::min(64.0, std::ceil(std::log2(space))));
+  const std::size_t key = bits <= 32 ? 4 : 8;
+  call.temporary(n * size);
+  call.temporary(n * key);
+  call.temporary(n * key);
+  call.temporary(cub::radix_sort(n, key, size, bits, false));
+}
+
+void multinomial(Call& call) {  // (self, num_samples, replacement)
+  const at::Tensor self = call.tensor(0);
+  TORCH_CHECK(
+      at::isFloatingType(self.scalar_type()),
+      "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
+  const std::int64_t samples = call.argument(1).toInt();
+  const std::size_t size = self.itemsize();
+  const std::size_t bytes = elements(self) * size;
+  call.allocate_all();
+  if (self.numel() == 0) return;
+  if (call.argument(2).toBool() && samples != 1) {
+    for (int i = 0; i < 3; ++i) call.temporary(bytes);
+    return;
+  }
+  // Are all finite, none negative?
+  at::Tensor largest = at::max(self);
+  const std::size_t is_finite = call.temporary(1);
+  at::Tensor smallest = at::min(self);
+  const std::size_t is_positive = call.temporary(1);
+  call.temporary(1);
+  call.release(is_positive);
+  smallest = at::Tensor();
+  call.release(is_finite);
+  largest = at::Tensor();
+  // Has any row only zeros?
+  const std::size_t rows = self.dim() == 2 ? static_cast<std::size_t>(self.size(0)) : 1;
+  at::Tensor sums = self.dim() == 2 ? at::sum(self, {1}) : at::sum(self);
+  const std::size_t are_zero = call.temporary(rows);
+  if (self.dim() == 2) {
+    call.temporary(1);
+    call.release(are_zero);
+  }
+  sums = at::Tensor();
+  scratch(call, 1);
+  const std::size_t noise = call.temporary(bytes);
+  if (samples != 1) scratch(call, rows * static_cast<std::size_t>(samples) * size);
+  call.release(noise);
+}
+
+void sample_dirichlet(Call& call) {  // has no Meta kernel
+  const at::Tensor self = call.tensor(0);
+  call.set_shape(0, meta_contiguous(self));
+  call.allocate_all();
+  if (self.numel() == 0 || self.dim() == 0) return;
+  call.temporary(elements(self) / static_cast<std::size_t>(self.size(-1)) * self.itemsize());
+}
+
+// Normal numbers with a mean for each: a tensor of deviations, or one number for the mean.
+void normal_around(Call& call) { call.temporary(bytes_of(call.allocate(0))); }
+
+void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); }
+
+constexpr RuleRow kRandomRules[] = {
+    {"randperm", randperm, kOverwrites},
+    {"multinomial", multinomial},
+    {"_sample_dirichlet", sample_dirichlet},
+    {"random_", nothing, kOverwrites},
+    {"normal_", nothing, kOverwrites},
+    {"uniform_", nothing, kOverwrites},
+    {"bernoulli_", nothing, kOverwrites},
+    {"aten::normal.Tensor_float", normal_around},
+    {"aten::normal.float_Tensor", normal_of_width},
+};
+
+}  // namespace
+
+std::span<const RuleRow> random_rules() { return kRandomRules; }
+
+}  // namespace plimsoll::simulated

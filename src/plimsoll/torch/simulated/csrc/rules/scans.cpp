@@ -1,0 +1,41 @@
+// Running sums, products and maxima.
+#include "cub.h"
+#include "rules.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+void scan(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor result = call.allocate(0);
+  if (self.dim() == 0 || self.numel() == 0) return;
+  if (self.scalar_type() != result.scalar_type() || !self.is_contiguous()) {
+    call.temporary(elements(self) * result.itemsize());
+  }
+  if (self.dim() == 1 || self.numel() == self.size(call.argument(1).toInt())) {
+    scratch(call, cub::scan(elements(self), result.scalar_type()));
+  }
+}
+
+void logarithmic_scan(Call& call) {  // has no Meta kernel
+  const at::Tensor self = call.tensor(0);
+  call.set_shape(0, meta_contiguous(self));
+  scan(call);
+}
+
+constexpr RuleRow kScanRules[] = {
+    {"cumsum", scan},
+    {"cumsum_", scan},
+    {"cumprod", scan},
+    {"cumprod_", scan},
+    {"_logcumsumexp", logarithmic_scan},
+    {"logcumsumexp", scan},
+    {"_cummax_helper", nothing},
+    {"_cummin_helper", nothing},
+};
+
+}  // namespace
+
+std::span<const RuleRow> scan_rules() { return kScanRules; }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,52 @@
+"""What is simulated: the cards, and how memory behaves on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from plimsoll.gpus import gpu_profile
+
+if TYPE_CHECKING:
+    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.gpus import GpuProfile
+    from plimsoll.simulator.machine import DriverName
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A machine with simulated GPUs, and the allocator on each.
+
+    Attributes:
+        gpus: Names of the cards, one a device, as `plimsoll.gpus.gpu_profile` takes them.
+        driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; "" for what the environment and the program say.
+        allocator: "native" (PyTorch's rules), "elastic" or "uncached".
+        policy: "strict" or "spill"; None for what the driver does.
+        dedicated_bytes: What of each card's memory there is for the program; None for all.
+        host_memory_bytes: Of the machine; None for as much as this one has.
+        unlimited: The cards have all the memory that is asked for.
+    """
+
+    gpus: tuple[str, ...]
+    driver: DriverName = "linux"
+    conf: str = ""
+    allocator: AllocatorName = "native"
+    policy: SpillPolicyName | None = None
+    dedicated_bytes: int | None = None
+    host_memory_bytes: int | None = None
+    unlimited: bool = False
+
+    def profiles(self) -> list[GpuProfile]:
+        """The cards.
+
+        Raises:
+            InputError: If one is unknown.
+        """
+        return [self._profile(name) for name in self.gpus]
+
+    def _profile(self, name: str) -> GpuProfile:
+        profile = gpu_profile(name)
+        if self.dedicated_bytes is None:
+            return profile
+        return replace(profile, total_bytes=self.dedicated_bytes + profile.context_bytes)

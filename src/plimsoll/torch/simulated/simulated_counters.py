@@ -1,0 +1,48 @@
+"""The counters of simulated GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.telemetry.counter_source import Counters, device_counters
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+class SimulatedCounters:
+    """The simulated GPUs of this process."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    @property
+    def allocator(self) -> str:
+        """The name of its allocator."""
+        return self._simulation.allocators[0].name
+
+    def read(self) -> Counters:
+        """Its counters now."""
+        simulation = self._simulation
+        devices = []
+        pinned = 0
+        for index, (allocator, profile) in enumerate(
+            zip(simulation.allocators, simulation.profiles, strict=True)
+        ):
+            device = device_counters(
+                allocator.engine.statistics(),
+                index=index,
+                name=profile.full_name,
+                is_simulated=True,
+                total_bytes=profile.total_bytes,
+                used_bytes=allocator.gpu.dedicated_used_bytes,
+                context_bytes=profile.context_bytes if index in simulation.contexts else 0,
+                elastic=allocator.engine if allocator.name == "elastic" else None,
+            )
+            devices.append(device)
+            pinned += max(allocator.gpu.shared_used_bytes - device.shared_bytes, 0)
+        return Counters(tuple(devices), pinned, simulation.machine.shared_total_bytes)
+
+    def snapshot(self) -> dict[str, Any]:
+        """A snapshot in PyTorch's format."""
+        return self._simulation.snapshot()

@@ -1,0 +1,105 @@
+"""The start of a process in which PyTorch has simulated GPUs: hooks around PyTorch's import.
+
+`start` must run before PyTorch is imported: PyTorch looks for its CUDA hooks once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.machinery
+import sys
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.engines.current import set_engines
+from plimsoll.errors import InputError
+from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
+from plimsoll.torch.simulated.distributed import pretend_other_processes
+from plimsoll.torch.simulated.patches import (
+    keep_native_shape_functions,
+    patch,
+    stack_virtual_batches,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+class _AroundImport(importlib.abc.MetaPathFinder):
+    """Runs the code of chosen modules through a function of ours."""
+
+    def __init__(
+        self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]
+    ) -> None:
+        self._actions = actions
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        action = self._actions.get(name)
+        if action is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            action(module, lambda: execute(module))
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_running: Simulation | None = None
+
+
+def running() -> Simulation | None:
+    """The simulated GPUs of this process, if it has any."""
+    return _running
+
+
+def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | None = None) -> None:
+    """Make the next `import torch` see the simulated GPUs.
+
+    Args:
+        simulation: The GPUs.
+        after_import: Called with the module `torch` once it is ready.
+
+    Raises:
+        InputError: If PyTorch is imported already.
+    """
+    if "torch" in sys.modules:
+        raise InputError("PyTorch is imported already; simulate in a process of its own")
+
+    def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        simulation.read_environment()
+        add_cuda_functions(module, simulation)
+
+    def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        simulation.library.install()
+        patch(module, simulation)
+        simulation.watch_tiers()
+        simulation.torch_is_imported()
+        if after_import is not None:
+            after_import(module)
+
+    sys.meta_path.insert(
+        0,
+        _AroundImport(
+            {
+                "torch._C": load_c,
+                "torch._meta_registrations": keep_native_shape_functions,
+                "torch.distributed.distributed_c10d": pretend_other_processes,
+                "torch.utils.data._utils.collate": stack_virtual_batches,
+                "torch": load_torch,
+            }
+        ),
+    )
+    global _running
+    _running = simulation
+    set_engines(simulation)
+    atexit.register(simulation.end)

@@ -1,0 +1,85 @@
+"""Fills a simulated T4, and has the error explained.
+
+    python fills_the_card.py HOW
+
+HOW is what becomes of the error, or `other` for an error that has nothing to do with memory.
+"""
+
+import sys
+import threading
+
+from plimsoll.torch.simulated.setup import Setup
+from plimsoll.torch.simulated.simulation import Simulation
+from plimsoll.torch.simulated.start import start
+
+start(Simulation(Setup(("T4",))))
+
+import torch  # noqa: E402
+
+from plimsoll.explanation import explain_oom  # noqa: E402
+
+kept: list[torch.Tensor] = []
+
+
+def fill() -> None:
+    """Allocate until there is no more."""
+    while True:
+        kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+
+
+def uncaught() -> None:
+    """End the program with it."""
+    explain_oom()
+    fill()
+
+
+def in_a_thread() -> None:
+    """End a thread with it."""
+    explain_oom()
+    thread = threading.Thread(target=fill)
+    thread.start()
+    thread.join()
+
+
+def caught() -> None:
+    """Ask twice for the explanation of an error that is caught."""
+    hook = explain_oom()
+    try:
+        fill()
+    except torch.OutOfMemoryError as error:
+        first, again = hook.explain(error), hook.explain(error)
+    print(first is not None, again)
+
+
+def cause_of_another() -> None:
+    """End the program with an error that comes of it."""
+    explain_oom()
+    try:
+        fill()
+    except RuntimeError as error:
+        raise SystemError("gave up") from error
+
+
+def in_a_block() -> None:
+    """Leave a block that explains it with the error, and catch it then."""
+    try:
+        with explain_oom("notes"):
+            fill()
+    except torch.OutOfMemoryError:
+        print("caught")
+
+
+def nowhere_to_write() -> None:
+    """Have the explanation go where there is no folder."""
+    explain_oom("no/such/folder")
+    fill()
+
+
+def other() -> None:
+    """End the program with another error."""
+    explain_oom()
+    raise ValueError("something else")
+
+
+ways = (uncaught, in_a_thread, caught, cause_of_another, in_a_block, nowhere_to_write, other)
+{way.__name__: way for way in ways}[sys.argv[1]]()

@@ -1,0 +1,67 @@
+"""Training on a simulated T4 that keeps 16 KiB more with every step, under a watch for leaks.
+
+    python leaking_training.py HOW
+
+HOW is the function to run.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from plimsoll.torch.simulated.setup import Setup
+from plimsoll.torch.simulated.simulation import Simulation
+from plimsoll.torch.simulated.start import start
+
+start(Simulation(Setup(("T4",))))
+
+import torch  # noqa: E402
+
+from plimsoll.explanation import LeakWatch  # noqa: E402
+
+model = torch.nn.Linear(64, 64).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+kept: list[torch.Tensor] = []
+
+
+def train() -> None:
+    """Train one step."""
+    model(torch.randn(8, 64, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(torch.ones(4096, device="cuda"))
+
+
+def to_the_end_of_the_watch() -> None:
+    """Print the leaks and the watch's files at some steps."""
+    tempfile.tempdir = "."
+    with LeakWatch(steps=32) as watch:
+        for number in range(1, 41):
+            train()
+            if number in (18, 31, 32):
+                print(number, len(watch.leaks), len(list(Path().glob("plimsoll-*"))))
+
+
+def with_steps_that_are_told() -> None:
+    """Print the step, of two of the optimizer's each, with which the watch ends."""
+    with LeakWatch(steps=20) as watch:
+        for number in range(1, 25):
+            train()
+            train()
+            watch.step()
+            if "not watching" in str(watch):
+                print(number)
+                break
+
+
+def of_the_whole_loop() -> None:
+    """Print what leaks."""
+    with LeakWatch() as watch:
+        for _ in range(30):
+            train()
+    (leak,) = watch.leaks
+    print(leak.what, leak.slope_bytes)
+
+
+ways = (to_the_end_of_the_watch, with_steps_that_are_told, of_the_whole_loop)
+{way.__name__: way for way in ways}[sys.argv[1]]()

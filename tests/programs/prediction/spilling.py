@@ -1,0 +1,15 @@
+"""Keeps 3 GiB and asks for 2 GiB more, three times."""
+
+import torch
+
+kept = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+
+
+def forward() -> torch.Tensor:
+    """Allocate 2 GiB."""
+    return torch.empty(2 << 30, dtype=torch.uint8, device="cuda")  # it spills
+
+
+for _ in range(3):
+    spilled = forward()
+    del spilled

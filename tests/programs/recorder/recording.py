@@ -1,0 +1,47 @@
+"""Programs that record an allocator of their own.
+
+    python recording.py NAME FILE
+
+NAME is the function that runs while it is recorded into FILE.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from plimsoll import Allocator, SimulatedGpu
+from plimsoll.recorder import Recorder
+from plimsoll.session.record import record
+
+allocator = Allocator(SimulatedGpu("8GiB"))
+
+
+def steps(recording: Recorder) -> None:
+    """Work until the parent has ended."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        allocator.free(allocator.malloc(1 << 20))
+        recording.mark()
+        time.sleep(1e-4)
+
+
+def fork(_: Recorder) -> None:
+    """Allocate, and once more in the parent and in its child."""
+    allocator.malloc(512)
+    child = os.fork()
+    allocator.malloc(512)
+    if child:
+        os.waitpid(child, 0)
+
+
+def leave(_: Recorder) -> None:
+    """End the program from within."""
+    allocator.malloc(512)
+    sys.exit(3)
+
+
+ways: dict[str, Callable[[Recorder], None]] = {way.__name__: way for way in (steps, fork, leave)}
+with record(sys.argv[2], allocator=allocator) as recording:
+    print("recording", flush=True)
+    ways[sys.argv[1]](recording)

@@ -1,0 +1,76 @@
+"""Trains four layers, and does something with the recording of it.
+
+    python trains.py NAME
+
+NAME is the function to run.
+"""
+
+import subprocess
+import sys
+
+import torch
+
+import plimsoll
+
+model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+
+
+def train(steps: int) -> None:
+    """Train so many steps."""
+    for _ in range(steps):
+        model(torch.randn(64, 256, device="cuda")).square().mean().backward()  # forward, backward
+        optimizer.step()  # the optimizer
+        optimizer.zero_grad()
+
+
+def three_steps() -> None:
+    """Do nothing else."""
+    train(3)
+
+
+def and_print_the_statistics() -> None:
+    """Print what the allocator counts."""
+    train(3)
+    print(torch.cuda.memory_stats())
+
+
+def until_memory_is_out() -> None:
+    """Ask for more than there is."""
+    train(1)
+    torch.empty(100 << 30, dtype=torch.uint8, device="cuda")
+
+
+def and_record_a_part() -> None:
+    """Record some steps in the middle, with a mark."""
+    train(2)
+    with plimsoll.record("part.plim") as recording:
+        train(2)
+        recording.mark("evaluation")
+        model(torch.randn(64, 256, device="cuda"))
+    train(2)
+
+
+def beside_pytorchs_own_history() -> None:
+    """Let PyTorch record one step, and none of the next."""
+    torch.cuda.memory._record_memory_history()
+    train(1)
+    torch.cuda.memory._dump_snapshot("snapshot.pickle")
+    torch.cuda.memory._record_memory_history(enabled=None)
+    train(1)
+
+
+def until_killed() -> None:
+    """Train for ever."""
+    print("training", flush=True)
+    train(1_000_000)
+
+
+def in_a_process_of_its_own() -> None:
+    """Start this program once more, on a GPU of its own."""
+    command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "H100", __file__]
+    sys.exit(subprocess.call([*command, "three_steps"]))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

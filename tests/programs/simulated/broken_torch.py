@@ -1,0 +1,29 @@
+"""Checks PyTorch on simulated GPUs, while one of its functions fails.
+
+    python broken_torch.py FUNCTION LIBRARY
+
+FUNCTION is as torch.Tensor.backward; LIBRARY is the one that gives PyTorch its devices.
+"""
+
+import operator
+import sys
+from typing import Any
+
+from plimsoll.torch.simulated import check, start
+
+name, library = sys.argv[1:]
+
+
+def broken(torch: Any, _: object) -> None:
+    """Break the function, where the simulation would change others."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\nmore")
+
+    owner, _dot, function = name.removeprefix("torch.").rpartition(".")
+    setattr(operator.attrgetter(owner)(torch), function, fail)
+
+
+vars(start)["patch"] = broken
+sys.argv[1:] = [library]
+check.main()

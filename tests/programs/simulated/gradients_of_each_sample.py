@@ -1,0 +1,18 @@
+"""The gradients that every sample of a batch has for itself."""
+
+from typing import Any
+
+import torch
+from torch.func import functional_call, grad, vmap
+
+
+def loss(parameters: dict[str, Any], x: Any) -> Any:
+    """Of one sample."""
+    return functional_call(layer, parameters, (x,)).square().mean()
+
+
+layer = torch.nn.Linear(1024, 1024).cuda()
+x = torch.randn(8, 1, 1024, device="cuda")
+gradients = vmap(grad(loss), (None, 0))(dict(layer.named_parameters()), x)
+assert gradients["weight"].shape == (8, 1024, 1024)
+layer(x)

@@ -1,0 +1,14 @@
+"""A snapshot of what a function allocates."""
+
+import torch
+
+
+def make() -> torch.Tensor:
+    """Allocate 4 MiB."""
+    return torch.zeros(1 << 20, device="cuda")
+
+
+torch.cuda.memory._record_memory_history()
+x = make()
+del x
+torch.cuda.memory._dump_snapshot("snapshot.pickle")

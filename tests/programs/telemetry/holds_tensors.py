@@ -1,0 +1,18 @@
+"""Holds tensors and pinned memory until its standard input ends.
+
+    python holds_tensors.py MIB [record]
+
+Eight tensors of so many MiB, less one; with `record`, PyTorch keeps their history.
+"""
+
+import sys
+
+import torch
+
+if "record" in sys.argv:
+    torch.cuda.memory._record_memory_history()
+tensors = [torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+del tensors[3]
+pinned = torch.empty(5 << 20, dtype=torch.uint8, pin_memory=True)
+print("ready", flush=True)
+sys.stdin.read()

@@ -1,0 +1,191 @@
+"""Programs that publish their counters, and fork.
+
+    python publishing.py NAME
+
+NAME is the function to run. The files are in $XDG_RUNTIME_DIR.
+"""
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import plimsoll.telemetry.publisher
+from plimsoll.telemetry.counter_source import Counters
+from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters, read_processes
+from plimsoll.telemetry.publisher import publish
+
+plimsoll.telemetry.publisher._PATIENCE_SECONDS = 120
+
+
+class Source:
+    """One GPU, whose counters are all 7."""
+
+    allocator = "native"
+
+    def read(self) -> Counters:
+        """What is published."""
+        return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is given on request."""
+        return {"segments": []}
+
+
+def files() -> list[str]:
+    """The names of all files that are published."""
+    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "plimsoll"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def both(pid: int) -> list[str]:
+    """The names of a process's files."""
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    return [f"{pid}-{namespace}.counters", f"{pid}-{namespace}.socket"]
+
+
+def wait(condition: Callable[[], object]) -> bool:
+    """Whether it is so within two minutes."""
+    for _ in range(12_000):
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def start() -> None:
+    """Publish, and wait for the files."""
+    publish(Source())
+    assert wait(lambda: files() == both(os.getpid())), files()
+
+
+def fork(in_child: Callable[[], bool]) -> None:
+    """Fork, and let the child say whether something is so there."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if in_child() else 5)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def published(pid: int) -> ProcessCounters:
+    """What a process has written last."""
+    (found,) = (found for found in read_processes() if found.pid == pid)
+    return found
+
+
+def until_the_end() -> None:
+    """Publish."""
+    start()
+
+
+def unless_switched_off() -> None:
+    """Find that nothing is published."""
+    publish(Source())
+    assert files() == []
+    assert threading.active_count() == 1
+
+
+def twice() -> None:
+    """Publish twice."""
+    publish(Source())
+    start()
+    assert threading.active_count() == 2
+
+
+def until_killed() -> None:
+    """End by a signal that cannot be heeded."""
+    start()
+    os.kill(os.getpid(), 9)
+
+
+def beside_a_quiet_child() -> None:
+    """Fork a child that lives for some of its parent's writes."""
+    start()
+    began = time.monotonic_ns()
+
+    def is_quiet() -> bool:
+        assert wait(lambda: published(os.getppid()).heartbeat_ns > began + 300_000_000)
+        return threading.active_count() == 1 and files() == both(os.getppid())
+
+    fork(is_quiet)
+    assert files() == both(os.getpid()), files()
+    ended = time.monotonic_ns()
+    assert wait(lambda: published(os.getpid()).heartbeat_ns > ended)
+
+
+def without_its_thread_while_it_forks() -> None:
+    """Fork, and look for the thread that was there before."""
+    start()
+    publisher = plimsoll.telemetry.publisher._publisher
+    assert publisher is not None
+    thread = publisher._thread
+    fork(lambda: True)
+    assert thread is not None
+    assert not thread.is_alive()
+    assert publisher._thread is not None
+    assert publisher._thread.is_alive()
+
+
+def beside_a_child_that_publishes() -> None:
+    """Fork a child that uses a GPU itself."""
+    start()
+
+    def publishes() -> bool:
+        publish(Source())
+        wanted = sorted([*both(os.getppid()), *both(os.getpid())])
+        return wait(lambda: files() == wanted)
+
+    fork(publishes)
+    assert set(files()) >= set(both(os.getpid()))
+
+
+def beside_a_child_that_ends() -> None:
+    """Fork a child that ends as any program does."""
+    start()
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert files() == both(os.getpid()), files()
+
+
+def while_threads_fork() -> None:
+    """Fork in several threads at a time."""
+    start()
+    ends = []
+
+    def fork_often() -> None:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if threading.active_count() == 1 else 5)
+            ends.append(os.waitpid(child, 0)[1])
+
+    forking = [threading.Thread(target=fork_often) for _ in range(4)]
+    for thread in forking:
+        thread.start()
+    for thread in forking:
+        thread.join()
+    assert ends == [0] * 80, ends
+    assert [t.name for t in threading.enumerate()] == ["MainThread", "plimsoll counters"]
+
+
+def with_all_files_closed() -> None:
+    """Close all files and fork."""
+    start()
+    os.closerange(3, 64)
+    fork(lambda: True)
+
+
+def beside_a_pool() -> None:
+    """Use worker processes."""
+    start()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(abs, range(-20, 0)) == list(range(20, 0, -1))
+
+
+globals()[sys.argv[1]]()

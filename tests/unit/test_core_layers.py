@@ -1,0 +1,96 @@
+"""Each folder of the core includes only those before it, and the bindings come after the core."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HEADERS = ROOT / "core" / "include" / "plimsoll"
+SOURCES = ROOT / "core" / "src"
+BINDINGS = ROOT / "bindings"
+C_INTERFACES = ROOT / "src" / "plimsoll" / "include" / "plimsoll"
+ORDER = (
+    "base", "driver", "simulated", "events", "formats", "allocator", "allocator/host",
+    "allocator/native", "allocator/elastic", "replay", "engine",
+)  # fmt: skip
+# What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.
+UNKNOWN_TO_ALLOCATORS = {"simulated", "formats"}
+UNKNOWN_TO_RECORDS = {"driver", "simulated"}
+
+
+def may_include(folder: str) -> set[str]:
+    """The folders whose headers the files of a folder may include."""
+    before = {*ORDER[: ORDER.index(folder) + 1]}
+    if folder.startswith("allocator"):
+        return before - UNKNOWN_TO_ALLOCATORS
+    return before - UNKNOWN_TO_RECORDS if folder in {"events", "formats"} else before
+
+
+def sources(root: Path) -> list[Path]:
+    return sorted([*root.rglob("*.h"), *root.rglob("*.cpp")])
+
+
+def core() -> dict[Path, str]:
+    """Each file of the core and its folder."""
+    return {
+        path: str(path.parent.relative_to(root))
+        for root in (HEADERS, SOURCES)
+        for path in sources(root)
+    }
+
+
+def included(path: Path) -> list[str]:
+    """The project's own files that a file includes: those between quotes."""
+    return re.findall(r'^ *# *include *"(.*)"', path.read_text(), re.MULTILINE)
+
+
+def circle(headers: dict[str, list[str]]) -> list[str]:
+    """Some headers each of which includes the next, and the last one the first; [] without any."""
+    done: set[str] = set()
+
+    def search(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name not in done and name in headers:
+            for other in headers[name]:
+                if found := search(other, [*path, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in headers if (found := search(name, []))), [])
+
+
+def test_the_order_names_every_folder() -> None:
+    assert {*core().values()} == {*ORDER}
+
+
+def test_folders_include_only_those_before_them() -> None:
+    wrong = {
+        (str(path.relative_to(ROOT)), name)
+        for path, folder in core().items()
+        for name in included(path)
+        if str(Path(name).parent) not in {f"plimsoll/{other}" for other in may_include(folder)}
+    }
+    assert wrong == set()
+
+
+def test_own_headers_are_between_quotes() -> None:
+    for path in (*core(), *sources(BINDINGS)):
+        assert re.search(r"# *include *<plimsoll", path.read_text()) is None, path
+
+
+def test_no_circle_of_headers() -> None:
+    assert circle({"a": ["b"], "b": ["c", "d"], "c": [], "d": ["b"]}) == ["b", "d"]
+    assert circle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+    of_core = {f"plimsoll/{path.relative_to(HEADERS)}": included(path) for path in sources(HEADERS)}
+    assert circle(of_core) == []
+    assert circle({path.name: included(path) for path in BINDINGS.glob("*.h")}) == []
+
+
+def test_the_core_knows_no_bindings() -> None:
+    of_bindings = {path.name for path in BINDINGS.glob("*.h")}
+    of_bindings |= {f"plimsoll/{path.name}" for path in C_INTERFACES.glob("*.h")}
+    for path in core():
+        assert {*included(path)}.isdisjoint(of_bindings), path

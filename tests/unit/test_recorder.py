@@ -1,0 +1,481 @@
+"""`plimsoll.record` on an allocator by itself: what is in the file, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
+from plimsoll.engines import current
+from plimsoll.recorder import recorder
+from plimsoll.recorder.allocator_events import AllocatorEvents
+from plimsoll.recordings import Action, Recording, read_recording
+from plimsoll.recordings.stream import StreamWriter
+from plimsoll.session.record import _own_path, record
+from tests.faults import limited_files
+from tests.recordings import ROOT
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def allocator() -> Allocator:
+    return Allocator(SimulatedGpu("8GiB"))
+
+
+def churn(allocator: Allocator, rounds: int = 100) -> None:
+    for number in range(rounds):
+        address = allocator.malloc(1000 * number + 1)
+        allocator.free(address)
+
+
+def test_the_file_has_the_events_of_the_history(allocator: Allocator, tmp_path: Path) -> None:
+    allocator.record_memory_history(stacks=True)
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    events = trace.load()
+    history = [event for event in allocator.engine.history() if event[0] != "snapshot"]
+    assert [Action(code).name.lower() for code in events.action] == [e[0] for e in history]
+    assert events.address.tolist() == [event[1] for event in history]
+    assert events.size.tolist() == [event[2] for event in history]
+    assert trace.event_count == len(events) == 301
+
+
+def test_stacks_are_spelled_out(allocator: Allocator, tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator, 3)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    events = trace.load()
+    requests = events.stack[events.action == Action.ALLOC]
+    assert len(set(requests.tolist())) == 1
+    file, line, function = trace.frames(int(requests[0]))[0]
+    assert (file, function) == (__file__, "churn")
+    assert line > 0
+    assert trace.frames(0) == []
+
+
+def test_stacks_can_be_left_out(allocator: Allocator, tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator, stacks=False):
+        churn(allocator)
+    assert not read_recording(tmp_path / "run.plim").devices[0].load().stack.any()
+
+
+def test_what_was_there_before_is_the_start(allocator: Allocator, tmp_path: Path) -> None:
+    kept = allocator.malloc("3MiB")
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator)
+        allocator.free(kept)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    (segment,) = trace.start("", "2.13")
+    assert (segment.blocks[0].address, segment.blocks[0].requested) == (kept, 3 << 20)
+    assert [s.address for s in trace.segments] == [s.address for s in allocator.engine.segments()]
+    assert replay(tmp_path / "run.plim")[0].matches_recording is True
+
+
+def test_shared_memory_is_noted(tmp_path: Path) -> None:
+    machine = SimulatedMachine(["1GiB"], host_memory="8GiB", driver="wddm")
+    allocator = Allocator(machine.gpus[0])
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("900MiB")
+        allocator.malloc("600MiB")
+    events = read_recording(tmp_path / "run.plim").devices[0].load()
+    shared = events.shared[events.action == Action.ALLOC]
+    assert shared[0] == 0
+    assert 400 << 20 < shared[1] <= 600 << 20
+
+
+class TestMarks:
+    def test_they_stand_between_the_events(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            recording.mark("begin")
+            churn(allocator, 10)
+            recording.mark()
+            churn(allocator, 5)
+            recording.mark("end")
+        result = read_recording(tmp_path / "run.plim")
+        assert [(mark.event, mark.name, mark.device) for mark in result.marks] == [
+            (0, "begin", 0),
+            (31, "step", 0),  # one segment, and three events a round
+            (46, "end", 0),
+        ]
+
+    def test_threads_that_name_at_once_get_numbers_of_their_own(
+        self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Slow(dict[str, int]):
+            """In which threads meet between the look and the entry."""
+
+            def setdefault(self, key: str, default: int | None = None) -> int:
+                time.sleep(0.01)
+                return super().setdefault(key, default or 0)
+
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            monkeypatch.setattr(recording, "_names", Slow())
+            churn(allocator, 1)
+            names = {f"mark {number}" for number in range(8)}
+            threads = [threading.Thread(target=recording.mark, args=(name,)) for name in names]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert {mark.name for mark in read_recording(tmp_path / "run.plim").marks} == names
+
+    def test_steps_of_optimizers_are_those_of_pytorchs_memory(
+        self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Once they are watched, they are no steps of an allocator by itself."""
+        with record(tmp_path / "run.plim", allocator=allocator):
+            churn(allocator, 1)
+            recorder._after_step()
+        assert read_recording(tmp_path / "run.plim").marks == []
+        monkeypatch.setattr(AllocatorEvents, "when_torch_is_there", lambda _self, action: action())
+        monkeypatch.setattr(recorder, "_watch_optimizers", lambda: None)
+        with record(tmp_path / "other.plim", allocator=allocator):
+            churn(allocator, 1)
+            recorder._after_step()
+        assert [mark.name for mark in read_recording(tmp_path / "other.plim").marks] == ["step"]
+
+    def test_they_need_a_recording(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "run.plim", allocator=allocator) as recording:
+            churn(allocator, 1)
+        with pytest.raises(InputError, match="while the recording was not on"):
+            recording.mark()
+
+
+class TestMisuse:
+    @pytest.mark.parametrize("target", ["there", "not there"])
+    def test_a_link_is_not_followed(
+        self, allocator: Allocator, tmp_path: Path, target: str
+    ) -> None:
+        (tmp_path / "there").write_text("mine")
+        (tmp_path / "run.plim").symlink_to(tmp_path / target)
+        with (
+            pytest.raises(InputError, match=r"run\.plim: is a link, and links are not followed"),
+            record(tmp_path / "run.plim", allocator=allocator),
+        ):
+            pass
+        assert (tmp_path / "there").read_text() == "mine"
+        assert not (tmp_path / "not there").exists()
+
+    def test_a_file_that_exists_is_kept(self, allocator: Allocator, tmp_path: Path) -> None:
+        (tmp_path / "run.plim").write_text("mine")
+        with (
+            pytest.raises(InputError, match=r"run\.plim: exists already and is not overwritten"),
+            record(tmp_path / "run.plim", allocator=allocator),
+        ):
+            pass
+        assert (tmp_path / "run.plim").read_text() == "mine"
+
+    def test_recordings_do_not_nest(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "outer.plim", allocator=allocator):
+            with (
+                pytest.raises(InputError, match=r"outer\.plim is on already"),
+                record(tmp_path / "inner.plim", allocator=allocator),
+            ):
+                pass
+            churn(allocator, 1)
+        assert not (tmp_path / "inner.plim").exists()
+        assert read_recording(tmp_path / "outer.plim").is_whole
+        with record(tmp_path / "next.plim", allocator=allocator):
+            churn(allocator, 1)
+
+    def test_a_name_of_another_format_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"a recording is a .plim file; name it run.plim"):
+            record(tmp_path / "run.pickle")
+        assert record(tmp_path / "run").path == tmp_path / "run"
+
+    def test_a_folder_that_is_missing_is_named(self, allocator: Allocator, tmp_path: Path) -> None:
+        with (
+            pytest.raises(InputError, match=r"run\.plim: cannot be written: No such file"),
+            record(tmp_path / "missing" / "run.plim", allocator=allocator),
+        ):
+            pass
+
+    @pytest.mark.parametrize("room", [16, 4096])
+    def test_a_beginning_that_cannot_be_written_leaves_nothing(
+        self, allocator: Allocator, tmp_path: Path, room: int
+    ) -> None:
+        """No room for the header; and room for it, but not for what memory holds already."""
+        for _ in range(2000):
+            allocator.malloc("1MiB")
+        recording = record(tmp_path / "run.plim", allocator=allocator)
+        with limited_files(room), pytest.raises(InputError, match="cannot be written: File too"):
+            recording.__enter__()
+        assert not (tmp_path / "run.plim").exists()
+        recording.stop()
+        churn(allocator, 1)  # goes nowhere
+        with recording:
+            churn(allocator, 5)
+        assert recording.event_count == 15
+        assert read_recording(tmp_path / "run.plim").is_whole
+
+    def test_without_a_gpu_it_says_what_needs_none(self, tmp_path: Path) -> None:
+        torch = pytest.importorskip("torch")
+        if torch.version.cuda is not None:
+            pytest.skip("PyTorch has CUDA")
+        with (
+            pytest.raises(InputError, match=r"nothing to record.*--simulate H100 --record FILE"),
+            record(tmp_path / "run.plim"),
+        ):
+            pass
+        assert not (tmp_path / "run.plim").exists()
+
+    def test_nothing_at_all_is_an_empty_history(self, allocator: Allocator, tmp_path: Path) -> None:
+        with record(tmp_path / "run.plim", allocator=allocator):
+            pass
+        with pytest.raises(InputError, match="the history is empty"):
+            read_recording(tmp_path / "run.plim")
+
+
+def test_an_exception_ends_the_file_in_good_order(allocator: Allocator, tmp_path: Path) -> None:
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def fail() -> None:
+        churn(allocator)
+        raise RuntimeError("the program's own")
+
+    with pytest.raises(RuntimeError, match="the program's own"):
+        fail()
+    recording = read_recording(tmp_path / "run.plim")
+    assert recording.is_whole
+    assert recording.devices[0].event_count == 301
+
+
+def test_each_call_of_a_decorated_function_has_a_file(allocator: Allocator, tmp_path: Path) -> None:
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def work(rounds: int) -> str:
+        """Works."""
+        churn(allocator, rounds)
+        return "done"
+
+    assert [work(7), work(5), work(3)] == ["done"] * 3
+    assert work.__doc__ == "Works."
+    counts = {path.name: read_recording(path).devices[0].event_count for path in tmp_path.iterdir()}
+    assert counts == {"run.plim": 22, "run-2.plim": 15, "run-3.plim": 9}
+
+
+def test_a_call_within_a_call_is_part_of_its_recording(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def work(depth: int) -> None:
+        churn(allocator, 1)
+        if depth:
+            work(depth - 1)
+
+    work(2)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.plim"]
+    assert read_recording(tmp_path / "run.plim").devices[0].event_count == 10
+
+
+def test_a_decorated_function_overwrites_nothing(allocator: Allocator, tmp_path: Path) -> None:
+    (tmp_path / "run-2.plim").write_text("mine")
+
+    @record(tmp_path / "run.plim", allocator=allocator)
+    def work() -> None:
+        churn(allocator, 1)
+
+    work()
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"run-2\.plim: exists already"):
+            work()
+    (tmp_path / "run-2.plim").unlink()
+    work()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-2.plim", "run.plim"]
+
+
+def test_events_are_in_the_file_while_the_program_runs(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator)
+        recording = wait_for(lambda: opened(tmp_path / "run.plim"))
+        assert recording is not None
+        assert not recording.is_whole
+        assert recording.devices[0].event_count > 0
+
+
+def steps_in(path: Path) -> int:
+    recording = opened(path)
+    return len(recording.marks) if recording is not None else 0
+
+
+def opened(path: Path) -> Recording | None:
+    try:
+        return read_recording(path)
+    except InputError:
+        return None
+
+
+def test_lost_events_are_counted_and_said(
+    allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_CAPACITY", 100)
+    monkeypatch.setattr(recorder, "_INTERVAL_SECONDS", 1000)
+    with (
+        pytest.warns(RuntimeWarning, match="202 events were lost"),  # and the last snapshot
+        record(tmp_path / "run.plim", allocator=allocator),
+    ):
+        churn(allocator)
+    recording = read_recording(tmp_path / "run.plim")
+    assert recording.dropped == 202
+    assert recording.devices[0].event_count == 100
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_program(
+    allocator: Allocator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator) as recording:
+        churn(allocator, 10)
+        wait_for(lambda: recording.event_count > 0)
+        with limited_files(recording.path.stat().st_size + 100):
+            churn(allocator, 5000)
+            recording._thread.join(timeout=30)
+            assert not recording._thread.is_alive()
+    assert "plimsoll: the recording to" in (said := capsys.readouterr().err)
+    assert "ended: File too large" in said
+    cut = read_recording(tmp_path / "run.plim")
+    assert not cut.is_whole
+    assert cut.devices[0].event_count == 31
+
+
+def test_all_threads_are_recorded(tmp_path: Path) -> None:
+    machine = SimulatedMachine(["8GiB", "8GiB"], host_memory="16GiB")
+    allocator = Allocator(machine.gpus[1])
+    with record(tmp_path / "run.plim", allocator=allocator):
+        threads = [threading.Thread(target=churn, args=(allocator, 2000)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    assert trace.device == 1
+    actions = np.bincount(trace.load().action)
+    assert actions[[Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED]].tolist() == [
+        8000, 8000, 8000
+    ]  # fmt: skip
+    assert replay(tmp_path / "run.plim")[0].matches_recording is True
+
+
+PROGRAM = ROOT / "tests" / "programs" / "recorder" / "recording.py"
+
+
+def program(name: str, path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), name, str(path)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 100, 1000])
+def test_a_killed_program_leaves_a_file_that_opens(steps: int, tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    with program("steps", path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "recording\n"
+        wait_for(lambda: steps_in(path) >= steps)
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+    recording = read_recording(path)
+    assert not recording.is_whole
+    (trace,) = recording.devices
+    events = trace.load()
+    assert len(events) == trace.event_count > 0
+    assert {mark.name for mark in recording.marks} == {"step"}
+    assert trace.frames(int(events.stack[1]))[0][0] == str(PROGRAM)
+    assert replay(path)[0].num_ooms == 0
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    with program("fork", path) as parent:
+        assert parent.wait() == 0
+    recording = read_recording(path)
+    assert recording.is_whole
+    actions = recording.devices[0].load().action.tolist()
+    assert actions == [Action.SEGMENT_ALLOC, Action.ALLOC, Action.ALLOC]
+
+
+def test_the_last_moments_of_a_program_that_exits_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    with program("leave", path) as child:
+        assert child.wait() == 3
+    assert read_recording(path).is_whole
+
+
+def test_a_flush_beside_the_end_finds_nothing_to_do(
+    allocator: Allocator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recording = record(tmp_path / "run.plim", allocator=allocator)
+    close = StreamWriter.close
+
+    def mark_and_flush() -> None:
+        recording.mark()
+        recording.flush()
+
+    flushing = threading.Thread(target=mark_and_flush)
+
+    def close_and_wait(writer: StreamWriter) -> None:
+        close(writer)
+        flushing.start()
+        flushing.join(0.2)
+
+    monkeypatch.setattr(StreamWriter, "close", close_and_wait)
+    with recording:
+        churn(allocator, 1)
+    flushing.join()
+    assert capsys.readouterr().err == ""
+    assert read_recording(recording.path).is_whole
+
+
+def test_the_file_is_the_users_own(allocator: Allocator, tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        churn(allocator, 1)
+    assert os.stat(tmp_path / "run.plim").st_mode & 0o077 == 0  # noqa: PTH116
+
+
+@pytest.mark.parametrize(
+    ("fell_back", "name"), [(None, "elastic"), ("no virtual memory", "native")]
+)
+def test_the_allocator_in_place_is_named(
+    monkeypatch: pytest.MonkeyPatch, fell_back: str | None, name: str
+) -> None:
+    engine = SimpleNamespace(fell_back=fell_back)
+    in_place = SimpleNamespace(allocator="elastic", opened=lambda: {0: engine})
+    monkeypatch.setattr(current, "_engines", in_place)
+    assert current.allocator_name() == name
+    monkeypatch.setattr(current, "_engines", None)
+    assert current.allocator_name() is None
+
+
+@pytest.mark.parametrize("name", ["run.plim", "run"])
+def test_processes_of_a_job_have_names_of_recordings(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    path = _own_path(Path(name))
+    assert path == Path("run.rank3.plim")
+    assert record(path).path == path
+
+
+def test_a_recorder_says_what_it_does(allocator: Allocator, tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    recorder = record(path, allocator=allocator)
+    assert str(recorder) == f"{path}: not recording, 0 events written"
+    with recorder:
+        allocator.free(allocator.malloc("4MiB"))
+        recorder.flush()
+        count = recorder.event_count
+        assert count > 0
+        assert str(recorder) == f"{path}: recording, {count} events written"
+    assert repr(recorder) == f"<Recorder {path}: not recording, {count} events written>"

@@ -1,0 +1,102 @@
+"""Prometheus: the names, the units, and who can ask."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from plimsoll import InputError
+from plimsoll.telemetry import publisher
+from plimsoll.telemetry.counter_source import Counters
+from plimsoll.telemetry.counters import DeviceCounters
+from plimsoll.telemetry.metrics import Collector, MetricsServer, metrics
+
+prometheus = pytest.importorskip("prometheus_client")
+
+
+class FakeSource:
+    allocator = "native"
+
+    def read(self) -> Counters:
+        first = DeviceCounters(0, False, "H100", "ab", *range(100, 1500, 100))
+        second = DeviceCounters(
+            1, False, "H100", "cd", None, None, None, 1, 1, 1, None, 0, 0, 1, 1, 0, 0, 0
+        )
+        return Counters((first, second), pinned_bytes=42)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+
+def samples() -> dict[tuple[str, str], float]:
+    registry = prometheus.CollectorRegistry()
+    registry.register(Collector(FakeSource()))
+    return {
+        (sample.name, sample.labels.get("device", "")): sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+    }
+
+
+def test_every_quantity_has_its_base_unit_in_its_name() -> None:
+    found = samples()
+    assert found["plimsoll_allocated_bytes", "0"] == 400
+    assert found["plimsoll_reserved_bytes", "0"] == 600
+    assert found["plimsoll_alloc_retries_total", "0"] == 1200
+    assert found["plimsoll_ooms_total", "0"] == 1300
+    assert found["plimsoll_spills_total", "0"] == 1400
+    assert found["plimsoll_pinned_bytes", ""] == 42
+    assert {name.rsplit("_", 1)[1] for name, _ in found} == {"bytes", "total", "info"}
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    found = samples()
+    assert ("plimsoll_context_bytes", "0") in found
+    assert ("plimsoll_context_bytes", "1") not in found
+    assert ("plimsoll_fragments_bytes", "1") not in found
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
+    monkeypatch.setattr(publisher, "_source", FakeSource())
+    made = metrics(0)
+    yield made
+    made.close()
+
+
+def test_the_process_own_counters_are_served(server: MetricsServer) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
+        text = answer.read().decode()
+    assert 'plimsoll_allocated_bytes{device="0"} 400.0' in text
+    assert 'plimsoll_device_info{device="0",name="H100",uuid="ab"} 1.0' in text
+    assert "python_info" not in text
+
+
+def test_only_this_machine_can_ask(server: MetricsServer) -> None:
+    assert server._server.server_address[0] == "127.0.0.1"
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"no metrics on 127.0.0.1, port {port}"):
+            metrics(port)
+
+
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(InputError, match="no metrics on"):
+        metrics(port)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InputError, match=r"pip install 'plimsoll-gpu\[metrics\]'"):
+        metrics(0)
