@@ -14,7 +14,7 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.explanation import Explanation, explain
-from plimsoll.explanation.advice import Search, Setting
+from plimsoll.explanation.search import Search, Setting
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.replays import replay

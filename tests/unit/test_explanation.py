@@ -15,9 +15,10 @@ import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explanation import Explanation, explain
-from plimsoll.explanation.advice import _different, _keys, _text
+from plimsoll.explanation.advice import _different
 from plimsoll.explanation.gradients import with_earlier_zero_grad
 from plimsoll.explanation.parts import StepsFound
+from plimsoll.explanation.search import conf_keys, conf_text
 from plimsoll.recordings import Action, Recording, read_recording
 from plimsoll.recordings.reading import read_snapshot
 from plimsoll.recordings.recording import LoadedTrace, Mark
@@ -412,11 +413,11 @@ def test_moving_the_frees_changes_nothing_else() -> None:
 
 def test_configurations_are_put_together_by_key() -> None:
     conf = "roundup_power2_divisions:[256:1,>:4], max_split_size_mb:64"
-    assert list(_keys(conf)) == ["roundup_power2_divisions", "max_split_size_mb"]
-    assert _text(_keys(conf) | _keys("max_split_size_mb:128")) == (
+    assert list(conf_keys(conf)) == ["roundup_power2_divisions", "max_split_size_mb"]
+    assert conf_text(conf_keys(conf) | conf_keys("max_split_size_mb:128")) == (
         "roundup_power2_divisions:[256:1,>:4],max_split_size_mb:128"
     )
-    assert _keys("") == {}
+    assert conf_keys("") == {}
     assert _different([]) == []
 
 
