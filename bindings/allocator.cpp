@@ -71,13 +71,16 @@ void bind_allocator(nb::module_& module) {
       .def("round_request", &AllocatorConfig::round_request, "size"_a)
       .def("segment_size", &AllocatorConfig::segment_size, "rounded"_a);
 
+  module.def("allocator_names", [] {
+    return std::vector<std::string>(kAllocatorNames.begin(), kAllocatorNames.end());
+  });
+  nb::enum_<PoolOption>(module, "PoolOption")
+      .value("use_on_oom", PoolOption::use_on_oom)
+      .value("no_split", PoolOption::no_split);
   nb::class_<Engine, TieredEngine>(module, "Engine")
-      .def_static("native", &Engine::make_native, "driver"_a, "conf"_a, "version"_a, "device"_a,
-                  nb::keep_alive<0, 1>())
-      .def_static("elastic", &Engine::make_elastic, "driver"_a, "conf"_a, "version"_a, "device"_a,
-                  nb::keep_alive<0, 1>())
-      .def_static("uncached", &Engine::make_uncached, "driver"_a, "version"_a, "device"_a,
-                  nb::keep_alive<0, 1>())
+      .def(nb::init<const std::string&, SimulatedDriver&, const std::string&, const std::string&,
+                    int>(),
+           "allocator"_a, "driver"_a, "conf"_a, "version"_a, "device"_a, nb::keep_alive<1, 3>())
       .def(
           "malloc",
           [](Engine& engine, Bytes size, StreamId stream) {
@@ -147,17 +150,10 @@ void bind_allocator(nb::module_& module) {
           },
           "first"_a, "second"_a, Locked())
       .def(
-          "set_use_on_oom",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second, bool use) {
-            engine.allocator->set_use_on_oom({first, second}, use);
-          },
-          "first"_a, "second"_a, "use"_a, Locked())
-      .def(
-          "set_no_split",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
-            engine.allocator->set_no_split({first, second});
-          },
-          "first"_a, "second"_a, Locked())
+          "set_pool_option",
+          [](Engine& engine, std::uint64_t first, std::uint64_t second, PoolOption option,
+             bool on) { engine.allocator->set_pool_option({first, second}, option, on); },
+          "first"_a, "second"_a, "option"_a, "on"_a, Locked())
       .def_prop_ro("may_spill", &Engine::may_spill)
       .def_prop_ro("peak_dedicated",
                    [](const Engine& engine) { return engine.tiers.peak_dedicated(); })

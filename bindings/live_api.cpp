@@ -30,6 +30,8 @@ static_assert(PLIMSOLL_ALLOC == static_cast<int>(Action::alloc) &&
 static_assert(PLIMSOLL_ACTIVE_ALLOCATED == static_cast<int>(BlockState::active_allocated) &&
               PLIMSOLL_ACTIVE_PENDING_FREE == static_cast<int>(BlockState::active_pending_free) &&
               PLIMSOLL_INACTIVE == static_cast<int>(BlockState::inactive));
+static_assert(PLIMSOLL_USE_ON_OOM == static_cast<int>(PoolOption::use_on_oom) &&
+              PLIMSOLL_NO_SPLIT == static_cast<int>(PoolOption::no_split));
 
 std::string& error_text() {
   thread_local std::string text;
@@ -171,12 +173,10 @@ int pool_uses(plimsoll_live* handle, plimsoll_pool_id pool, int* uses) {
   return guarded([&] { *uses = allocator_of(handle).pool_uses(id_of(pool)); });
 }
 
-int set_use_on_oom(plimsoll_live* handle, plimsoll_pool_id pool, int use) {
-  return guarded([&] { engine_of(handle).set_use_on_oom(id_of(pool), use != 0); });
-}
-
-int set_no_split(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { engine_of(handle).set_no_split(id_of(pool)); });
+int set_pool_option(plimsoll_live* handle, plimsoll_pool_id pool, int option, int on) {
+  return guarded([&] {
+    engine_of(handle).set_pool_option(id_of(pool), static_cast<PoolOption>(option), on != 0);
+  });
 }
 
 // --- what it came to ---------------------------------------------------------------------------
@@ -400,8 +400,7 @@ constexpr plimsoll_live_api kLiveApi{
     use_pool,
     release_pool,
     pool_uses,
-    set_use_on_oom,
-    set_no_split,
+    set_pool_option,
     statistics,
     reset_peak_statistics,
     reset_accumulated_statistics,

@@ -13,9 +13,7 @@
 
 #include "conversions.h"
 #include "module.h"
-#include "plimsoll/allocator/elastic/elastic.h"
-#include "plimsoll/allocator/native/native.h"
-#include "plimsoll/allocator/uncached.h"
+#include "plimsoll/engine/allocators.h"
 #include "plimsoll/replay/limit.h"
 #include "plimsoll/replay/replayer.h"
 #include "plimsoll/replay/start_state.h"
@@ -62,20 +60,11 @@ class Replay {
         may_spill_(shared_memory.has_value()),
         version_(TorchVersion::parse(version)),
         emptied_(std::move(emptied)) {
-    NativeAllocator* native = nullptr;
-    if (allocator == "uncached") {
-      allocator_ = std::make_unique<UncachedAllocator>(driver_, static_cast<int>(device));
-    } else if (allocator == "elastic") {
-      auto made = std::make_unique<ElasticAllocator>(
-          driver_, AllocatorConfig::parse(conf, version_), version_, static_cast<int>(device));
-      if (shared_memory) made->set_spill_policy(SpillPolicy::spill);
-      allocator_ = std::move(made);
-    } else {
-      auto made = std::make_unique<NativeAllocator>(driver_, AllocatorConfig::parse(conf, version_),
-                                                    version_, static_cast<int>(device));
-      native = made.get();
-      allocator_ = std::move(made);
-    }
+    NamedAllocator made =
+        make_allocator(allocator, driver_, conf, version_, static_cast<int>(device));
+    if (made.elastic != nullptr && shared_memory)
+      made.elastic->set_spill_policy(SpillPolicy::spill);
+    allocator_ = std::move(made.allocator);
     if (limit) allocator_->set_limit(limit);
     ReplayOptions options;
     options.compare = compare;
@@ -83,7 +72,7 @@ class Replay {
                          : completion == "at_once" ? Completion::at_once
                                                    : Completion::recorded;
     if (emptied_) options.emptied = &*emptied_;
-    replayer_ = std::make_unique<Replayer>(*allocator_, driver_, native, options);
+    replayer_ = std::make_unique<Replayer>(*allocator_, driver_, made.native, options);
   }
 
   void restore(const std::vector<SegmentInfo>& segments) { replayer_->restore(segments); }

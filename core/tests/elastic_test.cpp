@@ -338,7 +338,7 @@ TEST(elastic_sends_to_a_pool_what_its_filter_names) {
 TEST(elastic_no_split_pool_gives_whole_blocks) {
   ElasticGpu gpu(256_MiB);
   gpu.allocator.use_pool(kPool);
-  gpu.allocator.set_no_split(kPool);
+  gpu.allocator.set_pool_option(kPool, PoolOption::no_split, true);
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   for (const Bytes size : {Bytes{6_MiB}, Bytes{50_MiB}, Bytes{3_MiB}, Bytes{512}}) {
     Block* const block = gpu.malloc(size);
@@ -358,7 +358,7 @@ TEST(elastic_no_split_pool_gives_whole_blocks) {
 TEST(elastic_no_split_request_is_never_made_of_neighbours) {
   ElasticGpu gpu(256_MiB);
   gpu.allocator.use_pool(kPool);
-  gpu.allocator.set_no_split(kPool);
+  gpu.allocator.set_pool_option(kPool, PoolOption::no_split, true);
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   Block* const first = gpu.malloc(2_MiB);
   Block* const second = gpu.malloc(2_MiB);
@@ -377,7 +377,7 @@ TEST(elastic_no_split_request_is_never_made_of_neighbours) {
 TEST(elastic_arena_of_a_no_split_pool_splits_again_in_another_pool) {
   ElasticGpu gpu(256_MiB);
   gpu.allocator.begin_allocate_to_pool(kPool, {});
-  gpu.allocator.set_no_split(kPool);
+  gpu.allocator.set_pool_option(kPool, PoolOption::no_split, true);
   Block* const block = gpu.malloc(512);
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({block});
@@ -393,9 +393,9 @@ TEST(elastic_pool_for_need_serves_what_the_driver_refuses) {
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({spare});
   CHECK_THROWS(gpu.malloc(100_MiB), OutOfMemory);
-  gpu.allocator.set_use_on_oom(kPool, true);
+  gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, true);
   CHECK_EQUAL(gpu.malloc(100_MiB)->size, Bytes{100_MiB});
-  gpu.allocator.set_use_on_oom(kPool, false);
+  gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, false);
   CHECK_THROWS(gpu.malloc(100_MiB), OutOfMemory);
   gpu.allocator.check_invariants();
 }

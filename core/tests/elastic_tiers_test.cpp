@@ -362,7 +362,7 @@ TEST(tiers_spill_in_a_capture_calls_for_no_event) {
 TEST(tiers_no_split_pool_spills_whole_blocks) {
   TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
   gpu.allocator.use_pool(kPool);
-  gpu.allocator.set_no_split(kPool);
+  gpu.allocator.set_pool_option(kPool, PoolOption::no_split, true);
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   std::vector<Block*> blocks;
   for (int i = 0; i < 5; ++i) blocks.push_back(gpu.malloc(24_MiB));

@@ -179,7 +179,8 @@ TEST(uses_of_a_pool_are_counted) {
     const PoolId pool{0, 1};
     CHECK_EQUAL(gpu.live->pool_uses(pool), 0);
     CHECK_THROWS(gpu.live->release_pool(pool), std::invalid_argument);
-    CHECK_THROWS(gpu.live->set_no_split(pool), std::invalid_argument);
+    CHECK_THROWS(gpu.live->set_pool_option(pool, PoolOption::no_split, true),
+                 std::invalid_argument);
     gpu.live->use_pool(pool);
     gpu.live->begin_allocate_to_pool(pool, {});
     gpu.live->end_allocate_to_pool(pool);

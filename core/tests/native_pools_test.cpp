@@ -138,7 +138,8 @@ TEST(native_refuses_a_misuse_of_private_pools) {
   CHECK_EQUAL(refusal([&] { allocator.end_allocate_to_pool(kPool); }),
               "no requests go to this private pool");
   CHECK_EQUAL(refusal([&] { allocator.release_pool(kPool); }), "there is no private pool (0, 1)");
-  CHECK_EQUAL(refusal([&] { allocator.set_no_split(kPool); }), "there is no private pool (0, 1)");
+  CHECK_EQUAL(refusal([&] { allocator.set_pool_option(kPool, PoolOption::no_split, true); }),
+              "there is no private pool (0, 1)");
   const Inside inside(gpu, kPool);
   CHECK_EQUAL(refusal([&] { allocator.begin_allocate_to_pool(kPool, {}); }),
               "requests go to this private pool already");
@@ -147,7 +148,7 @@ TEST(native_refuses_a_misuse_of_private_pools) {
 TEST(native_never_splits_blocks_of_a_pool_without_splitting) {
   Gpu gpu(1_GiB);
   malloc_in(gpu, kPool, 512);
-  gpu.allocator.set_no_split(kPool);
+  gpu.allocator.set_pool_option(kPool, PoolOption::no_split, true);
   gpu.free({malloc_in(gpu, kPool, 40_MiB)});
   CHECK_EQUAL(malloc_in(gpu, kPool, 5_MiB)->size, 40_MiB);
   CHECK_EQUAL(malloc_in(gpu, kPool, 5_MiB)->size, 20_MiB);
@@ -195,7 +196,7 @@ namespace {
 // 40 MiB are free in a private pool, 30 MiB in the default one, and 30 MiB on the device.
 void fill_both_pools(Gpu& gpu) {
   gpu.free({malloc_in(gpu, kPool, 40_MiB), gpu.malloc(30_MiB)});
-  gpu.allocator.set_use_on_oom(kPool, true);
+  gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, true);
   gpu.events();
 }
 
@@ -224,7 +225,7 @@ TEST(native_takes_from_no_other_private_pool) {
   Gpu gpu(100_MiB);
   gpu.free({malloc_in(gpu, kPool, 60_MiB)});
   CHECK_THROWS(gpu.malloc(50_MiB), OutOfMemory);
-  gpu.allocator.set_use_on_oom(kPool, true);
+  gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, true);
   CHECK_THROWS(malloc_in(gpu, kOther, 50_MiB), OutOfMemory);
   CHECK(gpu.malloc(50_MiB) != nullptr);
 }
@@ -235,7 +236,7 @@ TEST(native_forgets_with_the_last_use_that_a_pool_is_not_split_from_2_14_on) {
     Gpu gpu(1_GiB, "", TorchVersion::parse(version));
     const PoolId pool{0, 1};
     gpu.allocator.use_pool(pool);
-    gpu.allocator.set_no_split(pool);
+    gpu.allocator.set_pool_option(pool, PoolOption::no_split, true);
     gpu.allocator.begin_allocate_to_pool(pool, {});
     gpu.malloc(5_MiB);
     gpu.allocator.end_allocate_to_pool(pool);

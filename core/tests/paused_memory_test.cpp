@@ -215,7 +215,7 @@ TEST(pause_refuses_requests_in_the_region) {
   gpu.free({region.blocks[2]});
   CHECK_THROWS(gpu.allocator.malloc_at(region.addresses[2], 512, 0, pool), std::invalid_argument);
   gpu.malloc(512_MiB);
-  gpu.allocator.set_use_on_oom(pool, true);
+  gpu.allocator.set_pool_option(pool, PoolOption::use_on_oom, true);
   CHECK_THROWS(gpu.malloc(1_KiB), OutOfMemory);
   gpu.allocator.check_invariants();
 }

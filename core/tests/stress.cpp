@@ -751,7 +751,7 @@ class Worker {
     const PoolId pool{number_ + 1, 1 + random_.below(3)};
     allocator_.use_pool(pool);
     // One pool is so from the first, before it has a block.
-    if (pool.second == 1) allocator_.set_no_split(pool);
+    if (pool.second == 1) allocator_.set_pool_option(pool, PoolOption::no_split, true);
     machine_.captures_begun.fetch_add(1);
     const std::uint64_t kind = random_.below(4);
     allocator_.begin_allocate_to_pool(
@@ -763,7 +763,8 @@ class Worker {
     pools_.push_back(pool);
     in_pool_ = pool;
     ++counts_.captures;
-    if (random_.one_in(4)) allocator_.set_use_on_oom(pool, random_.one_in(2));
+    if (random_.one_in(4))
+      allocator_.set_pool_option(pool, PoolOption::use_on_oom, random_.one_in(2));
   }
 
   void leave_pool() {

@@ -241,7 +241,8 @@ class RandomProgram {
     gpu_.allocator.begin_allocate_to_pool(
         *inside_, for_one_stream ? Allocator::only_on(1) : Allocator::Filter{});
     ++uses_[*inside_];
-    if (options_.beyond_history) gpu_.allocator.set_use_on_oom(*inside_, random_.one_in(2));
+    if (options_.beyond_history)
+      gpu_.allocator.set_pool_option(*inside_, PoolOption::use_on_oom, random_.one_in(2));
   }
 
   std::map<Address, Live>::iterator random_live() {

@@ -14,7 +14,7 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.explanation import Explanation, explain
-from plimsoll.explanation.advice import Search, Setting
+from plimsoll.explanation.search import Search, Setting
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.replays import replay
@@ -261,6 +261,8 @@ def test_advice_is_ranked_and_no_more_than_was_tried() -> None:
         saved = one.peak_dedicated_bytes or one.peak_reserved_bytes
         assert one.saves_bytes == found.reserved.reserved_bytes - saved
         assert one.serves_failed_requests is None
+    settings = {one.what: one.how for one in found.advice if one.kind == "setting"}
+    assert "expandable_segments:True" in settings["turn on expandable_segments"]
     elastic = next(one for one in found.advice if one.kind == "elastic")
     assert elastic.peak_reserved_bytes < 8.3 * GiB
 

@@ -17,7 +17,6 @@ ORDER = (
 # What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.
 UNKNOWN_TO_ALLOCATORS = {"simulated", "formats"}
 UNKNOWN_TO_RECORDS = {"driver", "simulated"}
-EXCEPTIONS = {("core/include/plimsoll/allocator/native/native.h", "plimsoll/simulated/driver.h")}
 
 
 def may_include(folder: str) -> set[str]:
@@ -74,7 +73,7 @@ def test_folders_include_only_those_before_them() -> None:
         for name in included(path)
         if str(Path(name).parent) not in {f"plimsoll/{other}" for other in may_include(folder)}
     }
-    assert wrong == EXCEPTIONS
+    assert wrong == set()
 
 
 def test_own_headers_are_between_quotes() -> None:

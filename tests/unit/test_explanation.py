@@ -15,9 +15,10 @@ import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
 from plimsoll.explanation import Explanation, explain
-from plimsoll.explanation.advice import _different, _keys, _text
+from plimsoll.explanation.advice import _different
 from plimsoll.explanation.gradients import with_earlier_zero_grad
 from plimsoll.explanation.parts import StepsFound
+from plimsoll.explanation.search import conf_keys, conf_text
 from plimsoll.recordings import Action, Recording, read_recording
 from plimsoll.recordings.reading import read_snapshot
 from plimsoll.recordings.recording import LoadedTrace, Mark
@@ -412,11 +413,11 @@ def test_moving_the_frees_changes_nothing_else() -> None:
 
 def test_configurations_are_put_together_by_key() -> None:
     conf = "roundup_power2_divisions:[256:1,>:4], max_split_size_mb:64"
-    assert list(_keys(conf)) == ["roundup_power2_divisions", "max_split_size_mb"]
-    assert _text(_keys(conf) | _keys("max_split_size_mb:128")) == (
+    assert list(conf_keys(conf)) == ["roundup_power2_divisions", "max_split_size_mb"]
+    assert conf_text(conf_keys(conf) | conf_keys("max_split_size_mb:128")) == (
         "roundup_power2_divisions:[256:1,>:4],max_split_size_mb:128"
     )
-    assert _keys("") == {}
+    assert conf_keys("") == {}
     assert _different([]) == []
 
 
@@ -616,7 +617,7 @@ def test_one_of_something_is_said_in_the_singular() -> None:
     one = replace(found, events=1, steps=StepsFound(1, "marks", 1.0), tried=1)
     text = str(one)
     assert ": 1 event, 1 step (as marked)\n" in text
-    assert "1 step found;" in text
+    assert "too short to tell: 1 step, at least 8" in text
     assert "(1 replay)" in text
     two = str(replace(one, events=2000, steps=StepsFound(2, "marks", 1.0)))
     assert ": 2,000 events, 2 steps (as marked)\n" in two

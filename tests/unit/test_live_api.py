@@ -15,6 +15,7 @@ from plimsoll.units import GiB, KiB, MiB
 
 SUCCESS, OUT_OF_MEMORY, FAILED, _, UNKNOWN_ADDRESS = range(5)
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC = range(4)
+USE_ON_OOM, NO_SPLIT = range(2)
 VERSION = "2.11"
 
 
@@ -130,8 +131,7 @@ class Table(ctypes.Structure):
         ("use_pool", function(ENGINE, PoolId)),
         ("release_pool", function(ENGINE, PoolId)),
         ("pool_uses", function(ENGINE, PoolId, POINTER(c_int))),
-        ("set_use_on_oom", function(ENGINE, PoolId, c_int)),
-        ("set_no_split", function(ENGINE, PoolId)),
+        ("set_pool_option", function(ENGINE, PoolId, c_int, c_int)),
         ("statistics", function(ENGINE, POINTER(Statistics), returns=None)),
         ("reset_peak_statistics", function(ENGINE, returns=None)),
         ("reset_accumulated_statistics", function(ENGINE, returns=None)),
@@ -196,7 +196,7 @@ def live() -> Live:
 
 
 def test_the_table_is_of_the_headers_version(live: Live) -> None:
-    assert live.table.version == 4
+    assert live.table.version == 5
 
 
 def test_memory_is_lent_and_returned_by_address(live: Live) -> None:
@@ -291,11 +291,14 @@ def test_the_filter_chooses_what_goes_to_a_pool_and_is_dropped(live: Live) -> No
 
 def test_a_pool_is_used_as_often_as_it_is_asked_for(live: Live) -> None:
     uses, pool = c_int(), PoolId(0, 1)
-    assert live.call("set_no_split", pool) == FAILED
+    assert live.call("set_pool_option", pool, NO_SPLIT, 1) == FAILED
     assert live.call("use_pool", pool) == SUCCESS
     assert live.call("use_pool", pool) == SUCCESS
-    assert live.call("set_no_split", pool) == SUCCESS
-    assert live.call("set_use_on_oom", pool, 1) == SUCCESS
+    assert live.call("set_pool_option", pool, NO_SPLIT, 1) == SUCCESS
+    assert live.call("set_pool_option", pool, USE_ON_OOM, 1) == SUCCESS
+    assert live.call("set_pool_option", pool, USE_ON_OOM, 0) == SUCCESS
+    assert live.call("set_pool_option", pool, NO_SPLIT, 0) == FAILED
+    assert live.call("set_pool_option", pool, 2, 1) == FAILED
     assert live.call("pool_uses", pool, byref(uses)) == SUCCESS
     assert uses.value == 2
     assert live.call("release_pool", pool) == SUCCESS
@@ -475,7 +478,7 @@ def test_an_engine_outlives_its_python_object() -> None:
 @pytest.mark.parametrize(
     ("allocator", "conf", "complaint"),
     [
-        ("plastic", "", "unknown allocator 'plastic'; there are elastic, native and uncached"),
+        ("plastic", "", "unknown allocator 'plastic'; there are native, elastic and uncached"),
         ("native", "max_split_size_mb:1", "max_split_size"),
     ],
 )

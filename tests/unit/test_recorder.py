@@ -18,8 +18,9 @@ from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, repl
 from plimsoll.engines import current
 from plimsoll.recorder import recorder
 from plimsoll.recorder.allocator_events import AllocatorEvents
+from plimsoll.recorder.named_marks import Marks
 from plimsoll.recordings import Action, Recording, read_recording
-from plimsoll.recordings.stream import StreamWriter
+from plimsoll.recordings.stream_writer import StreamWriter
 from plimsoll.session.record import _own_path, record
 from tests.faults import limited_files
 from tests.recordings import ROOT
@@ -109,7 +110,7 @@ class TestMarks:
         ]
 
     def test_threads_that_name_at_once_get_numbers_of_their_own(
-        self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Slow(dict[str, int]):
             """In which threads meet between the look and the entry."""
@@ -118,16 +119,18 @@ class TestMarks:
                 time.sleep(0.01)
                 return super().setdefault(key, default or 0)
 
-        with record(tmp_path / "run.plim", allocator=allocator) as recording:
-            monkeypatch.setattr(recording, "_names", Slow())
-            churn(allocator, 1)
-            names = {f"mark {number}" for number in range(8)}
-            threads = [threading.Thread(target=recording.mark, args=(name,)) for name in names]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert {mark.name for mark in read_recording(tmp_path / "run.plim").marks} == names
+        marks = Marks()
+        monkeypatch.setattr(marks, "_numbers", Slow())
+        numbers: list[int] = []
+        threads = [
+            threading.Thread(target=lambda name: numbers.append(marks.number(name)), args=(name,))
+            for name in (f"mark {number}" for number in range(8))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(numbers) == [*range(8)]
 
     def test_steps_of_optimizers_are_those_of_pytorchs_memory(
         self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
-from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, SimulatedMachine
+from plimsoll import (
+    Allocator,
+    InputError,
+    OutOfMemoryError,
+    SimulatedGpu,
+    SimulatedMachine,
+    _core,
+)
+from plimsoll.engines.protocol import AllocatorName
 from plimsoll.units import GiB, MiB, format_size
 
 
@@ -300,6 +308,10 @@ def test_what_is_not_allocated_cannot_be_freed_or_recorded(allocator: Allocator)
             allocator.free(address)
         with pytest.raises(InputError, match="is not allocated"):
             allocator.record_stream(address, 1)
+
+
+def test_the_allocators_of_the_engine_are_those_of_the_type() -> None:
+    assert tuple(_core.allocator_names()) == get_args(AllocatorName)
 
 
 @pytest.mark.parametrize(

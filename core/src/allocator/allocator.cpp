@@ -51,17 +51,6 @@ DriverError::DriverError(const char* call, Status status, const std::string& rea
     : std::runtime_error(std::string("the driver failed to ") + call + ": " +
                          (reason.empty() ? std::string(to_string(status)) : reason)) {}
 
-void Allocator::tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
-                     std::uint32_t context, Bytes shared) {
-  const TraceEvent event{
-      action, address, size, stream, pool, driver_.now_us(), context_ != 0 ? context_ : context,
-      shared};
-  if (history_.is_recording()) history_.add(event);
-  if (Observer* const observer = observer_.load(std::memory_order_acquire)) {
-    observer->observe(event);
-  }
-}
-
 void Allocator::note_snapshot() {
   note(Action::snapshot, 0, static_cast<Bytes>(statistics_.active_bytes.all.current), 0);
 }

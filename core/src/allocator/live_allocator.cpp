@@ -13,7 +13,7 @@ Location location_of(const Block* block) {
   found.block_size = found.segment_size = block->size;
   found.requested = block->requested;
   found.stream = block->stream;
-  if (block->pool->owner != nullptr) found.pool = block->pool->owner->id;
+  found.pool = block->pool->id();
   found.is_virtual = block->expandable != nullptr;
   if (found.is_virtual) return found;
   for (const Block* b = block->previous; b != nullptr; b = b->previous) {
@@ -28,46 +28,30 @@ Location location_of(const Block* block) {
 
 Address LockedAllocator::allocate(Bytes size, StreamId stream) {
   const std::lock_guard lock(mutex_);
-  Block* const block = allocator_->malloc(size, stream);
-  live_.insert(block->address, block);
-  return block->address;
+  return by_address_.malloc(size, stream);
 }
 
 void LockedAllocator::allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) {
   const std::lock_guard lock(mutex_);
-  live_.insert(address, allocator_->malloc_at(address, size, stream, pool));
+  by_address_.malloc_at(address, size, stream, pool);
 }
 
 bool LockedAllocator::free(Address address) {
   const std::lock_guard lock(mutex_);
-  Block* const* const block = live_.find(address);
-  if (block == nullptr) return false;
-  allocator_->free(*block);
-  live_.erase(address);
-  return true;
+  return by_address_.try_free(address);
 }
 
 bool LockedAllocator::record_stream(Address address, StreamId stream) {
   const std::lock_guard lock(mutex_);
-  Block* const* const block = live_.find(address);
+  Block* const block = by_address_.find(address);
   if (block == nullptr) return false;
-  allocator_->record_stream(*block, stream);
+  allocator_->record_stream(block, stream);
   return true;
-}
-
-// Almost always a block's first byte is asked for; only then is it quick.
-Block* LockedAllocator::block_around(Address address) const {
-  if (Block* const* const block = live_.find(address)) return *block;
-  Block* found = nullptr;
-  live_.for_each([&](Address begin, Block* block) {
-    if (begin <= address && address - begin < block->size) found = block;
-  });
-  return found;
 }
 
 std::optional<Location> LockedAllocator::locate(Address address) const {
   const std::lock_guard lock(mutex_);
-  const Block* const block = block_around(address);
+  const Block* const block = by_address_.around(address);
   if (block == nullptr) return std::nullopt;
   return location_of(block);
 }
@@ -112,14 +96,9 @@ int LockedAllocator::pool_uses(PoolId pool) const {
   return allocator_->pool_uses(pool);
 }
 
-void LockedAllocator::set_use_on_oom(PoolId pool, bool use) {
+void LockedAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
   const std::lock_guard lock(mutex_);
-  allocator_->set_use_on_oom(pool, use);
-}
-
-void LockedAllocator::set_no_split(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  allocator_->set_no_split(pool);
+  allocator_->set_pool_option(pool, option, on);
 }
 
 void LockedAllocator::set_limit(std::optional<Bytes> limit) {

@@ -21,7 +21,7 @@ Block* UncachedAllocator::malloc(Bytes size, StreamId stream) {
   block->stream = stream;
   block->pool = &pool;
   block->allocated = true;
-  block->context = block->segment_context = context_;
+  block->context = block->segment_context = log_.context();
   live_.emplace(address, block);
   ++statistics_.num_device_alloc;
   statistics_.segment.increase(pool.small, 1);
@@ -89,9 +89,7 @@ int UncachedAllocator::pool_uses(PoolId pool) const {
   return entry == pool_uses_.end() ? 0 : entry->second;
 }
 
-void UncachedAllocator::set_use_on_oom(PoolId pool, bool) { (void)uses_of(pool); }
-
-void UncachedAllocator::set_no_split(PoolId pool) { (void)uses_of(pool); }
+void UncachedAllocator::set_pool_option(PoolId pool, PoolOption, bool) { (void)uses_of(pool); }
 
 std::vector<SegmentInfo> UncachedAllocator::segments() const {
   std::vector<SegmentInfo> result;

@@ -5,9 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "plimsoll/allocator/native/native.h"
-#include "plimsoll/allocator/uncached.h"
-
 namespace plimsoll {
 namespace {
 
@@ -51,7 +48,7 @@ LiveEngine::LiveEngine(std::unique_ptr<Driver> driver, std::string driver_name,
       enable_peer_(std::move(enable_peer)),
       driver_(std::move(driver)),
       imported_(*driver_),
-      allocator_(make_allocator()) {
+      allocator_(make_live_allocator()) {
   const auto device = static_cast<std::size_t>(options.device);
   if (device >= engines.size()) throw std::invalid_argument("there is no such GPU");
   if (options.account) {
@@ -64,28 +61,20 @@ LiveEngine::LiveEngine(std::unique_ptr<Driver> driver, std::string driver_name,
   engines[device] = this;
 }
 
-std::unique_ptr<LiveAllocator> LiveEngine::make_allocator() {
-  const std::string& name = options_.allocator;
-  if (name == "uncached") {
-    return std::make_unique<LockedAllocator>(
-        std::make_unique<UncachedAllocator>(*driver_, options_.device));
-  }
-  if (name == "elastic" && driver_->has_virtual_memory()) {
-    auto elastic = std::make_unique<ElasticAllocator>(*driver_, config_of(options_),
-                                                      options_.version, options_.device);
-    elastic_ = elastic.get();
-    return elastic;
-  }
-  if (name == "elastic") {
+std::unique_ptr<LiveAllocator> LiveEngine::make_live_allocator() {
+  std::string_view name = options_.allocator;
+  if (name == "elastic" && !driver_->has_virtual_memory()) {
+    name = "native";
     fell_back_ =
         "PyTorch's rules serve instead of the elastic allocator: this GPU's driver has no virtual "
         "memory management";
-  } else if (name != "native") {
-    throw std::invalid_argument("unknown allocator '" + name +
-                                "'; there are elastic, native and uncached");
   }
-  return std::make_unique<LockedAllocator>(std::make_unique<NativeAllocator>(
-      *driver_, config_of(options_), options_.version, options_.device));
+  NamedAllocator made =
+      make_allocator(name, *driver_, options_.conf, options_.version, options_.device);
+  elastic_ = made.elastic;
+  if (elastic_ == nullptr) return std::make_unique<LockedAllocator>(std::move(made.allocator));
+  static_cast<void>(made.allocator.release());  // the same object, which needs no lock
+  return std::unique_ptr<LiveAllocator>(elastic_);
 }
 
 LiveEngine* LiveEngine::on(int device) {
@@ -143,21 +132,12 @@ void LiveEngine::set_limit(std::optional<Bytes> limit) {
   if (shadow_) shadow_->apply([limit](NativeAllocator& shadow) { shadow.set_limit(limit); });
 }
 
-void LiveEngine::set_use_on_oom(PoolId pool, bool use) {
-  allocator_->set_use_on_oom(pool, use);
+void LiveEngine::set_pool_option(PoolId pool, PoolOption option, bool on) {
+  allocator_->set_pool_option(pool, option, on);
   if (!shadow_) return;
-  shadow_->apply([pool, use](NativeAllocator& shadow) {
+  shadow_->apply([pool, option, on](NativeAllocator& shadow) {
     if (shadow.pool_uses(pool) == 0) shadow.use_pool(pool);
-    shadow.set_use_on_oom(pool, use);
-  });
-}
-
-void LiveEngine::set_no_split(PoolId pool) {
-  allocator_->set_no_split(pool);
-  if (!shadow_) return;
-  shadow_->apply([pool](NativeAllocator& shadow) {
-    if (shadow.pool_uses(pool) == 0) shadow.use_pool(pool);
-    shadow.set_no_split(pool);
+    shadow.set_pool_option(pool, option, on);
   });
 }
 

@@ -5,11 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "plimsoll/replay/state_restorer.h"
+
 namespace plimsoll {
 namespace {
-
-// Real stream handles are pointers; made-up ones lie above all of them.
-constexpr StreamId kFirstMadeUpStream = StreamId{1} << 63;
 
 // Under other rules segments have other sizes. What matters of their addresses is the order, in
 // which best fit breaks ties; spaced out, they keep it.
@@ -18,15 +17,30 @@ constexpr int kSpacingBits = 4;
 // More than any device has: a size beyond it is damage.
 constexpr Bytes kMostBytes = Bytes{1} << 48;
 
-// Whether the pool is a graph's own. Those of torch.cuda.MemPool and of graph_pool_handle() have
-// names of the same kind; they are taken for MemPools, although a graph may use such a handle.
-bool is_of_graph(PoolId pool) { return pool.first != 0; }
-
-bool is_release(Action action) {
-  return action == Action::segment_free || action == Action::segment_unmap;
+// Other allocators than the recorded one lay out what was alive in their own way.
+void request_again(const std::vector<SegmentInfo>& segments, Allocator& allocator,
+                   RecordedBlocks& blocks) {
+  for (const SegmentInfo& segment : segments) {
+    for (const BlockInfo& block : segment.blocks) {
+      if (block.state == BlockState::inactive) continue;
+      const Bytes size = block.requested > 0 ? block.requested : block.size;
+      blocks.keep(block.address, allocator.malloc(size, segment.stream));
+    }
+  }
 }
 
 }  // namespace
+
+void PeakState::look(std::uint64_t at, const Statistics& now) {
+  const auto reserved_now = static_cast<Bytes>(now.reserved_bytes.all.current);
+  if (reserved_now <= reserved) return;
+  *this = {at,
+           reserved_now,
+           static_cast<Bytes>(now.active_bytes.all.current),
+           static_cast<Bytes>(now.allocated_bytes.all.current),
+           static_cast<Bytes>(now.requested_bytes.all.current),
+           static_cast<Bytes>(now.inactive_split_bytes.all.current)};
+}
 
 Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
                    const ReplayOptions& options)
@@ -35,7 +49,9 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
       native_(native),
       tiers_(allocator, driver),
       options_(options),
-      next_stream_(kFirstMadeUpStream) {
+      blocks_(allocator, driver, tiers_, options.completion),
+      pools_(allocator, native != nullptr && native->version().tells_captures_from_pools()),
+      emptied_(options.emptied) {
   allocator_.history().record_up_to(options.compare ? std::numeric_limits<std::size_t>::max() : 0);
 }
 
@@ -44,11 +60,11 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   allocator_.set_limit(std::nullopt);  // what was there, was there
   try {
     if (native_ != nullptr) {
-      for (Block* const block : native_->restore(driver_, segments)) {
-        keep(block->address, block);
+      for (Block* const block : StateRestorer(*native_, driver_).restore(segments)) {
+        blocks_.keep(block->address, block);
       }
     } else {
-      request_again(segments);
+      request_again(segments, allocator_, blocks_);
     }
   } catch (const std::invalid_argument& error) {
     throw ReplayError(std::string("the state at the start is impossible: ") + error.what());
@@ -59,47 +75,38 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   for (const SegmentInfo& segment : segments) {
     for (const BlockInfo& block : segment.blocks) {
       if (block.state == BlockState::active_pending_free) {
-        wait_for_recording(take(block.address, 0), block.address);
+        blocks_.wait(block.address, 0);
       }
     }
-    if (!segment.pool.is_default()) pool_uses_.emplace(segment.pool, 1);
+    if (!segment.pool.is_default()) pools_.add(segment.pool);
   }
-  note_peak();
+  peak_.look(index_, allocator_.statistics());
   allocator_.history().clear();
-}
-
-// Other allocators than the recorded one lay out what was alive in their own way.
-void Replayer::request_again(const std::vector<SegmentInfo>& segments) {
-  for (const SegmentInfo& segment : segments) {
-    for (const BlockInfo& block : segment.blocks) {
-      if (block.state == BlockState::inactive) continue;
-      const Bytes size = block.requested > 0 ? block.requested : block.size;
-      keep(block.address, allocator_.malloc(size, segment.stream));
-    }
-  }
 }
 
 void Replayer::feed(const EventSpan& events, const std::function<void()>& poll) {
   constexpr std::size_t kEventsBetweenPolls = 1024;
-  for (std::size_t i = 0; i < events.count() && !stopped_; ++i) {
+  for (std::size_t i = 0; i < events.count() && !stopped(); ++i) {
     if (i % kEventsBetweenPolls == 0 && poll) poll();
     step(events[i]);
-    if (!stopped_) ++index_;
+    if (!stopped()) ++index_;
   }
 }
 
 void Replayer::finish() {
-  if (stopped_) return;
+  if (stopped()) return;
   if (free_) free_later(*std::exchange(free_, std::nullopt));
   end_run();
-  use_pool({});
+  pools_.use({});
 }
 
 void Replayer::step(const TraceEvent& event) {
   if (free_) {
     const TraceEvent freed = *std::exchange(free_, std::nullopt);
     if (event.action == Action::free_completed && event.address == freed.address) {
-      return free_now(freed);
+      blocks_.free_now(freed.address, index_ - 1);
+      allocator_.history().clear();
+      return;
     }
     free_later(freed);
   }
@@ -112,15 +119,12 @@ void Replayer::step(const TraceEvent& event) {
       return;
     case Action::snapshot: return end_run();
     case Action::free_completed:
-      if (!options_.compare) return complete(event);
+      if (!options_.compare) return blocks_.complete(event.address, index_);
       [[fallthrough]];
     case Action::segment_alloc:
     case Action::segment_free:
     case Action::segment_map:
-    case Action::segment_unmap:
-      if (run_.empty()) run_start_ = index_;
-      run_.push_back(event);
-      return;
+    case Action::segment_unmap: run_.add(event, index_); return;
   }
 }
 
@@ -129,151 +133,54 @@ void Replayer::request(const TraceEvent& event) {
     throw ReplayError("event " + std::to_string(index_) + " asks for " +
                       std::to_string(event.size) + " bytes");
   }
-  if (event.action == Action::alloc && live_.find(event.address) != nullptr) {
+  if (event.action == Action::alloc && blocks_.contains(event.address)) {
     throw ReplayError("event " + std::to_string(index_) + " allocates " +
                       format_address(event.address) + ", which is allocated already");
   }
-  use_pool(event.pool);
-  if (!run_.empty()) prepare_request(event);
+  pools_.use(event.pool);
+  if (!run_.is_empty()) prepare_request(event);
   Block* block = nullptr;
   try {
     block = allocator_.malloc(event.size, event.stream);
   } catch (const OutOfMemory& error) {
-    if (!first_oom_) {
-      first_oom_ = index_;
-      first_oom_report_ = error.report();
+    if (!failures_.first) {
+      failures_.first = index_;
+      failures_.report = error.report();
     }
   }
   if (options_.compare) {
     complete_run();
-    check(&event);
+    compare(&event);
   }
   run_.clear();
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++avoided_ooms_;  // what the program would have done with it is not known
+    ++failures_.avoided;  // what the program would have done with it is not known
     allocator_.free(block);
     allocator_.history().clear();
   } else if (block == nullptr) {
-    stopped_ = true;
+    failures_.ended_program = true;
   } else {
-    keep(event.address, block);
+    blocks_.keep(event.address, block);
   }
-  note_peak();
-}
-
-// The program has it now, under its recorded address.
-void Replayer::keep(Address address, Block* block) {
-  live_.insert(address, block);
-  tiers_.lent(*block);
-}
-
-void Replayer::note_peak() {
-  const Statistics& now = allocator_.statistics();
-  const auto reserved = static_cast<Bytes>(now.reserved_bytes.all.current);
-  if (reserved <= peak_.reserved) return;
-  peak_ = {index_,
-           reserved,
-           static_cast<Bytes>(now.active_bytes.all.current),
-           static_cast<Bytes>(now.allocated_bytes.all.current),
-           static_cast<Bytes>(now.requested_bytes.all.current),
-           static_cast<Bytes>(now.inactive_split_bytes.all.current)};
-}
-
-Block* Replayer::take(Address address, std::uint64_t event) {
-  Block* const* const block = live_.find(address);
-  if (block == nullptr) {
-    throw ReplayError("event " + std::to_string(event) + " frees " + format_address(address) +
-                      ", which is not allocated");
-  }
-  Block* const found = *block;
-  live_.erase(address);
-  tiers_.returning(*found);
-  return found;
-}
-
-void Replayer::free_now(const TraceEvent& event) {
-  allocator_.free(take(event.address, index_ - 1));
-  allocator_.history().clear();
+  peak_.look(index_, allocator_.statistics());
 }
 
 // Another stream still used the block: it has work of unknown length, until the recording says that
 // the free is done.
 void Replayer::free_later(const TraceEvent& event) {
-  had_pending_frees_ = true;
-  Block* const block = take(event.address, index_ - 1);
-  if (options_.completion == Completion::at_once) {
-    allocator_.free(block);
-  } else {
-    wait_for_recording(block, event.address);
-  }
+  if (options_.completion != Completion::at_once) pools_.use({});
+  blocks_.free_later(event.address, index_ - 1);
   allocator_.history().clear();
-}
-
-void Replayer::wait_for_recording(Block* block, Address address) {
-  StreamId stream = next_stream_;
-  if (options_.completion == Completion::late) {
-    // All wait for the same; the allocator then need not ask for each.
-  } else if (idle_streams_.empty()) {
-    ++next_stream_;
-  } else {
-    stream = idle_streams_.back();
-    idle_streams_.pop_back();
-  }
-  use_pool({});  // the uses inside a capture are forgotten with its end
-  driver_.hold(stream);
-  allocator_.record_stream(block, stream);
-  allocator_.free(block);
-  waiting_.emplace(address, stream);
-}
-
-void Replayer::complete(const TraceEvent& event) {
-  const auto waiting = waiting_.find(event.address);
-  if (waiting == waiting_.end()) {
-    if (options_.completion == Completion::at_once) return;
-    throw ReplayError("event " + std::to_string(index_) + " completes a free of " +
-                      format_address(event.address) + " that was never requested");
-  }
-  if (options_.completion == Completion::recorded) {
-    driver_.finish(waiting->second);
-    idle_streams_.push_back(waiting->second);
-  }
-  waiting_.erase(waiting);
-}
-
-void Replayer::use_pool(PoolId pool) {
-  if (pool == pool_) return;
-  if (!pool_.is_default()) allocator_.end_allocate_to_pool(pool_);
-  if (is_of_graph(pool_)) allocator_.end_graph_capture();
-  pool_ = pool;
-  if (pool.is_default()) return;
-  allocator_.begin_allocate_to_pool(pool, {});
-  if (is_of_graph(pool)) allocator_.begin_graph_capture();
-  ++pool_uses_[pool];
-}
-
-// Whether the allocator takes requests to this pool for those of a capture.
-bool Replayer::is_capturing(PoolId pool) const {
-  if (pool.is_default()) return false;
-  const bool tells = native_ != nullptr && native_->version().tells_captures_from_pools();
-  return !tells || is_of_graph(pool);
 }
 
 // Cached memory went back to the driver before this request: by the allocator, as part of serving
 // it, or because the program emptied the cache first?
 Replayer::Release Replayer::release_before(const TraceEvent& event) {
-  const auto released_any = [&](auto matches) {
-    return std::any_of(run_.begin(), run_.end(), [&](const TraceEvent& entry) {
-      return is_release(entry.action) && matches(entry);
-    });
-  };
-  if (!released_any([](const TraceEvent&) { return true; })) return Release::none;
-  if (options_.emptied != nullptr) {
-    const auto& emptied = *options_.emptied;
-    while (next_emptied_ < emptied.size() && emptied[next_emptied_] < run_start_) ++next_emptied_;
-    const bool asked = next_emptied_ < emptied.size() && emptied[next_emptied_] == run_start_;
-    return asked ? Release::emptied : Release::refused;
+  if (!run_.released_any()) return Release::none;
+  if (emptied_.is_known()) {
+    return emptied_.has(run_.start()) ? Release::emptied : Release::refused;
   }
   if (native_ == nullptr) return Release::refused;
   // Only large segments of the default pool are ever collected.
@@ -284,14 +191,14 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
   switch (native_->outlook(event.size, event.stream)) {
     case NativeAllocator::Outlook::refused:
       // Inside a capture, no cached memory goes back but the pool's own.
-      if (!is_capturing(event.pool) || !released_any([&](const TraceEvent& entry) {
+      if (!pools_.is_capturing(event.pool) || !run_.released_any([&](const TraceEvent& entry) {
             return entry.pool != event.pool && !may_be_garbage(entry);
           })) {
         return Release::refused;
       }
       break;
     case NativeAllocator::Outlook::collects:
-      if (!released_any([&](const TraceEvent& entry) { return !may_be_garbage(entry); })) {
+      if (!run_.released_any([&](const TraceEvent& entry) { return !may_be_garbage(entry); })) {
         return Release::collected;
       }
       break;
@@ -304,126 +211,82 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
 
 void Replayer::prepare_request(const TraceEvent& event) {
   Release release = release_before(event);
-  // A refused request waits for all streams by itself, but too late for a block that it could use;
-  // inside a capture, none does.
   const bool refused = release == Release::refused || event.action == Action::oom;
-  const bool waits = refused && !is_capturing(event.pool) && !releases_only_oversize();
-  if (options_.compare && !waits) {
-    use_pool({});
+  if (options_.compare && !(refused && waits_for_streams(event))) {
+    pools_.use({});
     complete_run();
-    use_pool(event.pool);
+    pools_.use(event.pool);
     if (!refused) release = release_before(event);  // what is free by now may be garbage
   }
-  release == Release::emptied ? empty_cache() : release_emptied_pools();
-  use_pool(event.pool);
-  for (const TraceEvent& entry : run_) {
-    if (entry.action == Action::segment_alloc) feed_address(entry, event.size);
+  if (release == Release::emptied) {
+    empty_cache();
+  } else {
+    run_.for_each_release([&](const TraceEvent& entry) { pools_.note_emptied(entry.pool); });
+  }
+  pools_.use(event.pool);
+  feed_addresses(event.size);
+}
+
+// Whether the allocator waits for all streams before it refuses the request, which is too late for
+// a block that the request could use. Inside a capture it never does, nor to return blocks of
+// max_split_size or more.
+bool Replayer::waits_for_streams(const TraceEvent& request) const {
+  if (pools_.is_capturing(request.pool)) return false;
+  if (native_ == nullptr || !run_.released_any()) return true;
+  return run_.released_any(
+      [this](const TraceEvent& entry) { return entry.size < native_->config().max_split_size; });
+}
+
+// Hands the driver the addresses of the segments that the recorded request took.
+void Replayer::feed_addresses(Bytes request) {
+  for (const TraceEvent& entry : run_.events()) {
     // Another allocator than PyTorch's has its own reservations, which must not overlap.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
+    if (entry.action != Action::segment_alloc) continue;
+    if (options_.compare) {
+      driver_.feed_allocation(entry.address, entry.size);
+    } else if (native_ != nullptr) {
+      const AllocatorConfig& config = native_->config();
+      driver_.feed_allocation(entry.address << kSpacingBits,
+                              config.segment_size(config.round_request(request)));
+    }
   }
-}
-
-// To return blocks of max_split_size or more, the allocator waits for nothing.
-bool Replayer::releases_only_oversize() const {
-  if (native_ == nullptr) return false;
-  bool releases = false;
-  for (const TraceEvent& entry : run_) {
-    if (!is_release(entry.action)) continue;
-    releases = true;
-    if (entry.size < native_->config().max_split_size) return false;
-  }
-  return releases;
-}
-
-void Replayer::feed_address(const TraceEvent& segment, Bytes request) {
-  if (options_.compare) return driver_.feed_allocation(segment.address, segment.size);
-  if (native_ == nullptr) return;
-  const AllocatorConfig& config = native_->config();
-  const Bytes size = config.segment_size(config.round_request(request));
-  driver_.feed_allocation(segment.address << kSpacingBits, size);
 }
 
 // Completes the frees of the run in the recorded order, but for those that are complete already.
 void Replayer::complete_run() {
-  for (const TraceEvent& entry : run_) {
-    if (entry.action != Action::free_completed || !waiting_.contains(entry.address)) continue;
-    complete(entry);
+  for (const TraceEvent& entry : run_.events()) {
+    if (entry.action != Action::free_completed || !blocks_.is_waiting(entry.address)) continue;
+    blocks_.complete(entry.address, index_);
     allocator_.poll();
   }
 }
 
 void Replayer::empty_cache() {
-  emptied_.push_back(run_start_);
-  std::optional<PoolId> only;  // the one pool that was emptied
-  bool several = false;
-  for (const TraceEvent& entry : run_) {
-    if (!is_release(entry.action)) continue;
-    several = several || (only && *only != entry.pool);
-    only = entry.pool;
-  }
-  use_pool({});
-  release_emptied_pools();
-  allocator_.empty_cache(several || !only ? PoolId{} : *only);
-}
-
-// A pool in use is never emptied, but for oversize blocks that a request to it needs. So the graphs
-// and MemPools of those that were are gone.
-void Replayer::release_emptied_pools() {
-  for (const TraceEvent& entry : run_) {
-    if (!is_release(entry.action) || entry.pool == pool_) continue;
-    const auto uses = pool_uses_.find(entry.pool);
-    if (uses == pool_uses_.end()) continue;
-    for (int& left = uses->second; left > 0; --left) allocator_.release_pool(entry.pool);
-  }
+  emptied_.add(run_.start());
+  pools_.use({});
+  run_.for_each_release([&](const TraceEvent& entry) { pools_.note_emptied(entry.pool); });
+  allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
 // The program did something else than ask for memory: what the allocator did, it was told to do.
 void Replayer::end_run() {
-  if (run_.empty()) return;
-  // A history that was cut between a free and its completion begins with the latter.
-  const bool is_cut =
-      run_start_ == 0 && run_.size() == 1 && run_.front().action == Action::free_completed;
-  if (!is_cut) empty_cache();
+  if (run_.is_empty()) return;
+  if (!run_.is_cut_free()) empty_cache();
   if (options_.compare) {
     complete_run();
-    check(nullptr);
+    compare(nullptr);
   }
   run_.clear();
 }
 
-// Compares what the allocator did with the recorded run and the request that ended it. The order in
-// which frees of several streams complete is left open, as PyTorch leaves it.
-void Replayer::check(const TraceEvent* request) {
+void Replayer::compare(const TraceEvent* request) {
   History& history = allocator_.history();
-  std::size_t done = 0;
-  const auto next_replayed = [&]() -> const TraceEvent* {
-    while (done < history.size() && history[done].action == Action::free_completed) ++done;
-    return done < history.size() ? &history[done++] : nullptr;
-  };
-  const auto compare = [&](const TraceEvent& recorded, std::uint64_t event) {
-    const TraceEvent* const replayed = next_replayed();
-    const bool same = replayed != nullptr && replayed->action == recorded.action &&
-                      replayed->size == recorded.size &&
-                      (replayed->address == recorded.address || recorded.action == Action::oom);
-    if (!same) {
-      differ(event, recorded, replayed ? std::optional(*replayed) : std::nullopt);
-    }
-  };
-  std::uint64_t event = run_start_;
-  for (const TraceEvent& recorded : run_) {
-    if (recorded.action != Action::free_completed) compare(recorded, event);
-    ++event;
-  }
-  if (request != nullptr) compare(*request, index_);
-  if (const TraceEvent* const more = next_replayed()) differ(index_, std::nullopt, *more);
+  std::optional<Difference> found = run_.difference(request, index_, history);
+  if (!difference_) difference_ = std::move(found);
   history.clear();
-}
-
-void Replayer::differ(std::uint64_t event, std::optional<TraceEvent> recorded,
-                      std::optional<TraceEvent> replayed) {
-  if (!difference_) difference_ = Difference{event, std::move(recorded), std::move(replayed)};
 }
 
 }  // namespace plimsoll

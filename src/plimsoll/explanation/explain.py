@@ -10,7 +10,7 @@ import numpy as np
 
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
-from plimsoll.explanation.advice import Search, give_advice, ranked, recorded_setting
+from plimsoll.explanation.advice import give_advice, ranked
 from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.leaks import find_leaks
@@ -26,6 +26,7 @@ from plimsoll.explanation.parts import (
 from plimsoll.explanation.peak import find_peak, step_of
 from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.explanation.script_changes import try_changes
+from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import has_history, read_source
 from plimsoll.explanation.state import ReplayedPast, recorded_failures
 from plimsoll.gpus import named_card, recorded_card

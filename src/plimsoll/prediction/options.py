@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll import _core
-from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
+from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.request import Request
+from plimsoll.simulator.allocator import check_allocator
 from plimsoll.simulator.machine import DriverName
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.versions import rules_version
@@ -57,7 +58,7 @@ class Options:
         if not 1 <= self.gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {self.gpus}")
         _check_name("driver", self.driver, get_args(DriverName))
-        _check_name("allocator", self.allocator, get_args(AllocatorName))
+        check_allocator(self.allocator)
         tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
         self._check_dedicated(tiers)
         driver, policy = self._who_spills(tiers)

@@ -23,8 +23,9 @@ from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
 from plimsoll.printable import printable
+from plimsoll.recorder.named_marks import Marks
 from plimsoll.recordings.events import Action, EventBatch
-from plimsoll.recordings.stream import StreamWriter
+from plimsoll.recordings.stream_writer import StreamWriter
 from plimsoll.units import format_count
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ class Recorder:
         self._stacks = stacks
         self._find_source = find_source
         self._after_step = after_step
-        self._names: dict[str, int] = {}
-        self._naming = threading.Lock()
+        self._marks = Marks()
         self._buffer: _core.EventBuffer | None = None
         self._writing = threading.Lock()
 
@@ -136,7 +136,7 @@ class Recorder:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._failure: Exception | None = None
-        self._clock_us = 0
+        self._marks.clock_us = 0
         self.event_count = self.dropped = 0
         self._follows_steps = False
         self._is_over = threading.Event()
@@ -183,9 +183,7 @@ class Recorder:
         buffer = self._buffer
         if buffer is None:
             raise InputError(f"{self.path}: a mark was set while the recording was not on")
-        with self._naming:
-            number = self._names.setdefault(name, len(self._names))
-        buffer.mark(number, time.time_ns() // 1000)
+        buffer.mark(self._marks.number(name), time.time_ns() // 1000)
 
     def flush(self) -> None:
         """Write what has happened so far, for who reads the file while it grows."""
@@ -279,29 +277,16 @@ class Recorder:
             devices, events = _keep(devices, events, _before_snapshot(devices, events.action))
         is_mark = events.action == _core.EVENT_MARK
         if is_mark.any():
-            marks = self._named(events, is_mark)
+            marks = self._marks.named(events, is_mark, is_simulated=self._source.is_simulated)
             devices, events = _keep(devices, events, ~is_mark)
         if len(events):
-            self._clock_us = int(events.time_us[-1])
+            self._marks.clock_us = int(events.time_us[-1])
         if len(events) or marks or start is not None or ended:
             self._writer.write(
                 devices, events, marks=marks, start=start, end=end, dropped=self.dropped,
                 ended=ended,
             )  # fmt: skip
             self.event_count += len(events)
-
-    def _named(self, events: EventBatch, is_mark: NDArray[np.bool_]) -> list[tuple[int, int, str]]:
-        """Row, time and name of each mark; rows count events only."""
-        names = list(self._names)
-        event_times = events.time_us[~is_mark]
-        marks = []
-        for order, place in enumerate(np.flatnonzero(is_mark).tolist()):
-            row = place - order
-            time_us = int(events.time_us[place])
-            if self._source.is_simulated:  # a simulated clock stands at the event before
-                time_us = int(event_times[row - 1]) if row > 0 else self._clock_us
-            marks.append((row, time_us, names[events.stack[place]]))
-        return marks
 
 
 _watches_optimizers = False

@@ -8,7 +8,7 @@ from plimsoll.recordings.events import ACTIONS, Action, EventBatch, Frame
 from plimsoll.recordings.parquet import TraceWriter, write_parquet
 from plimsoll.recordings.reading import read_recording
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
-from plimsoll.recordings.stream import StreamWriter
+from plimsoll.recordings.stream_writer import StreamWriter
 
 __all__ = [
     "ACTIONS",

@@ -29,7 +29,7 @@ _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # what a snapshot of PyTorch takes, uncompressed, is some 6
-_ALLOCATORS = ("native", "elastic", "uncached")
+_ALLOCATORS = tuple(_core.allocator_names())
 
 
 DAMAGE = (

@@ -67,7 +67,7 @@ def read_recording(
 
                 return read_parquet(path, most)
             if magic == _ARROW_STREAM:
-                from plimsoll.recordings.stream import read_stream
+                from plimsoll.recordings.stream_reader import read_stream
 
                 return read_stream(path, most)
             if magic[:2] == _GZIP:

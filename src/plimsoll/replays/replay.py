@@ -13,6 +13,7 @@ from plimsoll.recordings import DeviceTrace, Recording, read_recording
 from plimsoll.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
 from plimsoll.replays.results import Replays
 from plimsoll.simulator import SharedUse
+from plimsoll.simulator.allocator import check_allocator
 from plimsoll.units import parse_memory
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def replay(
     Raises:
         InputError: If the recording, the configuration or a size cannot be used.
     """
-    if allocator not in ("native", "elastic", "uncached"):
-        raise InputError(f"unknown allocator {allocator!r}; there are native, elastic and uncached")
+    check_allocator(allocator)
     tiers = _tiers(gpu_memory, dedicated, shared)
     recording = source if isinstance(source, Recording) else read_recording(source)
     version = _plain_version(version or recording.version)

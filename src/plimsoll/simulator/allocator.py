@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 _pool_numbers = itertools.count(1)
 
 
+def check_allocator(name: str) -> None:
+    """Refuse a name that no allocator has.
+
+    Raises:
+        InputError: With the names that there are.
+    """
+    known = _core.allocator_names()
+    if name not in known:
+        *others, last = known
+        raise InputError(f"unknown allocator {name!r}; there are {', '.join(others)} and {last}")
+
+
 class MemoryPool:
     """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`.
 
@@ -107,16 +119,8 @@ class Allocator:
         try:
             self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
-            if allocator == "native":
-                self.engine = _core.Engine.native(gpu._driver, conf, self.version, device)
-            elif allocator == "elastic":
-                self.engine = _core.Engine.elastic(gpu._driver, conf, self.version, device)
-            elif allocator == "uncached":
-                self.engine = _core.Engine.uncached(gpu._driver, self.version, device)
-            else:
-                raise InputError(
-                    f"unknown allocator {allocator!r}; there are native, elastic and uncached"
-                )
+            check_allocator(allocator)
+            self.engine = _core.Engine(allocator, gpu._driver, conf, self.version, device)
         except _core.ConfigError as error:
             raise InputError(str(error)) from None
         self.config = config
@@ -278,9 +282,9 @@ class Allocator:
         self.engine.begin_allocate_to_pool(*pool.id, None)
         self.engine.end_allocate_to_pool(*pool.id)
         if use_on_oom:
-            self.engine.set_use_on_oom(*pool.id, True)
+            self.engine.set_pool_option(*pool.id, _core.PoolOption.use_on_oom, True)
         if no_split:
-            self.engine.set_no_split(*pool.id)
+            self.engine.set_pool_option(*pool.id, _core.PoolOption.no_split, True)
         return pool
 
     @contextmanager

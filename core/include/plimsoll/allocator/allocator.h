@@ -7,8 +7,8 @@
 // counters and history. An allocator is not thread-safe; its owner serializes calls.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "plimsoll/allocator/block.h"
+#include "plimsoll/allocator/event_log.h"
 #include "plimsoll/driver/driver.h"
-#include "plimsoll/events/history.h"
 #include "plimsoll/events/segment.h"
 #include "plimsoll/events/statistics.h"
 
@@ -60,16 +60,16 @@ class DriverError : public std::runtime_error {
   DriverError(const char* call, Status status, const std::string& reason = {});
 };
 
-// Somebody who is told of every event as it happens.
-class Observer {
- public:
-  virtual ~Observer() = default;
-  virtual void observe(const TraceEvent& event) = 0;
+// What a private pool does otherwise than pools do; each is off at first.
+enum class PoolOption {
+  use_on_oom,  // requests outside the pool may take its free blocks when the driver refuses
+  no_split,    // its blocks are never split; it cannot be switched off
 };
 
 class Allocator {
  public:
-  explicit Allocator(Driver& driver, int device = 0) : driver_(driver), device_(device) {}
+  explicit Allocator(Driver& driver, int device = 0)
+      : driver_(driver), device_(device), log_(driver) {}
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
   virtual ~Allocator() = default;
@@ -109,10 +109,8 @@ class Allocator {
   virtual void release_pool(PoolId pool) = 0;
   // 0 as well if there is no such pool.
   [[nodiscard]] virtual int pool_uses(PoolId pool) const = 0;
-  // Requests outside the pool may take its free blocks when the driver refuses.
-  virtual void set_use_on_oom(PoolId pool, bool use) = 0;
-  // Blocks of the pool are never split.
-  virtual void set_no_split(PoolId pool) = 0;
+  // Throws std::invalid_argument if there is no such pool, or no_split is to be switched off.
+  virtual void set_pool_option(PoolId pool, PoolOption option, bool on) = 0;
 
   // The most that may be reserved; nothing means no limit but the device.
   virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
@@ -131,14 +129,13 @@ class Allocator {
   virtual void reset_peak_statistics() { statistics_.reset_peak(); }
   virtual void reset_accumulated_statistics() { statistics_.reset_accumulated(); }
 
-  [[nodiscard]] History& history() { return history_; }
-  [[nodiscard]] const History& history() const { return history_; }
+  [[nodiscard]] History& history() { return log_.history(); }
+  [[nodiscard]] const History& history() const { return log_.history(); }
   // Tells `observer`, or nobody if it is null, of all events from now on. It outlives the
-  // allocator: another thread may be about to call one that was replaced. It must not call the
-  // allocator.
-  void set_observer(Observer* observer) { observer_.store(observer, std::memory_order_release); }
+  // allocator, which it must not call.
+  void set_observer(Observer* observer) { log_.set_observer(observer); }
   // The caller's number for the call stack of what follows; stored with blocks and events.
-  void set_context(std::uint32_t context) { context_ = context; }
+  void set_context(std::uint32_t context) { log_.set_context(context); }
   // Notes in the history that the program took a snapshot.
   void note_snapshot();
 
@@ -150,30 +147,19 @@ class Allocator {
   virtual void refresh_statistics() const {}
   // What might help, where requests for `tried` bytes fail; empty if it is expandable segments.
   [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return {}; }
-  // Whether anybody wants to know of events.
-  [[nodiscard]] bool is_noting() const {
-    return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
-  }
-  // `context` is used where the caller gave none for this call; `shared` of `size` bytes are in
-  // shared memory.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {
-    if (is_noting()) tell(action, address, size, stream, pool, context, shared);
+    log_.note(action, address, size, stream, pool, context, shared);
   }
   [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
                          Bytes free_in_private_pools,
                          const std::optional<SharedMemoryReport>& shared = {});
 
-  void tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
-            std::uint32_t context, Bytes shared);
-
   Driver& driver_;
   int device_;
   std::optional<Bytes> limit_;
   mutable Statistics statistics_;
-  History history_;
-  std::atomic<Observer*> observer_{nullptr};
-  std::uint32_t context_ = 0;
+  EventLog log_;
 };
 
 }  // namespace plimsoll

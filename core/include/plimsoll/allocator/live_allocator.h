@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/imported_memory.h"
-#include "plimsoll/base/address_map.h"
 
 namespace plimsoll {
 
@@ -61,8 +61,7 @@ class LiveAllocator {
   virtual void use_pool(PoolId pool) = 0;
   virtual void release_pool(PoolId pool) = 0;
   [[nodiscard]] virtual int pool_uses(PoolId pool) const = 0;
-  virtual void set_use_on_oom(PoolId pool, bool use) = 0;
-  virtual void set_no_split(PoolId pool) = 0;
+  virtual void set_pool_option(PoolId pool, PoolOption option, bool on) = 0;
 
   virtual void set_limit(std::optional<Bytes> limit) = 0;
   [[nodiscard]] virtual std::optional<Bytes> limit() const = 0;
@@ -85,7 +84,7 @@ class LiveAllocator {
 class LockedAllocator final : public LiveAllocator {
  public:
   explicit LockedAllocator(std::unique_ptr<Allocator> allocator)
-      : allocator_(std::move(allocator)) {}
+      : allocator_(std::move(allocator)), by_address_(*allocator_) {}
 
   Address allocate(Bytes size, StreamId stream) override;
   void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
@@ -101,8 +100,7 @@ class LockedAllocator final : public LiveAllocator {
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
-  void set_use_on_oom(PoolId pool, bool use) override;
-  void set_no_split(PoolId pool) override;
+  void set_pool_option(PoolId pool, PoolOption option, bool on) override;
 
   void set_limit(std::optional<Bytes> limit) override;
   [[nodiscard]] std::optional<Bytes> limit() const override;
@@ -117,11 +115,9 @@ class LockedAllocator final : public LiveAllocator {
   [[nodiscard]] ExportedMemory export_memory(Address address) override;
 
  private:
-  [[nodiscard]] Block* block_around(Address address) const;
-
   mutable std::mutex mutex_;
   std::unique_ptr<Allocator> allocator_;
-  AddressMap<Block*> live_;
+  ByAddress by_address_;
 };
 
 }  // namespace plimsoll

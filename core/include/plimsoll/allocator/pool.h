@@ -1,7 +1,8 @@
 // Pools of free blocks: which blocks may serve a request, before best fit chooses among them.
 //
 // Small requests (up to 1 MiB) and large ones never share a pool, nor do the default pool and the
-// private ones; within a pool, blocks of different streams are kept apart.
+// private ones; within a pool, blocks of different streams are kept apart. A pool also knows the
+// address space of its expandable segments that has no memory.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +43,27 @@ struct Pool {
     return find_or_add(stream);
   }
 
+  // A block that is free, or unmapped.
   void insert(Block* block) {
+    StreamBlocks& blocks = on(block->stream);
+    if (!block->mapped) {
+      blocks.unmapped.insert(block);
+      return;
+    }
     block->age_base = searches;
-    on(block->stream).free.insert(block);
+    blocks.free.insert(block);
   }
-  void erase(Block* block) { on(block->stream).free.erase(block); }
+  void erase(Block* block) {
+    StreamBlocks& blocks = on(block->stream);
+    if (block->mapped) {
+      blocks.free.erase(block);
+    } else {
+      blocks.unmapped.erase(block);
+    }
+  }
+
+  // {0, 0} for the default pool.
+  [[nodiscard]] PoolId id() const;
 
   // All free blocks, by (stream, size, order, address).
   [[nodiscard]] std::vector<Block*> free_blocks() const;
@@ -65,5 +82,7 @@ struct PrivatePool : PoolBase {
   Pool small{true, this};
   Pool large{false, this};
 };
+
+inline PoolId Pool::id() const { return owner != nullptr ? owner->id : PoolId{}; }
 
 }  // namespace plimsoll

@@ -21,10 +21,22 @@ struct PoolBase {
   explicit PoolBase(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;        // graphs and MemPools that hold it; at 0 it may be emptied
-  Bytes reserved = 0;  // of the driver's memory; at 0 as well it may be forgotten
-  bool use_on_oom = false;
+  int uses = 1;             // graphs and MemPools that hold it; at 0 it may be emptied
+  Bytes reserved = 0;       // of the driver's memory; at 0 as well it may be forgotten
+  bool use_on_oom = false;  // the pool's options
   bool no_split = false;
+
+  // Throws std::invalid_argument if the option cannot be switched so.
+  void set(PoolOption option, bool on) {
+    switch (option) {
+      case PoolOption::use_on_oom: use_on_oom = on; return;
+      case PoolOption::no_split:
+        if (!on) throw std::invalid_argument("a pool that never splits blocks stays one");
+        no_split = true;
+        return;
+    }
+    throw std::invalid_argument("a pool has no such option");
+  }
 };
 
 template <typename PoolType>

@@ -28,8 +28,7 @@ class UncachedAllocator final : public Allocator {
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
-  void set_use_on_oom(PoolId pool, bool use) override;
-  void set_no_split(PoolId pool) override;
+  void set_pool_option(PoolId pool, PoolOption option, bool on) override;
   [[nodiscard]] Bytes largest_free_block() const override { return 0; }
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;

@@ -23,6 +23,7 @@
 #include "plimsoll/allocator/imported_memory.h"
 #include "plimsoll/allocator/live_allocator.h"
 #include "plimsoll/driver/driver.h"
+#include "plimsoll/engine/allocators.h"
 #include "plimsoll/engine/tiers.h"
 #include "plimsoll/replay/shadow.h"
 
@@ -31,7 +32,7 @@ namespace plimsoll {
 class LiveEngine final : public TieredEngine, private Observer {
  public:
   struct Options {
-    std::string allocator;  // "elastic", "native" or "uncached"
+    std::string allocator;  // one of kAllocatorNames
     std::string conf;       // PYTORCH_CUDA_ALLOC_CONF
     TorchVersion version;
     int device = 0;
@@ -56,8 +57,7 @@ class LiveEngine final : public TieredEngine, private Observer {
   [[nodiscard]] std::optional<Bytes> limit() const override { return allocator_->limit(); }
   void set_limit(std::optional<Bytes> limit) override;
   void set_dedicated_limit(std::optional<Bytes> limit) override;
-  void set_use_on_oom(PoolId pool, bool use);
-  void set_no_split(PoolId pool);
+  void set_pool_option(PoolId pool, PoolOption option, bool on);
   void reset_peak_statistics();
   void reset_accumulated_statistics();
   // Tells `listener` of all events from now on, instead of the one before; null ends it.
@@ -110,7 +110,7 @@ class LiveEngine final : public TieredEngine, private Observer {
 
  private:
   void observe(const TraceEvent& event) override;
-  [[nodiscard]] std::unique_ptr<LiveAllocator> make_allocator();
+  [[nodiscard]] std::unique_ptr<LiveAllocator> make_live_allocator();
   void sample_card();
   void choose_observer();
 

@@ -10,10 +10,8 @@
 
 #include "plimsoll/allocator/by_address.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/allocator/elastic/elastic.h"
 #include "plimsoll/allocator/host/host_pool.h"
-#include "plimsoll/allocator/native/native.h"
-#include "plimsoll/allocator/uncached.h"
+#include "plimsoll/engine/allocators.h"
 #include "plimsoll/engine/tiers.h"
 #include "plimsoll/events/event_buffer.h"
 #include "plimsoll/replay/tier_meter.h"
@@ -34,39 +32,10 @@ struct EngineGuard {
 
 class Engine final : public TieredEngine {
  public:
-  // `as_elastic` is the allocator itself if it is one.
-  Engine(std::unique_ptr<Allocator> made, ElasticAllocator* as_elastic, SimulatedDriver& on,
-         TorchVersion of)
-      : pool(on),
-        allocator(std::move(made)),
-        by_address(*allocator),
-        tiers(*allocator, on, as_elastic != nullptr),
-        elastic_(as_elastic),
-        driver_(on),
-        version_(of),
-        limits_{allocator->limit(), std::nullopt} {}
-
-  static std::unique_ptr<Engine> make_native(SimulatedDriver& driver, const std::string& conf,
-                                             const std::string& version, int device) {
-    const TorchVersion parsed = TorchVersion::parse(version);
-    return std::make_unique<Engine>(
-        std::make_unique<NativeAllocator>(driver, AllocatorConfig::parse(conf, parsed), parsed,
-                                          device),
-        nullptr, driver, parsed);
-  }
-  static std::unique_ptr<Engine> make_elastic(SimulatedDriver& driver, const std::string& conf,
-                                              const std::string& version, int device) {
-    const TorchVersion parsed = TorchVersion::parse(version);
-    auto made = std::make_unique<ElasticAllocator>(driver, AllocatorConfig::parse(conf, parsed),
-                                                   parsed, device);
-    ElasticAllocator* const as_elastic = made.get();
-    return std::make_unique<Engine>(std::move(made), as_elastic, driver, parsed);
-  }
-  static std::unique_ptr<Engine> make_uncached(SimulatedDriver& driver, const std::string& version,
-                                               int device) {
-    return std::make_unique<Engine>(std::make_unique<UncachedAllocator>(driver, device), nullptr,
-                                    driver, TorchVersion::parse(version));
-  }
+  // Throws as `make_allocator`, and ConfigError if the version or the configuration is unknown.
+  Engine(const std::string& allocator_name, SimulatedDriver& on, const std::string& conf,
+         const std::string& version, int device)
+      : Engine(TorchVersion::parse(version), allocator_name, on, conf, device) {}
 
   [[nodiscard]] Address malloc(Bytes size, StreamId stream) {
     const Address address = by_address.malloc(size, stream);
@@ -135,6 +104,19 @@ class Engine final : public TieredEngine {
   EventBuffer* recording = nullptr;  // is also told by the allocator
 
  private:
+  Engine(TorchVersion of, const std::string& allocator_name, SimulatedDriver& on,
+         const std::string& conf, int device)
+      : Engine(make_allocator(allocator_name, on, conf, of, device), on, of) {}
+  Engine(NamedAllocator made, SimulatedDriver& on, TorchVersion of)
+      : pool(on),
+        allocator(std::move(made.allocator)),
+        by_address(*allocator),
+        tiers(*allocator, on, made.elastic != nullptr),
+        elastic_(made.elastic),
+        driver_(on),
+        version_(of),
+        limits_{allocator->limit(), std::nullopt} {}
+
   ElasticAllocator* elastic_;
   SimulatedDriver& driver_;
   TorchVersion version_;

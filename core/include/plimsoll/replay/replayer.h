@@ -13,30 +13,18 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "plimsoll/allocator/native/native.h"
-#include "plimsoll/base/address_map.h"
 #include "plimsoll/replay/events.h"
+#include "plimsoll/replay/recorded_blocks.h"
+#include "plimsoll/replay/recorded_pools.h"
+#include "plimsoll/replay/recorded_run.h"
 #include "plimsoll/replay/tier_meter.h"
 #include "plimsoll/simulated/driver.h"
 
 namespace plimsoll {
-
-// When a free that waited for another stream is done: when it was in the recording, at once, or
-// only when the allocator waits for it. The last two bound what another timing could have given.
-enum class Completion : std::uint8_t { recorded, at_once, late };
-
-// The first place where the allocator did something else than the recording says.
-struct Difference {
-  std::uint64_t event = 0;
-  std::optional<TraceEvent> recorded;
-  std::optional<TraceEvent> replayed;
-};
 
 // Where the bytes were when the most was reserved, and after which event.
 struct PeakState {
@@ -46,6 +34,9 @@ struct PeakState {
   Bytes allocated = 0;
   Bytes requested = 0;  // of the active blocks
   Bytes inactive_split = 0;
+
+  // Takes over what is now, after the event `at`, if more is reserved than ever.
+  void look(std::uint64_t at, const Statistics& now);
 };
 
 struct ReplayOptions {
@@ -53,6 +44,35 @@ struct ReplayOptions {
   Completion completion = Completion::recorded;
   // The events before which the program emptied the cache; none: find out, which needs `compare`.
   const std::vector<std::uint64_t>* emptied = nullptr;
+};
+
+// Where requests failed.
+struct Failures {
+  std::optional<std::uint64_t> first;  // event
+  std::optional<OutOfMemoryReport> report;
+  std::uint64_t avoided = 0;   // failed in the recording, but not here
+  bool ended_program = false;  // one failed that did not in the recording
+};
+
+// The events before which the program emptied the cache.
+class EmptiedCache {
+ public:
+  // `known`: what another replay has found; null if this one is to find out.
+  explicit EmptiedCache(const std::vector<std::uint64_t>* known) : known_(known) {}
+
+  [[nodiscard]] bool is_known() const { return known_ != nullptr; }
+  // Whether it is known to have done so before this event; asked in ascending order.
+  [[nodiscard]] bool has(std::uint64_t event) {
+    while (next_ < known_->size() && (*known_)[next_] < event) ++next_;
+    return next_ < known_->size() && (*known_)[next_] == event;
+  }
+  void add(std::uint64_t event) { found_.push_back(event); }
+  [[nodiscard]] const std::vector<std::uint64_t>& found() const { return found_; }
+
+ private:
+  const std::vector<std::uint64_t>* known_;
+  std::size_t next_ = 0;
+  std::vector<std::uint64_t> found_;
 };
 
 class Replayer {
@@ -71,46 +91,34 @@ class Replayer {
 
   [[nodiscard]] std::uint64_t events() const { return index_; }
   // The program ran out of memory where the recorded one did not: nothing after it is known.
-  [[nodiscard]] bool stopped() const { return stopped_; }
-  [[nodiscard]] const std::optional<std::uint64_t>& first_oom() const { return first_oom_; }
+  [[nodiscard]] bool stopped() const { return failures_.ended_program; }
+  [[nodiscard]] const std::optional<std::uint64_t>& first_oom() const { return failures_.first; }
   [[nodiscard]] const std::optional<OutOfMemoryReport>& first_oom_report() const {
-    return first_oom_report_;
+    return failures_.report;
   }
   // Requests that failed in the recording but not here.
-  [[nodiscard]] std::uint64_t avoided_ooms() const { return avoided_ooms_; }
-  [[nodiscard]] bool had_pending_frees() const { return had_pending_frees_; }
+  [[nodiscard]] std::uint64_t avoided_ooms() const { return failures_.avoided; }
+  [[nodiscard]] bool had_pending_frees() const { return blocks_.had_pending_frees(); }
   [[nodiscard]] const PeakState& peak() const { return peak_; }
   [[nodiscard]] TierMeter& tiers() { return tiers_; }
   [[nodiscard]] const std::optional<Difference>& first_difference() const { return difference_; }
-  [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_; }
+  [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_.found(); }
 
  private:
-  void request_again(const std::vector<SegmentInfo>& segments);
-  void step(const TraceEvent& event);
-  void request(const TraceEvent& event);
-  void keep(Address address, Block* block);
-  void free_now(const TraceEvent& event);
-  void free_later(const TraceEvent& event);
-  void complete(const TraceEvent& event);
-  void complete_run();
-  Block* take(Address address, std::uint64_t event);
-  void wait_for_recording(Block* block, Address address);
-
-  void use_pool(PoolId pool);
-  [[nodiscard]] bool is_capturing(PoolId pool) const;
-  void prepare_request(const TraceEvent& event);
-  [[nodiscard]] bool releases_only_oversize() const;
-  void feed_address(const TraceEvent& segment, Bytes request);
-  void empty_cache();
-  void release_emptied_pools();
-  void end_run();
-  void note_peak();
-  void check(const TraceEvent* request);
   // Why cached memory went back to the driver before a request.
   enum class Release : std::uint8_t { none, emptied, collected, refused };
+
+  void step(const TraceEvent& event);
+  void request(const TraceEvent& event);
+  void free_later(const TraceEvent& event);
+  void prepare_request(const TraceEvent& event);
   [[nodiscard]] Release release_before(const TraceEvent& event);
-  void differ(std::uint64_t event, std::optional<TraceEvent> recorded,
-              std::optional<TraceEvent> replayed);
+  [[nodiscard]] bool waits_for_streams(const TraceEvent& request) const;
+  void feed_addresses(Bytes request);
+  void complete_run();
+  void empty_cache();
+  void end_run();
+  void compare(const TraceEvent* request);
 
   Allocator& allocator_;
   SimulatedDriver& driver_;
@@ -119,26 +127,16 @@ class Replayer {
   ReplayOptions options_;
 
   std::uint64_t index_ = 0;  // of the event at hand
-  // A free requested by the event before: the event at hand says how it ends.
-  std::optional<TraceEvent> free_;
-  std::vector<TraceEvent> run_;  // what the allocator did since the last request or free
-  std::uint64_t run_start_ = 0;
-  AddressMap<Block*> live_;                        // by recorded address
-  std::unordered_map<Address, StreamId> waiting_;  // freed, not done; a made-up stream each
-  std::vector<StreamId> idle_streams_;
-  StreamId next_stream_;
-  PoolId pool_;
-  std::map<PoolId, int> pool_uses_;
+  std::optional<TraceEvent>
+      free_;  // requested by the event before; the one at hand says how it ends
+  RecordedRun run_;
+  RecordedBlocks blocks_;
+  RecordedPools pools_;
 
-  bool stopped_ = false;
-  bool had_pending_frees_ = false;
-  std::optional<std::uint64_t> first_oom_;
-  std::optional<OutOfMemoryReport> first_oom_report_;
-  std::uint64_t avoided_ooms_ = 0;
+  Failures failures_;
   PeakState peak_;
   std::optional<Difference> difference_;
-  std::vector<std::uint64_t> emptied_;
-  std::size_t next_emptied_ = 0;
+  EmptiedCache emptied_;
 };
 
 }  // namespace plimsoll

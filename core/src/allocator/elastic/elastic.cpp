@@ -73,7 +73,7 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->allocated = true;
   block->requested = requested;
   block->stream = arena.stream;
-  block->context = context_;
+  block->context = log_.context();
   block->exported = false;
   if (block->space->tiers() != Tiers::dedicated) {
     block->lent = ++lent_;
@@ -386,18 +386,13 @@ int ElasticAllocator::pool_uses(PoolId pool) const {
   return private_pools_.uses(pool);
 }
 
-void ElasticAllocator::set_use_on_oom(PoolId pool, bool use) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.at(pool).use_on_oom = use;
-}
-
-void ElasticAllocator::set_no_split(PoolId pool) {
+void ElasticAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
   const std::lock_guard lock(mutex_);
   ElasticPool& entry = private_pools_.at(pool);
-  entry.no_split = true;
-  for_each_arena_of(entry, [](Arena& arena) {
+  entry.set(option, on);
+  for_each_arena_of(entry, [&entry](Arena& arena) {
     const Guard guard(arena.lock);
-    for (MappedSpace* const space : arena.spaces()) space->set_no_split(true);
+    for (MappedSpace* const space : arena.spaces()) space->set_no_split(entry.no_split);
   });
 }
 

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define PLIMSOLL_LIVE_API_VERSION 4
+#define PLIMSOLL_LIVE_API_VERSION 5
 
 typedef struct plimsoll_live plimsoll_live;
 
@@ -57,6 +57,11 @@ typedef struct plimsoll_host_statistics {
   plimsoll_stat active, active_bytes, segment, reserved_bytes;
   plimsoll_call_time allocate_time, deallocate_time;
 } plimsoll_host_statistics;
+
+enum plimsoll_pool_option {
+  PLIMSOLL_USE_ON_OOM = 0, /* requests outside the pool may take its free blocks before they fail */
+  PLIMSOLL_NO_SPLIT = 1,   /* its blocks are never split; once on, it stays */
+};
 
 enum plimsoll_block_state {
   PLIMSOLL_ACTIVE_ALLOCATED = 0,
@@ -149,8 +154,8 @@ typedef struct plimsoll_live_api {
   int (*use_pool)(plimsoll_live*, plimsoll_pool_id);
   int (*release_pool)(plimsoll_live*, plimsoll_pool_id);
   int (*pool_uses)(plimsoll_live*, plimsoll_pool_id, int* uses);
-  int (*set_use_on_oom)(plimsoll_live*, plimsoll_pool_id, int use);
-  int (*set_no_split)(plimsoll_live*, plimsoll_pool_id);
+  /* A plimsoll_pool_option, on (1) or off (0). */
+  int (*set_pool_option)(plimsoll_live*, plimsoll_pool_id, int option, int on);
 
   void (*statistics)(plimsoll_live*, plimsoll_statistics*);
   void (*reset_peak_statistics)(plimsoll_live*);

@@ -6,6 +6,8 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from plimsoll import _core
+
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
@@ -35,9 +37,9 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             on.begin_allocate_to_pool(*self._id, None)
             on.end_allocate_to_pool(*self._id)
             if use_on_oom:
-                on.set_use_on_oom(*self._id, True)
+                on.set_pool_option(*self._id, _core.PoolOption.use_on_oom, True)
             if no_split:
-                on.set_no_split(*self._id)
+                on.set_pool_option(*self._id, _core.PoolOption.no_split, True)
 
         @property
         def id(self) -> tuple[int, int]:

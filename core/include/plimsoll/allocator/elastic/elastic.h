@@ -88,8 +88,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
-  void set_use_on_oom(PoolId pool, bool use) override;
-  void set_no_split(PoolId pool) override;
+  void set_pool_option(PoolId pool, PoolOption option, bool on) override;
 
   // The most dedicated memory that may be reserved.
   void set_limit(std::optional<Bytes> limit) override;

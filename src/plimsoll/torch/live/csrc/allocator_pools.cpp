@@ -60,7 +60,8 @@ void Allocator::set_use_on_oom(DeviceIndex index, MempoolId_t pool, bool use) {
     original_.set_use_on_oom(index, pool, use);
     custom_pools_.set_use_on_oom(index, pool, use);
   } else {
-    check(api->set_use_on_oom(device(index).engine(), engine_pool(pool), use ? 1 : 0));
+    check(api->set_pool_option(device(index).engine(), engine_pool(pool), PLIMSOLL_USE_ON_OOM,
+                               use ? 1 : 0));
   }
 }
 
@@ -68,7 +69,7 @@ void Allocator::set_no_split(DeviceIndex index, MempoolId_t pool) {
   if (custom_pools_.contains(index, pool)) {
     original_.set_no_split(index, pool);
   } else {
-    check(api->set_no_split(device(index).engine(), engine_pool(pool)));
+    check(api->set_pool_option(device(index).engine(), engine_pool(pool), PLIMSOLL_NO_SPLIT, 1));
   }
 }
 

@@ -1,0 +1,109 @@
+// The blocks of the allocator, each in a list with its neighbours: the one place where blocks are
+// made, split, joined and forgotten.
+//
+// Of two neighbours, never both are free, nor both unmapped: who makes a block free or unmapped
+// joins it with its neighbours.
+#pragma once
+
+#include <cstdint>
+
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/pool.h"
+#include "plimsoll/base/object_pool.h"
+
+namespace plimsoll {
+
+class BlockList {
+ public:
+  explicit BlockList(TorchVersion::Ties ties) : ties_(ties) {}
+
+  // All of new memory or address space: it has no neighbours.
+  Block* make_first(Address address, Bytes size, StreamId stream, Pool& pool) {
+    Block* const block = make(address, size, stream, pool);
+    if (ties_ != TorchVersion::Ties::address) block->order = ++orders_;
+    return block;
+  }
+
+  // The first `size` bytes of a block that is in no pool become a new block, which is returned; the
+  // old block keeps the rest.
+  Block* split_front(Block* block, Bytes size) {
+    Block* const front = make_piece(*block, block->address, size);
+    front->segment_context = block->segment_context;
+    block->address += size;
+    block->size -= size;
+    link(block->previous, front, block);
+    return front;
+  }
+  // What follows the first `size` bytes becomes a new block; the old one keeps those.
+  Block* split_back(Block* block, Bytes size) {
+    Block* const back = make_piece(*block, block->address + size, block->size - size);
+    block->size = size;
+    link(block, back, block->next);
+    return back;
+  }
+
+  // Whether `block` may absorb this neighbour, or null: it is free, or unmapped as the block is.
+  [[nodiscard]] static bool may_join(const Block* block, const Block* neighbour) {
+    return neighbour != nullptr && !neighbour->is_active() && neighbour->mapped == block->mapped;
+  }
+  // A block that is in no pool absorbs a neighbour, which is taken out of its own.
+  void join(Block* block, Block* neighbour) {
+    neighbour->pool->erase(neighbour);
+    block->size += neighbour->size;
+    if (neighbour == block->previous) {
+      block->address = neighbour->address;
+      block->segment_context = neighbour->segment_context;
+      link(neighbour->previous, block, block->next);
+    } else {
+      link(block->previous, block, neighbour->next);
+    }
+    forget(neighbour);
+  }
+  void join_neighbours(Block* block) {
+    if (may_join(block, block->previous)) join(block, block->previous);
+    if (may_join(block, block->next)) join(block, block->next);
+  }
+
+  // The block is in no pool, and has no neighbours that know it.
+  void forget(Block* block) {
+    block->pool = nullptr;
+    objects_.recycle(block);
+  }
+
+  // Calls function(const Block*) for every block, in no order.
+  template <typename Function>
+  void for_each(Function function) const {
+    objects_.for_each_slot([&](const Block* block) {
+      if (block->pool != nullptr) function(block);
+    });
+  }
+
+ private:
+  Block* make(Address address, Bytes size, StreamId stream, Pool& pool) {
+    Block* const block = objects_.make();
+    block->address = address;
+    block->size = size;
+    block->stream = stream;
+    block->pool = &pool;
+    return block;
+  }
+  Block* make_piece(const Block& of, Address address, Bytes size) {
+    Block* const block = make(address, size, of.stream, *of.pool);
+    block->expandable = of.expandable;
+    block->mapped = of.mapped;
+    block->order = ties_ == TorchVersion::Ties::block ? ++orders_ : of.order;
+    return block;
+  }
+  static void link(Block* previous, Block* block, Block* next) {
+    block->previous = previous;
+    block->next = next;
+    if (previous != nullptr) previous->next = block;
+    if (next != nullptr) next->previous = block;
+  }
+
+  ObjectPool<Block> objects_;
+  TorchVersion::Ties ties_;
+  std::uint32_t orders_ = 0;  // the last that a block was given, to break ties by
+};
+
+}  // namespace plimsoll

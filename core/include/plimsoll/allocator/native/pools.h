@@ -1,0 +1,42 @@
+// All pools of the allocator, and which of them serves a request.
+#pragma once
+
+#include <algorithm>
+
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/pool.h"
+#include "plimsoll/allocator/private_pools.h"
+
+namespace plimsoll {
+
+struct NativePools {
+  Pool small{true};
+  Pool large{false};
+  PrivatePools<PrivatePool> privates;
+
+  // Of a request of so many bytes, rounded.
+  [[nodiscard]] Pool& serving(Bytes size, StreamId stream) {
+    const bool is_small = size <= AllocatorConfig::kSmallRequest;
+    return pool_of(privates.pool_for(stream), is_small);
+  }
+  // Throws std::invalid_argument if there is no such private pool.
+  [[nodiscard]] Pool& at(PoolId id, bool is_small) {
+    return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
+  }
+
+  [[nodiscard]] Bytes free_in_privates() const {
+    Bytes bytes = 0;
+    for (const auto& [id, pool] : privates) {
+      bytes += pool.small.free_bytes() + pool.large.free_bytes();
+    }
+    return bytes;
+  }
+
+ private:
+  [[nodiscard]] Pool& pool_of(PrivatePool* owner, bool is_small) {
+    if (owner == nullptr) return is_small ? small : large;
+    return is_small ? owner->small : owner->large;
+  }
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,31 @@
+// Which free block serves a request, and whether it is split: PyTorch's best fit. Nothing is
+// changed here.
+#pragma once
+
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/native/pools.h"
+
+namespace plimsoll {
+
+// What a request comes to by the configuration.
+struct NativeRequest {
+  Bytes size = 0;     // rounded
+  Bytes segment = 0;  // what the driver would be asked for
+  StreamId stream = 0;
+  Pool* pool = nullptr;
+  bool expandable = false;
+};
+
+// The free block that serves the request; null if there is none.
+[[nodiscard]] Block* best_fit(const NativeRequest& request, const AllocatorConfig& config);
+
+// Whether the request gets only as much of the block as it needs.
+[[nodiscard]] bool should_split(const Block* block, const NativeRequest& request,
+                                const AllocatorConfig& config);
+
+// The free block of that pool and stream that holds all these bytes. Throws std::invalid_argument
+// if there is none.
+[[nodiscard]] Block* free_block_around(NativePools& pools, Address address, Bytes size,
+                                       StreamId stream, PoolId pool);
+
+}  // namespace plimsoll

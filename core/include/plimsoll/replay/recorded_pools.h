@@ -1,0 +1,57 @@
+// The private pools of a replayed program: which one its requests go to, and how often each was
+// begun, so that it can be released once the recording shows that nobody holds it.
+#pragma once
+
+#include <map>
+
+#include "plimsoll/allocator/allocator.h"
+
+namespace plimsoll {
+
+class RecordedPools {
+ public:
+  // `tells_captures`: the allocator tells the captures of graphs from other uses of a pool.
+  RecordedPools(Allocator& allocator, bool tells_captures)
+      : allocator_(allocator), tells_captures_(tells_captures) {}
+
+  // The pool exists at the start.
+  void add(PoolId pool) { uses_.emplace(pool, 1); }
+
+  // Requests go to this pool from now on; {0, 0} is the default pool.
+  void use(PoolId pool) {
+    if (pool == current_) return;
+    if (!current_.is_default()) allocator_.end_allocate_to_pool(current_);
+    if (is_of_graph(current_)) allocator_.end_graph_capture();
+    current_ = pool;
+    if (pool.is_default()) return;
+    allocator_.begin_allocate_to_pool(pool, {});
+    if (is_of_graph(pool)) allocator_.begin_graph_capture();
+    ++uses_[pool];
+  }
+
+  // Memory of the pool went back to the driver. A pool in use is never emptied, but for oversize
+  // blocks that a request to it needs: so the graphs and MemPools that held it are gone.
+  void note_emptied(PoolId pool) {
+    if (pool == current_) return;
+    const auto uses = uses_.find(pool);
+    if (uses == uses_.end()) return;
+    for (int& left = uses->second; left > 0; --left) allocator_.release_pool(pool);
+  }
+
+  // Whether the allocator takes requests to this pool for those of a capture.
+  [[nodiscard]] bool is_capturing(PoolId pool) const {
+    return !pool.is_default() && (!tells_captures_ || is_of_graph(pool));
+  }
+
+ private:
+  // Whether the pool is a graph's own. Those of torch.cuda.MemPool and of graph_pool_handle() have
+  // names of the same kind; they are taken for MemPools, although a graph may use such a handle.
+  [[nodiscard]] static bool is_of_graph(PoolId pool) { return pool.first != 0; }
+
+  Allocator& allocator_;
+  bool tells_captures_;
+  PoolId current_;
+  std::map<PoolId, int> uses_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,64 @@
+#include "plimsoll/allocator/native/search.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace plimsoll {
+
+// Only the first candidate by (size, order, address) is judged; if it is unfit, there is none.
+Block* best_fit(const NativeRequest& request, const AllocatorConfig& config) {
+  const BestFitIndex& free = request.pool->on(request.stream).free;
+  Block* block = free.lower_bound(request.size);
+  if (block == nullptr) return nullptr;
+  if (block->expandable != nullptr) {
+    if (request.expandable) {
+      // A block before unmapped space counts as large as it can grow.
+      const auto reach = [](const Block* b) {
+        return b->size + (b->next != nullptr && !b->next->mapped ? b->next->size : 0);
+      };
+      Block* next = free.next(block);
+      while (block->expandable != nullptr && next != nullptr && reach(next) < reach(block)) {
+        block = next;
+        next = free.next(block);
+      }
+    } else {
+      do {
+        block = free.next(block);
+      } while (block != nullptr && block->expandable != nullptr);
+      if (block == nullptr) return nullptr;
+    }
+  }
+  const Bytes oversize = config.max_split_size;
+  if (request.size < oversize && block->size >= oversize) return nullptr;
+  if (request.size >= oversize && block->size >= request.size + config.max_non_split_rounding) {
+    return nullptr;
+  }
+  return block;
+}
+
+bool should_split(const Block* block, const NativeRequest& request, const AllocatorConfig& config) {
+  if (block->pool->owner != nullptr && block->pool->owner->no_split) return false;
+  const Bytes rest = block->size - request.size;
+  if (block->pool->small || request.expandable) return rest >= AllocatorConfig::kMinBlock;
+  return request.size < config.max_split_size && rest > AllocatorConfig::kSmallRequest;
+}
+
+Block* free_block_around(NativePools& pools, Address address, Bytes size, StreamId stream,
+                         PoolId pool) {
+  Block* found = nullptr;
+  for (const bool is_small : {true, false}) {
+    pools.at(pool, is_small).on(stream).free.for_each([&](Block* block) {
+      if (block->address <= address && address - block->address < block->size) found = block;
+    });
+  }
+  const bool fits = found != nullptr && size > 0 && size % AllocatorConfig::kMinBlock == 0 &&
+                    address % AllocatorConfig::kMinBlock == 0 &&
+                    size <= found->size - (address - found->address);
+  if (!fits) {
+    throw std::invalid_argument("no free block has " + std::to_string(size) + " bytes at " +
+                                format_address(address));
+  }
+  return found;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,46 @@
+#include "plimsoll/engine/allocators.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "plimsoll/allocator/uncached.h"
+
+namespace plimsoll {
+namespace {
+
+// "native, elastic and uncached"
+std::string list_of_names() {
+  std::string list;
+  for (std::size_t i = 0; i < kAllocatorNames.size(); ++i) {
+    if (i > 0) list += i + 1 < kAllocatorNames.size() ? ", " : " and ";
+    list += kAllocatorNames[i];
+  }
+  return list;
+}
+
+}  // namespace
+
+NamedAllocator make_allocator(std::string_view name, Driver& driver, std::string_view conf,
+                              TorchVersion version, int device) {
+  NamedAllocator made;
+  if (name == "native") {
+    auto native = std::make_unique<NativeAllocator>(driver, AllocatorConfig::parse(conf, version),
+                                                    version, device);
+    made.native = native.get();
+    made.allocator = std::move(native);
+  } else if (name == "elastic") {
+    auto elastic = std::make_unique<ElasticAllocator>(driver, AllocatorConfig::parse(conf, version),
+                                                      version, device);
+    made.elastic = elastic.get();
+    made.allocator = std::move(elastic);
+  } else if (name == "uncached") {
+    made.allocator = std::make_unique<UncachedAllocator>(driver, device);
+  } else {
+    throw std::invalid_argument("unknown allocator '" + std::string(name) + "'; there are " +
+                                list_of_names());
+  }
+  return made;
+}
+
+}  // namespace plimsoll

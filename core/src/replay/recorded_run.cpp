@@ -1,0 +1,44 @@
+#include "plimsoll/replay/recorded_run.h"
+
+namespace plimsoll {
+
+std::optional<PoolId> RecordedRun::emptied_pool() const {
+  std::optional<PoolId> only;
+  bool several = false;
+  for_each_release([&](const TraceEvent& event) {
+    several = several || (only && *only != event.pool);
+    only = event.pool;
+  });
+  return several ? std::nullopt : only;
+}
+
+std::optional<Difference> RecordedRun::difference(const TraceEvent* request, std::uint64_t index,
+                                                  const History& history) const {
+  std::optional<Difference> first;
+  std::size_t done = 0;
+  const auto next_replayed = [&]() -> const TraceEvent* {
+    while (done < history.size() && history[done].action == Action::free_completed) ++done;
+    return done < history.size() ? &history[done++] : nullptr;
+  };
+  const auto compare = [&](const TraceEvent& recorded, std::uint64_t event) {
+    const TraceEvent* const replayed = next_replayed();
+    const bool same = replayed != nullptr && replayed->action == recorded.action &&
+                      replayed->size == recorded.size &&
+                      (replayed->address == recorded.address || recorded.action == Action::oom);
+    if (!same && !first) {
+      first = Difference{event, recorded, replayed ? std::optional(*replayed) : std::nullopt};
+    }
+  };
+  std::uint64_t event = start_;
+  for (const TraceEvent& recorded : events_) {
+    if (recorded.action != Action::free_completed) compare(recorded, event);
+    ++event;
+  }
+  if (request != nullptr) compare(*request, index);
+  if (const TraceEvent* const more = next_replayed(); more != nullptr && !first) {
+    first = Difference{index, std::nullopt, *more};
+  }
+  return first;
+}
+
+}  // namespace plimsoll

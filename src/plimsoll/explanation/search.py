@@ -1,0 +1,253 @@
+"""The search for advice: replays of a recording under other settings, limits and allocators.
+
+It ends when it has replayed as many events as it may: the same on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.recordings import Action
+from plimsoll.replays import AMPLE_MEMORY, replay
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    from plimsoll.engines.protocol import AllocatorName
+    from plimsoll.recordings import DeviceTrace, Recording
+    from plimsoll.replays import ReplayResult
+
+SETTINGS = (
+    "expandable_segments:True",
+    *(f"max_split_size_mb:{size}" for size in (32, 64, 128, 256, 512)),
+    *(f"roundup_power2_divisions:{divisions}" for divisions in (2, 4, 8, 16)),
+)
+"""What is tried by itself; those that help are then tried together."""
+
+COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
+"""What acts only under a limit, and is tried there."""
+
+_ENOUGH_SHARED = 1 << 40
+_NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
+
+SEARCH_EVENTS = 400_000_000
+"""What a search replays at most: forty replays of ten million events, a minute or two.
+
+Where frees wait for other streams a replay counts three times, and so there are thirteen.
+"""
+
+_LIMIT_STEP = 2 * MiB
+_TIMINGS = 3  # of frees that wait for other streams: each is replayed
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What to replay under.
+
+    Attributes:
+        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        limit: The most that may be reserved; None for the recorded limit.
+        allocator: "native" or "elastic".
+        dedicated: The card's memory, where requests may spill into shared memory.
+    """
+
+    conf: str
+    limit: int | None = None
+    allocator: AllocatorName = "native"
+    dedicated: int | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting, and what its replay found."""
+
+    setting: Setting
+    result: ReplayResult
+
+    @property
+    def works(self) -> bool:
+        """Whether every request was served."""
+        return self.result.fits and self.result.num_ooms == 0
+
+
+class Search:
+    """Replays under settings, up to a number of events.
+
+    Attributes:
+        recording: What is replayed.
+        limit: What may be reserved at most, where a setting does not say less.
+        trials: What was tried, in order.
+        ended_early: Whether something was not tried, as it would have been too many events.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        version: str | None,
+        limit: int | None,
+        events: int | None = None,
+    ) -> None:
+        """Make a search.
+
+        Args:
+            recording: What is replayed.
+            version: Of PyTorch.
+            limit: What may be reserved at most, where a setting does not say less; None for what
+                the recording shows.
+            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial takes
+                those up to where its replay ends, and three times as much where frees wait for
+                other streams, as it then looks at three timings.
+        """
+        self.limit = limit
+        self.recording = recording
+        self._version = version
+        self._events_left = SEARCH_EVENTS if events is None else events
+        self._timings = _TIMINGS if any(map(_frees_wait, recording.devices)) else 1
+        self.trials: list[Trial] = []
+        self.ended_early = False
+
+    def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
+        """Try a setting, by default on the recording itself; None where no events are left."""
+        tried = recording or self.recording
+        if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
+            self.ended_early = True
+            return None
+        tiers: dict[str, Any] = {}
+        if setting.dedicated is not None:
+            tiers = {"dedicated": setting.dedicated, "shared": _ENOUGH_SHARED}
+        elif limit := setting.limit or self.limit:
+            tiers = {"limit": limit}
+        elif self.recording.allocator != "native":
+            tiers = _NO_LIMIT  # what looks like one is this allocator's way
+        try:
+            (result,) = replay(
+                tried,
+                allocator=setting.allocator,
+                conf=setting.conf if setting.allocator == "native" else None,
+                version=self._version,
+                **tiers,
+            )
+        except InputError:  # a limit below what was live before the first event
+            return None
+        self._events_left -= self._timings * result.events
+        found = Trial(setting, result)
+        self.trials.append(found)
+        return found
+
+    def least_limit(self, setting: Setting, least: int, most: int) -> Trial | None:
+        """The trial under the least limit that serves everything, to 2 MiB."""
+        best: Trial | None = None
+        while most - least > _LIMIT_STEP:
+            middle = (least + most) // 2
+            tried = self.trial(replace(setting, limit=middle))
+            if tried is None:
+                if self.ended_early:
+                    break
+                least = middle
+            elif tried.works:
+                best, most = tried, min(middle, tried.result.peak_reserved_bytes)
+            else:
+                least = middle
+        if best is not None and most != best.setting.limit:  # it took less than it might
+            return self.trial(replace(setting, limit=most)) or best
+        return best
+
+
+def _frees_wait(trace: DeviceTrace) -> bool:
+    """Whether a free waits for another stream: its completion does not follow it at once."""
+    waiting: int | None = None
+    for batch in trace.batches():
+        if not len(batch):
+            continue
+        action, address = batch.action, batch.address
+        is_completed = action == Action.FREE_COMPLETED
+        if waiting is not None and not (is_completed[0] and address[0] == waiting):
+            return True
+        follows = is_completed[1:] & (address[1:] == address[:-1])
+        if ((action[:-1] == Action.FREE_REQUESTED) & ~follows).any():
+            return True
+        waiting = int(address[-1]) if action[-1] == Action.FREE_REQUESTED else None
+    return waiting is not None
+
+
+def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
+    """Try settings of PyTorch's allocator, alone and together; the least reserved first.
+
+    Args:
+        search: What replays.
+        base: The replay under the recorded settings, which are kept where they are not replaced.
+    """
+    own = conf_keys(base.conf)
+
+    def confs(extra: str) -> str:
+        return conf_text(own | conf_keys(extra))
+
+    # Beside what it ran with, and instead of it.
+    alone = dict.fromkeys(
+        [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
+    )
+    single = [search.trial(Setting(conf)) for conf in alone]
+    tried = [trial for trial in single if trial is not None]
+    failed = base.num_ooms > 0
+    helpful = [
+        trial
+        for trial in tried
+        if trial.works and (failed or reserved_bytes(trial) < base.peak_reserved_bytes)
+    ]
+    helpful.sort(key=reserved_bytes)
+    for first in helpful[:2]:
+        for second in helpful:
+            merged = conf_keys(first.setting.conf) | conf_keys(second.setting.conf)
+            if len(merged) > max(len(conf_keys(one.setting.conf)) for one in (first, second)):
+                together = search.trial(Setting(conf_text(merged)))
+                tried += [together] if together else []
+    known = (base.peak_reserved_bytes, base.limit_bytes, search.limit)
+    most = min(size for size in known if size is not None)
+    for share in (1.05, 1.2):
+        limit = int(base.peak_allocated_bytes * share)
+        if limit >= most:
+            continue
+        for collecting in COLLECTING:
+            for other in ["", *(trial.setting.conf for trial in helpful[:1])]:
+                merged = own | conf_keys(other) | conf_keys(collecting)
+                trial = search.trial(Setting(conf_text(merged), limit))
+                tried += [trial] if trial else []
+    return sorted((trial for trial in tried if trial.works), key=reserved_bytes)
+
+
+def recorded_setting(recording: Recording) -> Setting | None:
+    """What the recording ran under; None where that cannot be replayed."""
+    match recording.allocator:
+        case "native":
+            return Setting(recording.conf)
+        case "elastic" | "uncached" as allocator:
+            return Setting("", allocator=allocator)
+    return None
+
+
+def reserved_bytes(trial: Trial) -> int:
+    """What a trial came to: the peak of reserved memory."""
+    return trial.result.peak_reserved_bytes
+
+
+def conf_keys(conf: str) -> dict[str, str]:
+    """The parts of a configuration by key."""
+    parts: dict[str, str] = {}
+    depth = 0
+    part = ""
+    for letter in f"{conf},":
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            if part.strip():
+                parts[part.partition(":")[0].strip()] = part.strip()
+            part = ""
+        else:
+            part += letter
+    return parts
+
+
+def conf_text(parts: dict[str, str]) -> str:
+    """The parts of a configuration as one text."""
+    return ",".join(parts.values())

@@ -1,0 +1,206 @@
+"""Writing a streaming trace while its events happen; `stream_format` says what is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from plimsoll import _core
+from plimsoll.errors import InputError
+from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
+from plimsoll.recordings.segment_rows import segment_to_json
+from plimsoll.recordings.stream_format import FORMAT, KEY, MOST_ROWS, SCHEMA, SUM_KEY, checksum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
+_NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not have yet
+
+
+class StreamWriter:
+    """Writes a streaming trace. Whatever was written is in the file when `write` returns.
+
+    Args:
+        path: Of the file, which must not exist.
+        frames: Spells out the call stack of a number in the `stack` column.
+        settings: Of the recorded allocator, as in PyTorch's snapshots.
+
+    Raises:
+        InputError: If `path` exists already, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        frames: Callable[[int], Sequence[Frame]],
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._spell = frames
+        self._frames: dict[Frame, int] = {}
+        self._numbers = np.array([0], dtype=np.uint32)  # in the file, by the recorder's number
+        self._stacks: dict[tuple[int, ...], int] = {}  # by frames
+        header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
+        self._sum = zlib.crc32(header)
+        self._file = _WholeWrites(self.path)
+        # Arrow writes each part of a batch by itself, which here takes no interpreter's lock.
+        self._parts = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _MOST_BYTES)
+        try:
+            self._arrow = pa.ipc.new_stream(
+                self._parts,
+                SCHEMA.with_metadata({KEY: header, SUM_KEY: str(self._sum)}),
+                options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
+            )
+            self._send()
+        except OSError as error:
+            self._file.close()
+            self.path.unlink()
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def write(
+        self,
+        devices: NDArray[np.int32],
+        events: EventBatch,
+        *,
+        marks: Sequence[tuple[int, int, str]] = (),
+        start: Mapping[int, list[_core.SegmentInfo]] | None = None,
+        end: Mapping[int, list[_core.SegmentInfo]] | None = None,
+        dropped: int = 0,
+        ended: bool = False,
+    ) -> None:
+        """Append events, of any devices, in order.
+
+        Args:
+            devices: Of each event.
+            events: Their stacks have the recorder's numbers.
+            marks: Row, time and name of moments between them; the row is of the first one after.
+            start: With the first batch, the segments of each device before it.
+            end: With the last batch, the segments of each device after it.
+            dropped: How many events were lost so far.
+            ended: Whether this is the last batch.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        for begin in range(0, max(len(events), 1), MOST_ROWS):
+            stop = begin + MOST_ROWS
+            is_first, is_last = begin == 0, stop >= len(events)
+            self._write(
+                devices[begin:stop],
+                events[begin:stop],
+                {
+                    "marks": [
+                        [row - begin, time_us, name]
+                        for row, time_us, name in marks
+                        if begin <= row and (row < stop or is_last)
+                    ],
+                    "start": (start or {}) if is_first else {},
+                    "end": (end or {}) if is_last else {},
+                    "dropped": dropped,
+                    "ended": ended and is_last,
+                },
+            )
+
+    def _write(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
+        known = len(self._frames)
+        spelled: dict[int, tuple[int, ...]] = {}
+        stacks = self._renumber(events.stack, spelled)
+        for name in ("start", "end"):
+            facts[name] = {
+                device: [segment_to_json(s, lambda n: self._number(n, spelled)) for s in of]
+                for device, of in facts[name].items()
+            }
+        facts |= {"stacks": spelled, "frames": list(self._frames)[known:] if spelled else []}
+        facts = {name: value for name, value in facts.items() if value}
+        text = json.dumps(facts).encode() if facts else b""
+        columns = [stacks if name == "stack" else getattr(events, name) for name in COLUMNS]
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in (devices, *columns)], schema=SCHEMA
+        )
+        self._sum = checksum_of(self._sum, text, devices, columns)
+        self._arrow.write_batch(batch, {KEY: text, SUM_KEY: str(self._sum)})
+        self._send()
+
+    def _send(self) -> None:
+        self._parts.flush()
+        self._file.send()
+
+    def _renumber(
+        self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
+    ) -> NDArray[np.uint32]:
+        """Stacks by their numbers in the file; those that are new are spelled out."""
+        most = int(stacks.max(initial=0))
+        if most >= len(self._numbers):
+            longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)
+            longer[: len(self._numbers)] = self._numbers
+            self._numbers = longer
+        numbers: NDArray[np.uint32] = self._numbers[stacks]
+        is_new = numbers == _NEW
+        if is_new.any():
+            for stack in np.unique(stacks[is_new]).tolist():
+                self._number(stack, spelled)
+            numbers = self._numbers[stacks]
+        return numbers
+
+    def _number(self, stack: int, spelled: dict[int, tuple[int, ...]]) -> int:
+        if stack >= len(self._numbers):
+            self._renumber(np.array([stack], dtype=np.uint32), spelled)
+        if self._numbers[stack] == _NEW:
+            frames = tuple(
+                self._frames.setdefault(frame, len(self._frames)) for frame in self._spell(stack)
+            )
+            if frames not in self._stacks:
+                self._stacks[frames] = len(self._stacks) + 1
+                spelled[self._stacks[frames]] = frames
+            self._numbers[stack] = self._stacks[frames]
+        return int(self._numbers[stack])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class _WholeWrites:
+    """A new file to which what was written goes in one piece, when it is sent.
+
+    So the end of a process, however sudden, hardly ever leaves half a batch; and a child process
+    has nothing left to write.
+    """
+
+    closed = False
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InputError(f"{path}: exists already and is not overwritten") from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        self._waiting = bytearray()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._waiting += view
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Arrow asks for it after each part of a batch."""
+
+    def send(self) -> None:
+        while self._waiting:
+            written = os.write(self._descriptor, self._waiting)
+            del self._waiting[:written]
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            os.close(self._descriptor)
