@@ -34,7 +34,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_for
 pytest.importorskip("torch")
 
 MIB = 1 << 20
-HOLDER = PROGRAMS / "telemetry" / "holds_tensors.py"
+HOLDER = PROGRAMS / "telemetry" / "holder.py"
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def running(*arguments: str, gpu: str = "T4") -> Iterator[int]:
 
 def holder_of(arguments: tuple[str, ...]) -> int:
     """The process of the script, a child of the command, once it has published what it holds."""
-    program = " ".join(["holds_tensors.py", *arguments]).encode(errors="replace").decode()
+    program = " ".join(["holder.py", *arguments]).encode(errors="replace").decode()
     now = time.monotonic_ns()
 
     def found() -> list[int]:
@@ -104,7 +104,7 @@ def test_two_processes_are_taken_apart() -> None:
     assert (t4["name"], h100["name"]) == ("Tesla T4", "NVIDIA H100 80GB HBM3")
     assert t4["is_simulated"]
     (use,) = t4["processes"]
-    assert use["program"] == "holds_tensors.py 30"
+    assert use["program"] == "holder.py 30"
     assert use["allocated_bytes"] == 7 * 30 * MIB
     assert use["reserved_bytes"] == 8 * 30 * MIB
     assert use["cached_bytes"] == 30 * MIB
@@ -163,7 +163,7 @@ def test_the_full_screen_runs_in_a_terminal() -> None:
         )
         os.close(inside)
         seen = b""
-        while b"holds_tensors.py" not in seen:
+        while b"holder.py" not in seen:
             assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], seen
             seen += os.read(terminal, 65536)
         os.write(terminal, b"q")
@@ -197,7 +197,7 @@ def test_the_text_names_the_next_command() -> None:
         done = command("top", "--once")
     assert done.returncode == 0
     assert "simulated GPU 0 of" in done.stdout
-    assert "holds_tensors.py 34" in done.stdout
+    assert "holder.py 34" in done.stdout
     assert "\x1b" not in done.stdout
     assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)  # others may run here too
 
@@ -209,13 +209,13 @@ def test_a_terminal_without_the_signs_of_the_bars_gets_the_figures(
         monkeypatch.setenv("PYTHONIOENCODING", "ascii")
         done = command("top", "--once")
     assert done.returncode == 0, done.stderr
-    assert "holds_tensors.py 39" in done.stdout
+    assert "holder.py 39" in done.stdout
 
 
 def test_names_that_are_no_text_are_shown() -> None:
     with running("40", os.fsdecode(b"caf\xe9")) as pid:
         found = look()
-    assert gpu_of(found, pid)["processes"][0]["program"] == "holds_tensors.py 40 caf?"
+    assert gpu_of(found, pid)["processes"][0]["program"] == "holder.py 40 caf?"
 
 
 def test_nothing_is_published_where_that_is_switched_off(

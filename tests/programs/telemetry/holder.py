@@ -1,6 +1,6 @@
 """Holds tensors and pinned memory until its standard input ends.
 
-    python holds_tensors.py MIB [record]
+    python holder.py MIB [record]
 
 Eight tensors of so many MiB, less one; with `record`, PyTorch keeps their history.
 """
