@@ -7,13 +7,14 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.peak_contents import Label
+from plimsoll.torch.simulated.library import PHASES
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from plimsoll.torch.simulated.simulation import Simulation
 
-_FORWARD, _OPTIMIZER = 0, 2
+_FORWARD, _OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
 class BlockLabels:
