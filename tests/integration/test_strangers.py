@@ -297,6 +297,15 @@ class TestParquet:
         metadata = {key: known[key] for key in (b"plimsoll", b"plimsoll.stacks", b"plimsoll.crc")}
         return pa.Table.from_arrays(columns, schema=schema.with_metadata(metadata))
 
+    def test_an_end_that_contradicts_itself_does_not_end_the_process(self, tmp_path: Path) -> None:
+        content = fuzz.seed("ends.live", "parquet")
+        may_be_null, never_null = b"\x25\x02\x18\x06device", b"\x25\x00\x18\x06device"
+        assert content.count(may_be_null) == 1
+        path = tmp_path / "run.parquet"
+        path.write_bytes(content.replace(may_be_null, never_null))
+        with pytest.raises(InputError, match=r"run\.parquet"):
+            read_recording(path)
+
     def test_events_take_no_more_memory_than_they_may(self, tmp_path: Path) -> None:
         path = tmp_path / "bomb.parquet"
         pq.write_table(self.zeros(3 << 20), path, compression="zstd")

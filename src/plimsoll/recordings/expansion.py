@@ -9,7 +9,7 @@ https://parquet.apache.org/docs/file-format.
 from __future__ import annotations
 
 import struct
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from plimsoll.recordings.checks import DamageError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
+_PARQUET_END = struct.Struct("<I4s")  # the length of what it says at the end, and a mark
+_LEAST_PARQUET = 12
 _LONGEST_HEADER = 1 << 12  # bytes of a page's header; those of Arrow have less than 200
 _START = struct.Struct("<Ii")  # of a message: a mark, and the length of its flatbuffer
 _MESSAGE = 0xFFFFFFFF
@@ -125,6 +127,90 @@ def check_pages(file: IO[bytes], first: int, size: int) -> int:
     return total
 
 
+class ColumnPages(NamedTuple):
+    """Where the pages of a column of a Parquet file lie.
+
+    Attributes:
+        first: Where in the file the first one begins.
+        size: The bytes of all, with their headers.
+    """
+
+    first: int
+    size: int
+
+
+class RowGroup(NamedTuple):
+    """A group of rows of a Parquet file.
+
+    Attributes:
+        rows: How many.
+        columns: Their pages.
+    """
+
+    rows: int
+    columns: list[ColumnPages]
+
+
+def read_row_groups(file: IO[bytes], size: int) -> list[RowGroup]:
+    """The groups of rows of a Parquet file, as its end says.
+
+    pyarrow can say so too, but ends the process where an end contradicts itself.
+
+    Args:
+        file: Open for reading.
+        size: Of the file, in bytes.
+
+    Raises:
+        DamageError: If they are not there.
+    """
+    if size < _LEAST_PARQUET:
+        raise DamageError("the end is missing")
+    file.seek(size - _PARQUET_END.size)
+    length, mark = _PARQUET_END.unpack(file.read(_PARQUET_END.size))
+    if mark != b"PAR1" or length > size - _LEAST_PARQUET:
+        raise DamageError("the end is missing")
+    file.seek(size - _PARQUET_END.size - length)
+    footer = _Thrift(file.read(length))
+    groups: list[RowGroup] = []
+    try:
+        for field, kind in footer.fields():
+            if field == 4 and kind in _SEQUENCES:
+                groups += [_row_group(footer) for _ in footer.structures()]
+            else:
+                footer.skip_field(kind)
+    except (IndexError, KeyError):
+        raise DamageError("columns are described wrongly") from None
+    return groups
+
+
+def _row_group(footer: _Thrift) -> RowGroup:
+    rows = -1
+    columns: list[ColumnPages] = []
+    for field, kind in footer.fields():
+        if field == 1 and kind in _SEQUENCES:
+            columns += [_column_pages(footer) for _ in footer.structures()]
+        elif field == 3 and kind in _INTEGERS:
+            rows = footer.integer()
+        else:
+            footer.skip_field(kind)
+    if rows < 0:
+        raise DamageError("the number of its events is wrong")
+    return RowGroup(rows, columns)
+
+
+def _column_pages(footer: _Thrift) -> ColumnPages:
+    facts: dict[int, int] = {}
+    for field, kind in footer.fields():
+        if field == 3 and kind == _STRUCTURE:
+            facts = footer.integers()
+        else:
+            footer.skip_field(kind)
+    first, size = min(facts[9], facts.get(11, facts[9])), facts[7]  # 11: of the dictionary's page
+    if first < 0 or size < 0:
+        raise DamageError("columns are described wrongly")
+    return ColumnPages(first, size)
+
+
 class _Table:
     """A table of a flatbuffer: fields by number, each of which may be missing."""
 
@@ -178,20 +264,37 @@ class _Thrift:
         self._content = content
         self.at = 0
 
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Number and type of each field of the structure; who gets one reads or skips its value."""
+        field = 0
+        while (head := self._byte()) & 0x0F != _STOP:
+            field = field + (head >> 4) if head >> 4 else self.integer()
+            yield field, head & 0x0F
+
+    def structures(self) -> Iterator[None]:
+        """Once for each structure of a list, whose fields are next."""
+        head = self._byte()
+        if head & 0x0F != _STRUCTURE:
+            raise DamageError("columns are described wrongly")
+        for _ in range(head >> 4 if head >> 4 < 15 else self._varint()):
+            yield
+
     def integers(self, depth: int = 0) -> dict[int, int]:
         """Go through the structure; its fields that are integers, by number."""
         if depth > _MOST_NESTED:
             raise DamageError("a page is described wrongly")
         found: dict[int, int] = {}
-        field = 0
-        while (head := self._byte()) & 0x0F != _STOP:
-            field = field + (head >> 4) if head >> 4 else self._zigzag()
-            kind = head & 0x0F
+        for field, kind in self.fields():
             if kind in _INTEGERS:
-                found[field] = self._zigzag()
-            elif kind not in _BOOLEANS:  # in a field, a boolean is its own type
-                self._skip(kind, depth)
+                found[field] = self.integer()
+            else:
+                self.skip_field(kind, depth)
         return found
+
+    def skip_field(self, kind: int, depth: int = 0) -> None:
+        """Go past the value of a field."""
+        if kind not in _BOOLEANS:  # in a field, a boolean is its own type
+            self._skip(kind, depth)
 
     def _skip(self, kind: int, depth: int) -> None:
         if kind in _INTEGERS:
@@ -231,6 +334,7 @@ class _Thrift:
             if shift > 63:
                 raise DamageError("a page is described wrongly")
 
-    def _zigzag(self) -> int:
+    def integer(self) -> int:
+        """The value of a field that is an integer."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)

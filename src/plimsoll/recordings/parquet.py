@@ -34,7 +34,7 @@ from plimsoll.recordings.checks import (
     check_settings,
 )
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
-from plimsoll.recordings.expansion import check_pages
+from plimsoll.recordings.expansion import RowGroup, check_pages, read_row_groups
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
 from plimsoll.recordings.segment_rows import segment_from_json, segment_to_json
 
@@ -216,8 +216,8 @@ def read_parquet(path: Path, memory: int) -> Recording:
                 checksum = _checksum(texts[_KEY], texts[_STACKS_KEY])
                 if texts[_SUM_KEY] != str(checksum).encode():
                     raise DamageError("its checksum is wrong")
-            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
-            rows = sum(group.num_rows for group in groups)
+            groups = read_row_groups(content, os.fstat(content.fileno()).st_size)
+            rows = sum(group.rows for group in groups)
             if rows != file.metadata.num_rows:
                 raise DamageError("the number of its events is wrong")
             check_count(rows, memory)
@@ -279,22 +279,16 @@ def _device_number(name: str) -> int:
     return number
 
 
-def _expanded_bytes(content: IO[bytes], groups: list[Any]) -> int:
+def _expanded_bytes(content: IO[bytes], groups: list[RowGroup]) -> int:
     """How many bytes the pages of a file have when they are decompressed.
 
     Raises:
         DamageError: If a page is larger than it may be, or pages are there more than once.
     """
-    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
-    if sum(chunk.total_compressed_size for chunk in chunks) > os.fstat(content.fileno()).st_size:
+    columns = [column for group in groups for column in group.columns]
+    if sum(column.size for column in columns) > os.fstat(content.fileno()).st_size:
         raise DamageError("its columns are larger than the file")
-    total = 0
-    for chunk in chunks:
-        first = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            first = min(first, chunk.dictionary_page_offset)
-        total += check_pages(content, first, chunk.total_compressed_size)
-    return total
+    return sum(check_pages(content, column.first, column.size) for column in columns)
 
 
 class ParquetTrace(DeviceTrace):
