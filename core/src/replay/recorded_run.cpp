@@ -12,15 +12,14 @@ std::optional<PoolId> RecordedRun::emptied_pool() const {
   return several ? std::nullopt : only;
 }
 
-std::optional<Difference> RecordedRun::difference(const TraceEvent* request, std::uint64_t index,
-                                                  const History& history) const {
-  std::optional<Difference> first;
+void RecordedRun::compare(const TraceEvent* request, std::uint64_t index, const History& history,
+                          std::optional<Difference>& first) const {
   std::size_t done = 0;
   const auto next_replayed = [&]() -> const TraceEvent* {
     while (done < history.size() && history[done].action == Action::free_completed) ++done;
     return done < history.size() ? &history[done++] : nullptr;
   };
-  const auto compare = [&](const TraceEvent& recorded, std::uint64_t event) {
+  const auto compare_event = [&](const TraceEvent& recorded, std::uint64_t event) {
     const TraceEvent* const replayed = next_replayed();
     const bool same = replayed != nullptr && replayed->action == recorded.action &&
                       replayed->size == recorded.size &&
@@ -31,14 +30,13 @@ std::optional<Difference> RecordedRun::difference(const TraceEvent* request, std
   };
   std::uint64_t event = start_;
   for (const TraceEvent& recorded : events_) {
-    if (recorded.action != Action::free_completed) compare(recorded, event);
+    if (recorded.action != Action::free_completed) compare_event(recorded, event);
     ++event;
   }
-  if (request != nullptr) compare(*request, index);
+  if (request != nullptr) compare_event(*request, index);
   if (const TraceEvent* const more = next_replayed(); more != nullptr && !first) {
     first = Difference{index, std::nullopt, *more};
   }
-  return first;
 }
 
 }  // namespace plimsoll

@@ -284,8 +284,7 @@ void Replayer::end_run() {
 
 void Replayer::compare(const TraceEvent* request) {
   History& history = allocator_.history();
-  std::optional<Difference> found = run_.difference(request, index_, history);
-  if (!difference_) difference_ = std::move(found);
+  run_.compare(request, index_, history, difference_);
   history.clear();
 }
 

@@ -58,10 +58,10 @@ class RecordedRun {
   [[nodiscard]] std::optional<PoolId> emptied_pool() const;
 
   // Compares what the allocator did, its history, with this run and the request, of number `index`,
-  // that ended it, if one did. The order in which frees of several streams complete is left open,
-  // as PyTorch leaves it.
-  [[nodiscard]] std::optional<Difference> difference(const TraceEvent* request, std::uint64_t index,
-                                                     const History& history) const;
+  // that ended it, if one did; tells `first`, unless it knows one, of the first difference. The
+  // order in which frees of several streams complete is left open, as PyTorch leaves it.
+  void compare(const TraceEvent* request, std::uint64_t index, const History& history,
+               std::optional<Difference>& first) const;
 
  private:
   [[nodiscard]] static bool is_release(const TraceEvent& event) {

@@ -145,7 +145,7 @@ Block* NativeAllocator::take_new_segment(const NativeRequest& request, bool is_r
   return segments_.take(request);
 }
 
-Block* NativeAllocator::cut(Block* block, Bytes size) {
+Block* NativeAllocator::lend(Block* block, Bytes size, Bytes requested) {
   Pool& pool = *block->pool;
   SplitChange change;
   change.remove(block);
@@ -157,11 +157,6 @@ Block* NativeAllocator::cut(Block* block, Bytes size) {
     change.add(rest);
   }
   books_.split(pool, change);
-  return block;
-}
-
-Block* NativeAllocator::lend(Block* block, Bytes size, Bytes requested) {
-  block = cut(block, size);
   block->allocated = true;
   block->requested = requested;
   block->context = log_.context();

@@ -36,13 +36,6 @@ Block* best_fit(const NativeRequest& request, const AllocatorConfig& config) {
   return block;
 }
 
-bool should_split(const Block* block, const NativeRequest& request, const AllocatorConfig& config) {
-  if (block->pool->owner != nullptr && block->pool->owner->no_split) return false;
-  const Bytes rest = block->size - request.size;
-  if (block->pool->small || request.expandable) return rest >= AllocatorConfig::kMinBlock;
-  return request.size < config.max_split_size && rest > AllocatorConfig::kSmallRequest;
-}
-
 Block* free_block_around(NativePools& pools, Address address, Bytes size, StreamId stream,
                          PoolId pool) {
   Block* found = nullptr;

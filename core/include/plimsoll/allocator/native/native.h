@@ -97,7 +97,6 @@ class NativeAllocator final : public Allocator {
   Block* take_new_segment(const NativeRequest& request, bool is_retry);
 
   // The first `size` bytes of a block that is in no pool, which may be all; the rest is free then.
-  Block* cut(Block* block, Bytes size);
   Block* lend(Block* block, Bytes size, Bytes requested);
   void complete_free(Block* block);
   void synchronize_events(const PrivatePool* pool);

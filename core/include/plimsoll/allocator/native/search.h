@@ -20,8 +20,13 @@ struct NativeRequest {
 [[nodiscard]] Block* best_fit(const NativeRequest& request, const AllocatorConfig& config);
 
 // Whether the request gets only as much of the block as it needs.
-[[nodiscard]] bool should_split(const Block* block, const NativeRequest& request,
-                                const AllocatorConfig& config);
+[[nodiscard]] inline bool should_split(const Block* block, const NativeRequest& request,
+                                       const AllocatorConfig& config) {
+  if (block->pool->owner != nullptr && block->pool->owner->no_split) return false;
+  const Bytes rest = block->size - request.size;
+  if (block->pool->small || request.expandable) return rest >= AllocatorConfig::kMinBlock;
+  return request.size < config.max_split_size && rest > AllocatorConfig::kSmallRequest;
+}
 
 // The free block of that pool and stream that holds all these bytes. Throws std::invalid_argument
 // if there is none.
