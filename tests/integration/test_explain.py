@@ -19,7 +19,7 @@ from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.replays import replay
 from plimsoll.units import GiB, MiB, format_size
-from tests.recordings import EXAMPLES, LARGE, ROOT, SMALL, Recorded, recordings_in
+from tests.recordings import EXAMPLES, LARGE, ROOT, SMALL, Recorded, or_skipped, recordings_in
 
 TRAIN = EXAMPLES / "gpt2_adamw.pickle.gz"
 FAILED = EXAMPLES / "gpt2_adamw_oom.pickle.gz"
@@ -210,7 +210,7 @@ def variants(workload: str) -> list[Recorded]:
 
 
 @needs_large
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", or_skipped(WORKLOADS))
 def test_the_best_setting_was_the_best_when_it_was_recorded(workload: str) -> None:
     recorded = variants(workload)
     (base,) = (one for one in recorded if one.name.endswith(".default"))
@@ -232,7 +232,7 @@ def test_the_best_setting_was_the_best_when_it_was_recorded(workload: str) -> No
 
 
 @needs_large
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", or_skipped(WORKLOADS))
 def test_what_is_advised_first_of_the_recorded_settings_was_right(workload: str) -> None:
     recorded = {one.conf: one for one in variants(workload) if one.limit is None}
     best = min(recorded.values(), key=lambda one: one.stats["reserved_bytes.all.peak"])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+    from rich.text import Text
 
     from plimsoll.replays.parts import ReplayResult
 
@@ -23,6 +22,8 @@ WIDTH = 160
 
 def replays_text(results: Sequence[ReplayResult]) -> str:
     """What `show` shows, without colour."""
+    from rich.console import Console
+
     text = StringIO()
     console = Console(
         file=text, soft_wrap=True, width=WIDTH, color_system=None, force_jupyter=False
@@ -33,6 +34,8 @@ def replays_text(results: Sequence[ReplayResult]) -> str:
 
 def show(results: Sequence[ReplayResult], console: Console) -> None:
     """A table of each file's and device's replays, best first, and what else to say of them."""
+    from rich.table import Table  # late: simulated programs import this module, not rich
+
     for mine in _by_device(results):
         ranked = sorted(mine, key=_rank)
         count = format_count(mine[0].events, "event")
@@ -66,6 +69,8 @@ def _by_device(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
 
 
 def _text(line: str) -> Text:
+    from rich.text import Text
+
     return Text(printable(line))
 
 
