@@ -209,7 +209,6 @@ def variants(workload: str) -> list[Recorded]:
     ]
 
 
-@needs_large
 @pytest.mark.parametrize("workload", or_skipped(WORKLOADS))
 def test_the_best_setting_was_the_best_when_it_was_recorded(workload: str) -> None:
     recorded = variants(workload)
@@ -231,7 +230,6 @@ def test_the_best_setting_was_the_best_when_it_was_recorded(workload: str) -> No
     assert min(foretold, key=lambda name: foretold[name]) == best.name
 
 
-@needs_large
 @pytest.mark.parametrize("workload", or_skipped(WORKLOADS))
 def test_what_is_advised_first_of_the_recorded_settings_was_right(workload: str) -> None:
     recorded = {one.conf: one for one in variants(workload) if one.limit is None}

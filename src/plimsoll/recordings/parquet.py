@@ -36,6 +36,7 @@ from plimsoll.recordings.checks import (
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import RowGroup, check_pages, read_row_groups
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
+from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_from_json, segment_to_json
 
 if TYPE_CHECKING:
@@ -49,17 +50,11 @@ _STACKS_KEY = b"plimsoll.stacks"
 _SUM_KEY = b"plimsoll.crc"
 _BATCH = 1 << 17
 _LONGEST_DAMAGE = 200  # letters
-_SCHEMA = pa.schema(
-    [
-        ("device", pa.int32()),
-        *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items()),
-    ]
-)
 _NEW_IN_FORMAT_2 = ("stack", "shared")
 _SCHEMAS = {
-    1: pa.schema([field for field in _SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
-    2: _SCHEMA,
-    3: _SCHEMA,
+    1: pa.schema([field for field in EVENT_SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
+    2: EVENT_SCHEMA,
+    3: EVENT_SCHEMA,
 }
 _WITH_CHECKSUM = 3
 _SAFELY = {
@@ -131,7 +126,7 @@ class TraceWriter:
         self._stack = ExitStack()
         file = self._stack.enter_context(self._target)
         self._writer = self._stack.enter_context(
-            pq.ParquetWriter(file, _SCHEMA, compression="zstd", write_page_checksum=True)
+            pq.ParquetWriter(file, EVENT_SCHEMA, compression="zstd", write_page_checksum=True)
         )
         return self
 
@@ -166,7 +161,8 @@ class TraceWriter:
         columns = [pa.array(getattr(batch, name)) for name in COLUMNS]
         devices = pa.array(np.full(len(batch), device, dtype=np.int32))
         self._writer.write_batch(
-            pa.RecordBatch.from_arrays([devices, *columns], schema=_SCHEMA), row_group_size=1 << 20
+            pa.RecordBatch.from_arrays([devices, *columns], schema=EVENT_SCHEMA),
+            row_group_size=1 << 20,
         )
 
     def end_device(

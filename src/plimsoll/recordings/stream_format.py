@@ -28,9 +28,6 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-
-from plimsoll.recordings.events import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,13 +39,6 @@ KEY = b"plimsoll"
 SUM_KEY = b"plimsoll.crc"
 MOST_ROWS = 1 << 17
 """Of a batch."""
-
-SCHEMA = pa.schema(
-    [
-        ("device", pa.int32()),
-        *((name, pa.from_numpy_dtype(dtype)) for name, dtype in COLUMNS.items()),
-    ]
-)
 
 
 def checksum_of(

@@ -27,8 +27,9 @@ from plimsoll.recordings.checks import (
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_message, read_messages
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
+from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_from_json
-from plimsoll.recordings.stream_format import FORMAT, KEY, MOST_ROWS, SCHEMA, SUM_KEY, checksum_of
+from plimsoll.recordings.stream_format import FORMAT, KEY, MOST_ROWS, SUM_KEY, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,7 @@ class _Contents:
                 metadata = schema.metadata or {}
                 header = json.loads(metadata[KEY])
                 number = header["format"]
-                is_known = number == FORMAT and schema.equals(SCHEMA)
+                is_known = number == FORMAT and schema.equals(EVENT_SCHEMA)
                 checksum = zlib.crc32(metadata[KEY])
                 is_sound = not is_known or metadata[SUM_KEY] == str(checksum).encode()
                 settings = check_settings(header["settings"])

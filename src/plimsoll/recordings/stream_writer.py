@@ -14,8 +14,9 @@ import pyarrow as pa
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
+from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_to_json
-from plimsoll.recordings.stream_format import FORMAT, KEY, MOST_ROWS, SCHEMA, SUM_KEY, checksum_of
+from plimsoll.recordings.stream_format import FORMAT, KEY, MOST_ROWS, SUM_KEY, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,7 @@ class StreamWriter:
         try:
             self._arrow = pa.ipc.new_stream(
                 self._parts,
-                SCHEMA.with_metadata({KEY: header, SUM_KEY: str(self._sum)}),
+                EVENT_SCHEMA.with_metadata({KEY: header, SUM_KEY: str(self._sum)}),
                 options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
             )
             self._send()
@@ -124,7 +125,7 @@ class StreamWriter:
         text = json.dumps(facts).encode() if facts else b""
         columns = [stacks if name == "stack" else getattr(events, name) for name in COLUMNS]
         batch = pa.RecordBatch.from_arrays(
-            [pa.array(column) for column in (devices, *columns)], schema=SCHEMA
+            [pa.array(column) for column in (devices, *columns)], schema=EVENT_SCHEMA
         )
         self._sum = checksum_of(self._sum, text, devices, columns)
         self._arrow.write_batch(batch, {KEY: text, SUM_KEY: str(self._sum)})
