@@ -29,8 +29,9 @@ from plimsoll.recordings.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
     from os import PathLike
+    from typing import IO
 
-_PART = 1 << 20  # bytes that are unpacked at a time
+_PART = 1 << 20  # bytes that are read at a time
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
@@ -72,9 +73,9 @@ def read_recording(
                 return read_stream(path, most)
             if magic[:2] == _GZIP:
                 with gzip.open(file) as packed:
-                    content: bytes | bytearray = _unpack(packed, most)
+                    content = _read_all(packed, most)
             else:
-                content = file.read(most + 1)
+                content = _read_all(file, most)
         return read_snapshot(content, str(path), needs_history=needs_history, memory=most)
     except _core.ReadingLimitError:
         raise too_large(path, most) from None
@@ -92,9 +93,10 @@ def read_recording(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _unpack(packed: gzip.GzipFile, most: int) -> bytearray:
+def _read_all(file: IO[bytes], most: int) -> bytearray:
+    """Part by part: what a file unpacks to is not known, and nobody takes the ceiling for it."""
     content = bytearray()
-    while part := packed.read(_PART):
+    while part := file.read(_PART):
         if len(content) + len(part) > most:
             raise _core.ReadingLimitError
         content += part
