@@ -28,8 +28,8 @@ from plimsoll.recordings.events import COLUMNS, Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
-    from typing import IO
 
 _PART = 1 << 20  # bytes that are read at a time
 _GZIP = b"\x1f\x8b"
@@ -73,9 +73,9 @@ def read_recording(
                 return read_stream(path, most)
             if magic[:2] == _GZIP:
                 with gzip.open(file) as packed:
-                    content = _read_all(packed, most)
+                    content = _read_all(packed.read, most)
             else:
-                content = _read_all(file, most)
+                content = _read_all(file.read, most)
         return read_snapshot(content, str(path), needs_history=needs_history, memory=most)
     except _core.ReadingLimitError:
         raise too_large(path, most) from None
@@ -93,10 +93,10 @@ def read_recording(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _read_all(file: IO[bytes], most: int) -> bytearray:
+def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
     """Part by part: what a file unpacks to is not known, and nobody takes the ceiling for it."""
     content = bytearray()
-    while part := file.read(_PART):
+    while part := read(_PART):
         if len(content) + len(part) > most:
             raise _core.ReadingLimitError
         content += part
