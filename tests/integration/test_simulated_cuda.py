@@ -72,14 +72,13 @@ def test_a_script_that_catches_out_of_memory_goes_on_smaller() -> None:
 
 
 @on_simulated_gpus()
-def test_small_tensors_have_their_values_and_large_ones_placeholders() -> None:
+def test_few_values_are_those_of_a_gpu() -> None:
     mask = torch.tensor([True, False, True], device="cuda")
     assert mask.nonzero().flatten().tolist() == [0, 2]
     assert torch.arange(10, device="cuda")[torch.tensor([3, 4], device="cuda")].sum().item() == 7
     lengths = torch.tensor([3, 9, 4]).to("cuda")
     assert lengths.max().item() == 9
     assert bool((lengths > 2).all())
-    assert torch.randn(4096, 4096, device="cuda").sum().item() == 1
     assert repr(torch.arange(3, device="cuda")) == "tensor([0, 1, 2], device='cuda:0')"
 
 

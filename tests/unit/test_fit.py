@@ -36,6 +36,7 @@ def prediction(need_bytes: int) -> Prediction:
         peak_allocated_bytes=allocated, peak_reserved_bytes=allocated, device_used_bytes=used,
         shared_used_bytes=0, shared=None, shared_by_category={}, shared_lines=[],
         fits=used <= CARD.total_bytes, headroom_bytes=CARD.total_bytes - used,
+        peak_allocated_range_bytes=None, peak_reserved_range_bytes=None, stopped=None,
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},
         top_lines=[],
         step_peaks_bytes=[], other_gpus=[], assumptions=[], uses_cuda=need_bytes > 0, events=2,

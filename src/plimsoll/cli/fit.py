@@ -14,6 +14,7 @@ from plimsoll.cli.options import (
     DEFAULT_GPU,
     Allocator,
     Arguments,
+    AtMostEvents,
     Conf,
     Dedicated,
     Driver,
@@ -22,6 +23,8 @@ from plimsoll.cli.options import (
     HostMemory,
     Policy,
     Shared,
+    Unknown,
+    Values,
 )
 from plimsoll.json_text import json_line
 
@@ -46,6 +49,9 @@ def fit(
     dedicated: Dedicated = None,
     shared: Shared = None,
     host_memory: HostMemory = None,
+    values: Values = "auto",
+    unknown: Unknown = "balanced",
+    at_most_events: AtMostEvents = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find the largest value of an argument with which a script fits a card.
@@ -59,9 +65,22 @@ def fit(
     from plimsoll.prediction.options import Options
 
     cards = [
-        Options(name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)
+        Options(
+            name,
+            gpus,
+            driver,
+            conf,
+            allocator,
+            policy,
+            dedicated,
+            shared,
+            host_memory,
+            values,
+            unknown,
+            at_most_events,
+        )
         for name in gpu or [DEFAULT_GPU]
-    ]
+    ]  # fmt: skip
     for card in cards:  # what is wrong is said before the first run
         card.request(script)
     any_fails = False

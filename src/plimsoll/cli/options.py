@@ -39,6 +39,23 @@ ReadMemory = Annotated[
         metavar="SIZE",
     ),
 ]
+Values = Annotated[
+    str,
+    typer.Option(
+        help="auto: compute the values of tensors where that is cheap; real: all; none: only the "
+        "few that lengths and control flow hang on."
+    ),
+]
+Unknown = Annotated[
+    str,
+    typer.Option(
+        help="What data is like that nobody computes: balanced, most, least (of what sizes hang "
+        "on), or seed:N."
+    ),
+]
+AtMostEvents = Annotated[
+    int | None, typer.Option(help="Stop the script after so many requests and frees.")
+]
 HostMemory = Annotated[
     str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
 ]

@@ -12,6 +12,7 @@ from plimsoll.cli.options import (
     DEFAULT_GPU,
     Allocator,
     Arguments,
+    AtMostEvents,
     Conf,
     Dedicated,
     Driver,
@@ -20,6 +21,8 @@ from plimsoll.cli.options import (
     HostMemory,
     Policy,
     Shared,
+    Unknown,
+    Values,
 )
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
@@ -41,6 +44,9 @@ def predict(
     dedicated: Dedicated = None,
     shared: Shared = None,
     host_memory: HostMemory = None,
+    values: Values = "auto",
+    unknown: Unknown = "balanced",
+    at_most_events: AtMostEvents = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
@@ -55,7 +61,18 @@ def predict(
 
     requests = [
         Options(
-            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory
+            name,
+            gpus,
+            driver,
+            conf,
+            allocator,
+            policy,
+            dedicated,
+            shared,
+            host_memory,
+            values,
+            unknown,
+            at_most_events,
         ).request(script, arguments or [])
         for name in gpu or [DEFAULT_GPU]
     ]  # what is wrong is said before the first run

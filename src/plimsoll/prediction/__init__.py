@@ -2,7 +2,7 @@
 
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.fit import fit
-from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Trial
+from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Stopped, Trial
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.results import Fit, Prediction
 
@@ -13,6 +13,7 @@ __all__ = [
     "Fit",
     "LineShare",
     "Prediction",
+    "Stopped",
     "Trial",
     "fit",
     "predict",

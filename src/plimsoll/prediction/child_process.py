@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_SECONDS_TO_ANSWER = 60
+
+
 def become(request: Request) -> NoReturn:
     """Go on as the script's process: exit status, signals and stdin are its own.
 
@@ -60,14 +63,16 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
-        status = subprocess.run(  # noqa: S603
+        process = subprocess.Popen(  # noqa: S603
             _command(file),
             stdout=sys.stderr.fileno() if output is None else output,
             stderr=output,
-            check=False,
             pass_fds=[file],
             preexec_fn=_hold_interrupts,
-        ).returncode
+        )
+        status, is_interrupted = _wait(process)
+        if is_interrupted and not report.exists():
+            raise KeyboardInterrupt
         try:
             return _result(request, status, report)
         except (InputError, ScriptError):
@@ -76,6 +81,19 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
                 shutil.copyfileobj(output, sys.stderr.buffer)
                 sys.stderr.flush()
             raise
+
+
+def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
+    """The exit status, and whether it was interrupted: it then has some time for its answer."""
+    try:
+        return process.wait(), False
+    except KeyboardInterrupt:
+        try:
+            return process.wait(_SECONDS_TO_ANSWER), True
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            process.kill()
+            process.wait()
+            raise KeyboardInterrupt from None
 
 
 def _prepare() -> None:

@@ -16,7 +16,7 @@ from plimsoll.simulator.allocator import check_allocator
 from plimsoll.simulator.machine import DriverName
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.versions import rules_version
-from plimsoll.torch.simulated.setup import Setup
+from plimsoll.torch.simulated.setup import Setup, UnknownName, ValuesName
 from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _MOST_GPUS = 64
+_VALUES: dict[str, ValuesName] = {"auto": "automatic", "real": "real", "none": "none"}
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
@@ -40,6 +41,9 @@ class Options:
     dedicated: int | str | None = None
     shared: int | str | None = None
     host_memory: int | str | None = None
+    values: str = "auto"
+    unknown: str = "balanced"
+    at_most_events: int | None = None
 
     def request(
         self,
@@ -62,6 +66,10 @@ class Options:
         tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
         self._check_dedicated(tiers)
         driver, policy = self._who_spills(tiers)
+        _check_name("choice of values", self.values, tuple(_VALUES))
+        unknown, seed = self._parsed_unknown()
+        if self.at_most_events is not None and self.at_most_events < 1:
+            raise InputError(f"at least 1 event must be allowed, not {self.at_most_events}")
         return Request(
             script=str(script),
             arguments=list(arguments),
@@ -73,9 +81,25 @@ class Options:
                 policy=policy,
                 dedicated_bytes=tiers.dedicated_bytes,
                 host_memory_bytes=self._host_memory(tiers, policy),
+                values=_VALUES[self.values],
+                unknown=unknown,
+                seed=seed,
             ),
             is_module=is_module,
+            at_most_events=self.at_most_events,
         )
+
+    def _parsed_unknown(self) -> tuple[UnknownName, int]:
+        name, has_seed, seed = self.unknown.partition(":")
+        if name == "seed" and has_seed:
+            if not (seed.isascii() and seed.isdecimal() and int(seed) < 1 << 64):
+                raise InputError(f"a seed is a number, as in seed:1, not {self.unknown!r}")
+            return "balanced", int(seed)
+        if self.unknown not in get_args(UnknownName):
+            raise InputError(
+                f"unknown data is taken to be balanced, most, least or seed:N, not {self.unknown!r}"
+            )
+        return self.unknown, 0  # type: ignore[return-value]
 
     def _check_dedicated(self, tiers: Tiers) -> None:
         profile = gpu_profile(self.gpu)

@@ -9,6 +9,8 @@ from plimsoll import analysis
 from plimsoll.analysis import LineShare
 from plimsoll.simulator import SharedUse
 
+SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
+"""What is assumed where a range is the answer; kSizeOfUnknown of the simulated GPU's runtime.h."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
 
@@ -28,6 +30,23 @@ class Assumed:
     operation: str
     line: str | None
     count: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Why a trial ended before its script did.
+
+    Attributes:
+        why: What ended it.
+        line: Where the script was.
+        steady_since_event: The event at which memory was fullest; nothing higher came after it.
+        events: How many there were.
+    """
+
+    why: str
+    line: str
+    steady_since_event: int
+    events: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,10 @@ class PredictionParts:
         fits: Whether the script gets all the memory it asks for.
         headroom_bytes: What stays free at the peak, of the card and of the shared memory that
             requests may spill into; negative for what is missing.
+        peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` is, by what
+            data is like that nobody knows; None where no size depends on such.
+        peak_reserved_range_bytes: The same of `peak_reserved_bytes`.
+        stopped: Why the script was ended early, so that all figures are those so far; or None.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
         num_ooms: Requests that failed, also those after which the script went on.
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
@@ -106,6 +129,9 @@ class PredictionParts:
     shared_lines: list[LineShare]
     fits: bool
     headroom_bytes: int
+    peak_allocated_range_bytes: tuple[int, int] | None
+    peak_reserved_range_bytes: tuple[int, int] | None
+    stopped: Stopped | None
     out_of_memory: str | None
     num_ooms: int
     by_category: dict[str, int]
@@ -117,6 +143,11 @@ class PredictionParts:
     events: int
     seconds: float = field(compare=False)
 
+    @property
+    def depends_on_data(self) -> bool:
+        """Whether a size was taken from values that nobody knows."""
+        return any(assumed.what == SIZE_OF_UNKNOWN for assumed in self.assumptions)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""
         return asdict(self)
@@ -127,6 +158,9 @@ class PredictionParts:
         return cls(
             **{
                 **values,
+                "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
+                "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
+                "stopped": values["stopped"] and Stopped(**values["stopped"]),
                 "shared": values["shared"] and SharedUse(**values["shared"]),
                 "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],
@@ -134,6 +168,10 @@ class PredictionParts:
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
             }
         )
+
+
+def _pair(values: list[int] | None) -> tuple[int, int] | None:
+    return None if values is None else (values[0], values[1])
 
 
 @dataclass(frozen=True)

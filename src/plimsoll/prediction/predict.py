@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plimsoll.errors import ScriptError
 from plimsoll.prediction.child_process import run
 from plimsoll.prediction.options import Options
 
@@ -31,6 +33,9 @@ def predict(
     dedicated: int | str | None = None,
     shared: int | str | None = None,
     host_memory: int | str | None = None,
+    values: str = "auto",
+    unknown: str = "balanced",
+    at_most_events: int | None = None,
     measure_need: bool = True,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
@@ -57,6 +62,12 @@ def predict(
         shared: How much shared memory requests may spill into.
         host_memory: Instead of `shared`: the memory of the simulated machine, half of which is
             shared; by default as much as this one has.
+        values: "auto": the values of tensors are computed as long as that is cheap; "real": all of
+            them are; "none": only the few that lengths and control flow hang on. What is not
+            computed is described by bounds, and drawn where the host reads it.
+        unknown: What data is taken to be like that nobody computes: "balanced", "most" or "least"
+            (of what sizes hang on), or "seed:N", balanced and drawn otherwise.
+        at_most_events: The script is stopped after so many requests and frees.
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
 
@@ -65,7 +76,10 @@ def predict(
             contradict each other, or PyTorch or a compiler is missing.
         ScriptError: If the script failed for another reason than memory.
     """
-    options = Options(gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)
+    options = Options(
+        gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
+        values, unknown, at_most_events,
+    )  # fmt: skip
     return predict_request(options.request(script, arguments), measure_need=measure_need)
 
 
@@ -80,10 +94,12 @@ def predict_request(
         shows_output: As for `plimsoll.prediction.child_process.run`; a second run shows none.
     """
     result = run(request, shows_output=shows_output)
-    if result.fits or not measure_need:
+    if not measure_need:
         return result
+    if result.fits:
+        return _with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
-    return replace(
+    found = replace(
         needed,
         fits=False,
         out_of_memory=result.out_of_memory,
@@ -95,4 +111,24 @@ def predict_request(
         shared_by_category=result.shared_by_category,
         shared_lines=result.shared_lines,
         seconds=result.seconds + needed.seconds,
+    )
+    return _with_range(request, found)
+
+
+def _with_range(request: Request, found: Prediction) -> Prediction:
+    """What the choice of unknown data is worth, where a size depends on it: two more trials."""
+    if request.setup.unknown != "balanced" or not found.depends_on_data:
+        return found
+    trials = [found]
+    for unknown in ("most", "least"):
+        setup = replace(request.setup, unknown=unknown, unlimited=True)
+        with suppress(ScriptError):  # which does not go on with such data
+            trials.append(run(replace(request, setup=setup), shows_output=False))
+    allocated = [trial.peak_allocated_bytes for trial in trials]
+    reserved = [trial.peak_reserved_bytes for trial in trials]
+    return replace(
+        found,
+        peak_allocated_range_bytes=(min(allocated), max(allocated)),
+        peak_reserved_range_bytes=(min(reserved), max(reserved)),
+        seconds=sum(trial.seconds for trial in trials),
     )

@@ -23,6 +23,7 @@ class Request:
         report: Where to write what was found, or None.
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
         parent: The process with whose end this one ends, or None.
+        at_most_events: The script is stopped after so many requests and frees; None for no bound.
     """
 
     script: str
@@ -32,6 +33,7 @@ class Request:
     report: str | None = None
     account: str | None = None
     parent: int | None = None
+    at_most_events: int | None = None
 
     def to_json(self) -> str:
         """For the child process."""

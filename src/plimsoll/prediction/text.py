@@ -10,7 +10,7 @@ from plimsoll.units import format_count, format_size, size_row
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plimsoll.prediction.parts import FitParts, PredictionParts
+    from plimsoll.prediction.parts import Assumed, FitParts, PredictionParts
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -49,16 +49,32 @@ def _verdict(p: PredictionParts) -> Iterator[str]:
     if p.shared is not None:
         where += f" with {format_size(p.shared.total_bytes)} of shared memory"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
-    yield f"{p.script} {verdict} on {where}: {format_size(abs(p.headroom_bytes))} {left}"
+    so_far = " so far" if p.stopped else ""
+    yield f"{p.script} {verdict} on {where}{so_far}: {format_size(abs(p.headroom_bytes))} {left}"
+    if p.stopped is not None:
+        yield (
+            f"  stopped at {p.stopped.line}: {p.stopped.why}; memory was never fuller than at "
+            f"event {p.stopped.steady_since_event} of {p.stopped.events}"
+        )
     if not p.fits and p.headroom_bytes >= 0:
         yield "  (the card would hold the peak, but not in the pieces that are free)"
-    yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}"
-    yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}"
+    yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}" + _range(
+        p.peak_allocated_range_bytes
+    )
+    yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}" + _range(
+        p.peak_reserved_range_bytes
+    )
     card = "nvidia-smi shows" if p.fits else "would need"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0:
         yield f"  requests that failed, after which the script went on: {caught}"
+
+
+def _range(bounds: tuple[int, int] | None) -> str:
+    if bounds is None:
+        return ""
+    return f"  ({format_size(bounds[0])} to {format_size(bounds[1])}, by what the data is like)"
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:
@@ -138,12 +154,17 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
     yield "Assumed:"
     by_text: dict[str, list[str]] = {}
     for assumed in p.assumptions:
-        where = f" ({assumed.line})" if assumed.line and "placeholder" in assumed.what else ""
+        where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
         by_text.setdefault(assumed.what, []).append(assumed.operation + where)
     for text, operations in list(by_text.items())[:_MOST_ASSUMPTIONS]:
         more = len(operations) - _MOST_OPERATIONS
         shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
         yield f"  {text}: {shown}"
+
+
+def _matters(assumed: Assumed) -> bool:
+    """Whether the line says where the program went on with it."""
+    return "nobody knows" in assumed.what or "random" in assumed.what or "loop" in assumed.what
 
 
 def _effort(p: PredictionParts) -> Iterator[str]:

@@ -12,7 +12,7 @@ from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
-from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts
+from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts, Stopped
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
@@ -21,6 +21,7 @@ from plimsoll.torch.simulated.library import PHASES, ROLES
 if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import HighWaterMarks
     from plimsoll.prediction.child.labels import BlockLabels
+    from plimsoll.prediction.child.stops import Stop
     from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
 
@@ -31,13 +32,15 @@ def make_report(
     high_water: HighWaterMarks,
     request: Request,
     error: BaseException | None,
+    stop: Stop | None,
     seconds: float,
 ) -> dict[str, Any]:
     """A `PredictionParts` as a dictionary, and how the script ended.
 
     Keys: prediction; error: None, "out_of_memory" or "other".
     """
-    failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+    has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
+    failed = not has_ended and stop is None
     out_of_memory = _out_of_memory(error) if failed else None
     labels.finish()
     allocators = simulation.allocators
@@ -73,7 +76,12 @@ def make_report(
         + (shared.total_bytes if shared else 0)
         - context
         - reserved,
+        peak_allocated_range_bytes=None,
+        peak_reserved_range_bytes=None,
         out_of_memory=out_of_memory,
+        stopped=None
+        if stop is None or has_ended
+        else Stopped(stop.why, stop.line, peak.event, len(run.action)),
         num_ooms=sum(each.memory_stats()["num_ooms"] for each in allocators),
         by_category=by_category,
         top_lines=peak.top_lines,

@@ -90,6 +90,7 @@ class PeakContents:
     """What was live at the moment of the most allocated bytes.
 
     Attributes:
+        event: Its number.
         allocated_bytes: By the sizes asked for and rounding; unsplit remainders are not seen here.
         by_category: Bytes by category.
         top_lines: Source lines by bytes.
@@ -98,6 +99,7 @@ class PeakContents:
         shared_lines: Source lines by the bytes that they had there then.
     """
 
+    event: int
     allocated_bytes: int
     by_category: dict[str, int]
     top_lines: list[LineShare]
@@ -143,6 +145,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
     spilled = blocks.live_at(in_shared)
     shared_by_category, shared_lines = shares(spilled[blocks.shared[spilled] > 0], blocks.shared)
     return PeakContents(
+        event=top,
         allocated_bytes=int(level[top]) if len(level) else 0,
         by_category=by_category,
         top_lines=top_lines,

@@ -22,9 +22,11 @@ from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import simulated_accounts
+from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
+from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.simulate import simulate
@@ -62,6 +64,9 @@ def main() -> None:
 
     simulation.runners.add(__file__)
     simulate(simulation, install)
+    stops = Stops(simulation, request.at_most_events)
+    if request.report is not None:
+        beat(simulation)
     if request.account is not None:
         native = NativeReplay(simulation) if request.setup.allocator == "elastic" else None
         report_at_exit(lambda: simulated_accounts(simulation, high_water, native), request.account)
@@ -69,11 +74,13 @@ def main() -> None:
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
     sys.path.insert(0, str(_own_folder(request)))
     _variables, ended_by = _run(request)
+    if request.report is not None and isinstance(ended_by, KeyboardInterrupt):
+        stops.interrupt()
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
     if labels is not None and request.report is not None and is_parent:
         seconds = time.perf_counter() - began
-        report = make_report(simulation, labels, high_water, request, ended_by, seconds)
+        report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
@@ -111,6 +118,8 @@ def _end(error: BaseException | None) -> None:
         raise error
     if isinstance(error, KeyboardInterrupt):
         sys.exit(130)
+    if isinstance(error, StoppedError):
+        return
     _print_traceback(error)
     sys.exit(1)
 

@@ -7,6 +7,7 @@ they lie in memory there, and the library is used only if that is how they lie h
 from __future__ import annotations
 
 import ctypes
+import threading
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +39,12 @@ ROLES = ("output", "temporary", "workspace", "input", "copy")
 """Why memory was asked for, by the number in a `Site` or `LateRole`; Role of csrc/runtime.h."""
 PHASES = ("forward", "backward", "optimizer")
 """When, by the number in a `Site`; Phase of csrc/runtime.h."""
+
+
+VALUES = ("automatic", "real", "none")
+"""What is computed, by number; Values of csrc/values/budget.h."""
+UNKNOWN = ("balanced", "most", "least")
+"""What unknown values are like, by number; Unknown of csrc/values/description.h."""
 
 
 class DeviceProperties(ctypes.Structure):
@@ -112,7 +119,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     Counter,
     PinnedStatistics,
 )
-ENUMERATIONS = {"Role": ROLES, "Phase": PHASES}
+ENUMERATIONS = {"Role": ROLES, "Phase": PHASES, "Values": VALUES, "Unknown": UNKNOWN}
 
 
 def _type(of: Any) -> str:
@@ -196,19 +203,41 @@ class Library:
         self,
         first_use: Callable[[int], None],
         out_of_memory: Callable[[int, int], None],
+        waits_for_ever: Callable[[int], bool],
     ) -> None:
-        """Be called when a device is used first, and when it has not what is asked for.
+        """Be called when a device is used first, and when the program cannot go on.
 
         Args:
             first_use: Called with the device.
-            out_of_memory: Called with the device and the bytes asked for.
+            out_of_memory: Called with the device and the bytes asked for, which it has not.
+            waits_for_ever: Called with the number of the call stack at which the program waits for
+                a value that does not come. Says whether the program is to be stopped.
         """
         device, size = ctypes.c_int, ctypes.c_uint64
         self._callbacks = (
             ctypes.CFUNCTYPE(None, device)(first_use),
             ctypes.CFUNCTYPE(None, device, size)(out_of_memory),
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)(waits_for_ever),
         )  # kept as long as the library calls them
         self.lib.plimsoll_set_callbacks(*self._callbacks)
+
+    def set_values(self, values: str, unknown: str, seed: int) -> None:
+        """Say what is computed, as `VALUES`, and what unknown values are like, as `UNKNOWN`."""
+        self.lib.plimsoll_set_values(
+            VALUES.index(values), UNKNOWN.index(unknown), ctypes.c_uint64(seed)
+        )
+
+    def end_with(self, exception: type[BaseException]) -> None:
+        """Say what the main thread raises when the program is to be stopped."""
+        self._exception = exception  # kept as long as the library may raise it
+        self.lib.plimsoll_set_ending(
+            ctypes.c_ulong(threading.main_thread().ident or 0), ctypes.py_object(exception)
+        )
+
+    def bound_events(self, most: int, reached: Callable[[], None]) -> None:
+        """Call `reached` and stop the program, when so many requests and frees were made."""
+        self._bound = ctypes.CFUNCTYPE(None)(reached)
+        self.lib.plimsoll_bound_events(ctypes.c_uint64(most), self._bound)
 
     def replace_engine(self, device: int, engine: int) -> None:
         """Let another engine serve a device that has not been used."""

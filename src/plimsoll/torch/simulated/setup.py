@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from plimsoll.gpus import gpu_profile
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
     from plimsoll.gpus import GpuProfile
     from plimsoll.simulator.machine import DriverName
+
+
+ValuesName = Literal["automatic", "real", "none"]
+UnknownName = Literal["balanced", "most", "least"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class Setup:
         dedicated_bytes: What of each card's memory there is for the program; None for all.
         host_memory_bytes: Of the machine; None for as much as this one has.
         unlimited: The cards have all the memory that is asked for.
+        values: Which values are computed: "automatic", within a budget of bytes and operations;
+            "real", all; "none", only the few that lengths and control flow hang on.
+        unknown: What values are taken to be like that nobody computes: "balanced", "most" and
+            "least" (of what sizes hang on).
+        seed: Of what is drawn for them.
     """
 
     gpus: tuple[str, ...]
@@ -36,6 +45,9 @@ class Setup:
     dedicated_bytes: int | None = None
     host_memory_bytes: int | None = None
     unlimited: bool = False
+    values: ValuesName = "automatic"
+    unknown: UnknownName = "balanced"
+    seed: int = 0
 
     def profiles(self) -> list[GpuProfile]:
         """The cards.

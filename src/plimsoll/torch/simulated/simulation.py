@@ -54,6 +54,7 @@ class Simulation:
         self._events: _core.EventBuffer | None = None
         self._after_import: list[Callable[[], None]] = []
         self._on_first_use: list[Callable[[], None]] = []
+        self._on_waiting: Callable[[int], bool] | None = None
         self.runners = {"<frozen runpy>"}
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.start(
@@ -62,7 +63,8 @@ class Simulation:
             [allocator.engine.handle for allocator in self.allocators],
             [_properties(profile) for profile in self.profiles],
         )
-        self.library.call_back(self._make_context, self._tell_observers)
+        self.library.set_values(setup.values, setup.unknown, setup.seed)
+        self.library.call_back(self._make_context, self._tell_observers, self._is_given_up)
 
     def _make_allocators(self, conf: str) -> list[Allocator]:
         return [
@@ -189,6 +191,17 @@ class Simulation:
         most = self.allocators[device].limit_bytes or total
         for observer in self.out_of_memory_observers:
             observer(device, size, most, free)
+
+    def on_waiting_for_ever(self, action: Callable[[int], bool]) -> None:
+        """Call `action` with the number of a call stack, at which the program waits for a value.
+
+        The value did not come, whatever the program was told. The action says whether the program
+        is to be stopped.
+        """
+        self._on_waiting = action
+
+    def _is_given_up(self, stack: int) -> bool:
+        return self._on_waiting is not None and self._on_waiting(stack)
 
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
         """As torch.cuda.memory._record_memory_history."""

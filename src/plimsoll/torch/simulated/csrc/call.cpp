@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "computation.h"
 #include "tensors.h"
+#include "values/computation.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -207,6 +207,7 @@ void Call::note_work(double flops, at::ScalarType type, bool allows_tf32) {
   const double rate = type != at::kFloat ? on.tensor_flops_per_ns
                       : allows_tf32      ? on.tensor_flops_per_ns / 2
                                          : on.flops_per_ns;
+  flops_ += flops;
   work_ns_ += flops / (rate * kEfficiency);
 }
 

@@ -61,6 +61,7 @@ class Call {
   void synchronize() { runtime().synchronize(device_); }
   // What the kernel computes, besides moving its arguments and results.
   void note_work(double flops, at::ScalarType type, bool allows_tf32);
+  [[nodiscard]] double flops() const { return flops_; }
   // Queues the kernel: its time follows from the work and the bytes it moves.
   void launch();
 
@@ -87,6 +88,7 @@ class Call {
   std::vector<bool> is_allocated_;
   std::vector<at::DataPtr> temporaries_;
   double temporary_bytes_ = 0;
+  double flops_ = 0;
   double work_ns_ = 0;
 };
 

@@ -7,7 +7,9 @@
 
 #include "memory.h"
 #include "runtime.h"
-#include "values.h"
+#include "values/budget.h"
+#include "values/contents.h"
+#include "values/reading.h"
 #include "virtual.h"
 #include "written_out.h"
 
@@ -16,35 +18,51 @@ namespace {
 
 using at::Tensor;
 
-void copy_values(const Tensor& to, const Tensor& from) {
-  if (to.is_cuda()) {
-    Allocation* const allocation = allocation_of(to);
-    if (allocation == nullptr) return;
-    const Tensor values = values_of(to);
-    const Allocation* const source = from.is_cuda() ? allocation_of(from) : nullptr;
-    if (!values.defined()) return;
-    const Tensor known = from.is_cuda() ? values_of(from) : is_virtual(from) ? Tensor() : from;
-    const bool is_whole = static_cast<std::size_t>(to.numel()) * to.itemsize() == allocation->size;
-    if (known.defined()) {
-      values.copy_(known);
-      const bool is_placeholder = source != nullptr && source->is_placeholder;
-      allocation->is_placeholder = is_placeholder || (allocation->is_placeholder && !is_whole);
-    } else {
-      fill_unknown(values);
-      allocation->is_placeholder = true;
-    }
+// From the host: its values, as long as there is room for them.
+void copy_from_host(const Tensor& to, const Tensor& from) {
+  const double cost = static_cast<double>(to.numel());
+  const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
+  const bool is_wanted = !is_virtual(from) && (is_few || Budget::instance().take_operations(cost));
+  const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
+  if (!values.defined()) {
+    note_described(to, Description::of_type(to.scalar_type()));
     return;
   }
-  const Tensor known = values_of(from);
-  if (known.defined()) {
-    const Allocation* const source = allocation_of(from);
-    if (source != nullptr && source->is_placeholder) {
-      runtime().assume(current_operation().name, kReadsPlaceholders);
+  values.copy_(from);
+  note_values(to, Source::computed);
+}
+
+void copy_on_device(const Tensor& to, const Tensor& from) {
+  const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
+  const Source source = source_of(from);
+  const bool is_wanted =
+      can_be_read(from) &&
+      (is_few || (source <= Source::random &&
+                  Budget::instance().take_operations(static_cast<double>(to.numel()))));
+  const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
+  if (values.defined()) {
+    values.copy_(read_values(from));
+    note_values(to, std::min(source, Source::assumed));
+    return;
+  }
+  Known known = known_of(from);
+  if (to.strides() != from.strides()) known.series = 0;
+  note_same(to, known);
+}
+
+void copy_values(const Tensor& to, const Tensor& from) {
+  if (!to.is_cuda()) {
+    if (!is_virtual(to)) {
+      to.copy_(read_by_host(from, current_operation().name));
+    } else if (source_of(from) > Source::random) {
+      runtime().assume(current_operation().name, kReadsUnknown);
     }
-    to.copy_(known);
-  } else {
-    if (!is_virtual(to)) fill_unknown(to);
-    runtime().assume(current_operation().name, kReadsPlaceholders);
+  } else if (allocation_of(to) != nullptr) {
+    if (from.is_cuda()) {
+      copy_on_device(to, from);
+    } else {
+      copy_from_host(to, from);
+    }
   }
 }
 

@@ -47,6 +47,7 @@ const WrittenOut& add_written_out() {
   add_storage_kernels(*kernels);
   add_copy_kernels(*kernels);
   add_reading_kernels(*kernels);
+  add_selecting_kernels(*kernels);
   add_choices(*kernels);
   kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());

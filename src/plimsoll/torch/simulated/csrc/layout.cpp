@@ -8,6 +8,8 @@
 #include "export.h"
 #include "memory.h"
 #include "runtime.h"
+#include "values/budget.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -60,7 +62,9 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(PinnedStatistics, active_bytes)) +
       line("Role", {VALUE(Role, output), VALUE(Role, temporary), VALUE(Role, workspace),
                     VALUE(Role, input), VALUE(Role, copy)}) +
-      line("Phase", {VALUE(Phase, forward), VALUE(Phase, backward), VALUE(Phase, optimizer)}));
+      line("Phase", {VALUE(Phase, forward), VALUE(Phase, backward), VALUE(Phase, optimizer)}) +
+      line("Values", {VALUE(Values, automatic), VALUE(Values, real), VALUE(Values, none)}) +
+      line("Unknown", {VALUE(Unknown, balanced), VALUE(Unknown, most), VALUE(Unknown, least)}));
   return text->c_str();
 }
 

@@ -9,6 +9,8 @@
 #include "memory.h"
 #include "profiler.h"
 #include "runtime.h"
+#include "values/budget.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 
@@ -29,8 +31,25 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version,
 }
 
 PLIMSOLL_EXPORT void plimsoll_set_callbacks(void (*first_use)(int),
-                                            void (*out_of_memory)(int, uint64_t)) {
-  runtime().callbacks = {first_use, out_of_memory};
+                                            void (*out_of_memory)(int, uint64_t),
+                                            int (*waits_for_ever)(uint32_t)) {
+  runtime().callbacks = {first_use, out_of_memory, waits_for_ever};
+}
+
+// Which exception, an object of Python's that lives on, ends the program in which of its threads.
+PLIMSOLL_EXPORT void plimsoll_set_ending(unsigned long thread, void* exception) {
+  runtime().ending = {thread, exception};
+}
+
+PLIMSOLL_EXPORT void plimsoll_bound_events(uint64_t most, void (*reached)()) {
+  runtime().callbacks.bound_reached = reached;
+  runtime().most_events = most;
+}
+
+// What is computed, and what unknown values are like: the numbers of Values and Unknown.
+PLIMSOLL_EXPORT void plimsoll_set_values(int values, int unknown, uint64_t seed) {
+  Budget::instance().set(static_cast<Values>(values));
+  set_unknown(static_cast<Unknown>(unknown), seed);
 }
 
 PLIMSOLL_EXPORT void plimsoll_replace_engine(int device, plimsoll_engine* engine) {

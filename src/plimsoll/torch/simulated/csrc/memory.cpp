@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime.h"
+#include "values/contents.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -40,7 +41,9 @@ void release(void* context) {
     state.api->free(state.device(allocation->device).engine, allocation->address,
                     state.record_sites ? state.site(operation.name, operation.role) : 0);
     tell_profiler(*allocation, false);
+    state.count_event();
   }
+  state.devices[static_cast<std::size_t>(allocation->device)].live_bytes -= allocation->size;
   delete allocation;
 }
 
@@ -61,9 +64,10 @@ class DeviceAllocator final : public c10::Allocator {
     if (status == PLIMSOLL_OUT_OF_MEMORY) state.callbacks.out_of_memory(index, size);
     TORCH_CHECK_WITH(OutOfMemoryError, status != PLIMSOLL_OUT_OF_MEMORY, message.data());
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, message.data());
-    auto* const allocation =
-        new Allocation{address, size, index, state.next_serial(index), nullptr, true};
+    auto* const allocation = new Allocation(address, size, index, state.next_serial(index));
+    state.devices[static_cast<std::size_t>(index)].live_bytes += size;
     tell_profiler(*allocation, true);
+    state.count_event();
     return {reinterpret_cast<void*>(address), allocation, &release, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -274,6 +278,11 @@ class PinnedAllocator final : public c10::Allocator {
 };
 
 }  // namespace
+
+Allocation::Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,
+                       std::uint64_t serial)
+    : address(address), size(size), device(device), serial(serial) {}
+Allocation::~Allocation() = default;
 
 c10::Allocator* device_allocator() {
   static auto* const allocator = new DeviceAllocator;

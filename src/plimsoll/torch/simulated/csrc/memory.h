@@ -1,4 +1,4 @@
-// Memory behind simulated tensors: an address of the engine, and for small ones their values.
+// Memory behind simulated tensors: an address of the engine, and what is known of its contents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +10,19 @@
 
 namespace plimsoll::simulated {
 
+class Contents;
+
 // One live allocation on a device; the context of its storage's DataPtr.
 struct Allocation {
   std::uint64_t address = 0;
   std::size_t size = 0;
   c10::DeviceIndex device = 0;
-  std::uint64_t serial = 0;             // counts the device's allocations
-  std::unique_ptr<std::byte[]> values;  // only where something computed or read them
-  bool is_placeholder = true;           // the values are not those a GPU would have
+  std::uint64_t serial = 0;            // counts the device's allocations
+  std::unique_ptr<Contents> contents;  // only where something wrote or read them
+
+  Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,
+             std::uint64_t serial);
+  ~Allocation();
 };
 
 c10::Allocator* device_allocator();

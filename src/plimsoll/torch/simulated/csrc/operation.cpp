@@ -53,6 +53,7 @@ std::unique_ptr<OperationInfo> work_out(const c10::OperatorHandle& op) {
   const auto [rule, traits] = find_rule(qualified + overload, info->plain_name);
   info->rule = rule;
   info->traits = traits;
+  if (schema.overload_name().ends_with("out")) info->traits |= kOverwrites;
   return info;
 }
 

@@ -25,10 +25,7 @@ enum Trait : std::uint16_t {
   kReadByHost = 1 << 5,    // the host waits for a value and goes on with it
   kMovesStorage = 1 << 6,  // computes nothing
   kCopies = 1 << 7,        // one kernel for all devices
-  // What is assumed of values that nobody can compute; else they are placeholders.
-  kFindsFinite = 1 << 8,  // gradients are, or a scaler would never step: what was there stays
-  kHoldsTrue = 1 << 9,    // programs assert that all is finite, or equal, or in range
-  kCountsAll = 1 << 10,   // a mask that is unknown selects every element
+  kFindsFinite = 1 << 8,   // gradients are, or a scaler would never step: what was there stays
 };
 using Traits = std::uint16_t;
 

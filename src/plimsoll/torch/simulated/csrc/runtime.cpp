@@ -9,6 +9,13 @@
 
 #include <algorithm>
 
+// Of the interpreter that this library is loaded into.
+extern "C" {
+int PyGILState_Ensure();
+void PyGILState_Release(int state);
+int PyThreadState_SetAsyncExc(unsigned long thread, void* exception);
+}
+
 namespace plimsoll::simulated {
 namespace {
 
@@ -83,6 +90,12 @@ c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
   const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;
   return (turn << 5) | (priority < 0 ? 3 : 1);
+}
+
+void Runtime::end_program() const {
+  const int state = PyGILState_Ensure();
+  PyThreadState_SetAsyncExc(ending.thread, ending.exception);
+  PyGILState_Release(state);
 }
 
 std::uint32_t Runtime::name(std::string_view text) {

@@ -34,8 +34,9 @@ struct Device {
   plimsoll_engine* engine = nullptr;
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
-  std::atomic<bool> is_used = false;       // it has a context
-  std::atomic<bool> is_capturing = false;  // a graph, of what is queued
+  std::atomic<std::uint64_t> live_bytes = 0;  // as asked for
+  std::atomic<bool> is_used = false;          // it has a context
+  std::atomic<bool> is_capturing = false;     // a graph, of what is queued
 };
 
 // Why memory was asked for; a new value is a new entry in layout.cpp. Both are shared with Python.
@@ -67,10 +68,28 @@ struct LateRole {
   std::int32_t role = 0;
 };
 
-// What the library asks of Python; both may take the interpreter's lock.
+// What is noted as assumed.
+constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
+constexpr std::string_view kReadsRandom = "the host read random numbers, of another generator";
+constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
+constexpr std::string_view kSizeOfRandom =
+    "its size depends on random numbers, of another generator";
+constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
+
+// What the library asks of Python; all may take the interpreter's lock.
 struct Callbacks {
   void (*first_use)(int device) = nullptr;
   void (*out_of_memory)(int device, std::uint64_t size) = nullptr;
+  // Whether the program is to be stopped, which waits there for a value that will not come.
+  int (*waits_for_ever)(std::uint32_t stack) = nullptr;
+  // As many requests and frees were made as there may be.
+  void (*bound_reached)() = nullptr;
+};
+
+// The exception that ends the program's main thread, as soon as that runs Python's code again.
+struct Ending {
+  unsigned long thread = 0;  // as Python numbers it
+  void* exception = nullptr;
 };
 
 class Runtime {
@@ -79,11 +98,14 @@ class Runtime {
 
   const plimsoll_c_api* api = nullptr;
   Callbacks callbacks;
+  Ending ending;
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
   bool record_stacks = false;
   bool is_over = false;                   // the interpreter ends: engines are gone
+  std::atomic<std::uint64_t> events = 0;  // requests and frees
+  std::uint64_t most_events = 0;          // 0 for no bound
   std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
   // What Python and the dispatcher take for an operation, in the middle.
   double host_ns_per_operation = 60'000;
@@ -122,6 +144,14 @@ class Runtime {
   // The number of the device's next allocation.
   std::uint64_t next_serial(c10::DeviceIndex device) {
     return devices[static_cast<std::size_t>(device)].allocations++;
+  }
+  // Ends the program: it has given its answer.
+  void end_program() const;
+  // Counts a request or a free.
+  void count_event() {
+    if (++events != most_events) return;
+    callbacks.bound_reached();
+    end_program();
   }
   // Says later what an allocation is for, by its number on the device.
   void note_role(c10::DeviceIndex device, std::uint64_t serial, Role role);

@@ -8,7 +8,8 @@
 #include <algorithm>
 
 #include "call.h"
-#include "values.h"
+#include "values/budget.h"
+#include "values/contents.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -16,44 +17,73 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
+// What filling one with numbers costs the host, an element.
+constexpr double kPerElement = 100;
 // Integers are indices and counts, which programs do look at.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
 
 struct Mapping {
   void* address;
   std::size_t size;
+  bool is_budgeted;
 };
 
 void unmap(void* context) {
   const auto* const mapping = static_cast<Mapping*>(context);
   ::munmap(mapping->address, mapping->size);
+  if (mapping->is_budgeted) Budget::instance().give_bytes(mapping->size);
   delete mapping;
 }
 
-class VirtualAllocator final : public c10::Allocator {
+class MappingAllocator final : public c10::Allocator {
  public:
+  explicit MappingAllocator(bool is_budgeted) : is_budgeted_(is_budgeted) {}
   c10::DataPtr allocate(std::size_t size) override {
     void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(address != MAP_FAILED, "the host has no address space for ", size, " bytes");
-    return {address, new Mapping{address, size}, &unmap, c10::Device(c10::DeviceType::CPU)};
+    return {address, new Mapping{address, size, is_budgeted_}, &unmap,
+            c10::Device(c10::DeviceType::CPU)};
   }
   void copy_data(void* to, const void* from, std::size_t count) const override {
     default_copy_data(to, from, count);
   }
+
+ private:
+  bool is_budgeted_;
 };
 
+// Of tensors without contents, and of those that the budget has room for.
 c10::Allocator* virtual_allocator() {
-  static auto* const allocator = new VirtualAllocator;
+  static auto* const allocator = new MappingAllocator(false);
+  return allocator;
+}
+c10::Allocator* budgeted_allocator() {
+  static auto* const allocator = new MappingAllocator(true);
   return allocator;
 }
 
-bool becomes_virtual(std::size_t elements, c10::ScalarType type, bool pinned) {
-  const std::size_t bytes = elements * c10::elementSize(type);
-  return !pinned && bytes >= (c10::isIntegralType(type, true) ? kLeastIntegerBytes : kLeastBytes);
-}
+constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
+constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-const c10::DispatchKeySet kKeys{c10::DispatchKey::CPU, kVirtualKey};
+// Where a tensor of the host lies that is not made as PyTorch makes them.
+struct Place {
+  c10::Allocator* allocator;
+  c10::DispatchKeySet keys;
+};
+
+std::optional<Place> place_of(std::size_t elements, c10::ScalarType type, bool pinned) {
+  const std::size_t bytes = elements * c10::elementSize(type);
+  const bool is_integer = c10::isIntegralType(type, /*includeBool=*/true);
+  if (pinned || bytes < (is_integer ? kLeastIntegerBytes : kLeastBytes)) return std::nullopt;
+  Budget& budget = Budget::instance();
+  if (budget.has_bytes(bytes) &&
+      budget.take_operations(kPerElement * static_cast<double>(elements)) &&
+      budget.take_bytes(bytes)) {
+    return Place{budgeted_allocator(), kHost};
+  }
+  return Place{virtual_allocator(), kVirtual};
+}
 
 Tensor host_empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                   std::optional<c10::Layout> layout, std::optional<c10::Device> device,
@@ -62,8 +92,8 @@ Tensor host_empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   std::size_t elements = 1;
   for (const std::int64_t length : size)
     elements *= static_cast<std::size_t>(std::max<std::int64_t>(length, 0));
-  if (becomes_virtual(elements, type, pin_memory.value_or(false))) {
-    return at::detail::empty_generic(size, virtual_allocator(), kKeys, type, format);
+  if (const auto place = place_of(elements, type, pin_memory.value_or(false))) {
+    return at::detail::empty_generic(size, place->allocator, place->keys, type, format);
   }
   return at::detail::empty_cpu(size, dtype, layout, device, pin_memory, format);
 }
@@ -73,8 +103,8 @@ Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                           std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   const std::size_t elements = at::detail::computeStorageNbytes(size, stride, 1);
-  if (becomes_virtual(elements, type, pin_memory.value_or(false))) {
-    return at::detail::empty_strided_generic(size, stride, virtual_allocator(), kKeys, type);
+  if (const auto place = place_of(elements, type, pin_memory.value_or(false))) {
+    return at::detail::empty_strided_generic(size, stride, place->allocator, place->keys, type);
   }
   return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
 }

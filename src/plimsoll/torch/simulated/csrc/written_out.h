@@ -30,9 +30,7 @@ class WrittenOut {
 void add_storage_kernels(WrittenOut& kernels);
 void add_copy_kernels(WrittenOut& kernels);
 void add_reading_kernels(WrittenOut& kernels);
+void add_selecting_kernels(WrittenOut& kernels);
 void add_choices(WrittenOut& kernels);
-
-// What is noted where the host reads values that are not those a GPU would have.
-constexpr const char* kReadsPlaceholders = "the host read placeholders (1; integers: 0)";
 
 }  // namespace plimsoll::simulated

@@ -7,27 +7,32 @@
 #include <ATen/ops/unique_dim.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <vector>
 
-#include "../values.h"
+#include "../values/contents.h"
 #include "cub.h"
 #include "rules.h"
 
 namespace plimsoll::simulated {
 namespace {
 
-bool is_placeholder(const at::Tensor& tensor) {
-  const Allocation* const allocation = allocation_of(tensor);
-  return allocation != nullptr && allocation->is_placeholder;
+// The values that decide a result's size; undefined where there are none.
+at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
+  const Source source = source_of(tensor);
+  if (source > Source::random) call.assume(kSizeOfUnknown);
+  if (source == Source::random) call.assume(kSizeOfRandom);
+  return can_be_read(tensor) ? read_values(tensor) : at::Tensor();
 }
 
-// The values that decide a result's size; undefined where they are not kept.
-at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return values_of(tensor);
-  if (!has_values(tensor)) return {};
-  if (is_placeholder(tensor)) call.assume("the size of its result was taken from placeholders");
-  return values_of(tensor);
+// How many different ones there are of so many.
+std::int64_t expected_distinct(const Description& of, std::int64_t count) {
+  if (unknown() == Unknown::least && !of.is_random()) return 1;
+  const double kinds = of.high - of.low + 1;
+  if (!std::isfinite(kinds) || unknown() == Unknown::most) return count;
+  return static_cast<std::int64_t>(
+      std::round(kinds * -std::expm1(static_cast<double>(count) * std::log1p(-1 / kinds))));
 }
 
 // A one-dimensional result that was made for `capacity` elements, then cut.
@@ -50,7 +55,7 @@ void unique_flat(Call& call, bool consecutive, bool inverse, bool counts) {
     found = consecutive ? std::get<0>(at::unique_consecutive(values)).numel()
                         : std::get<0>(at::_unique(values)).numel();
   } else {
-    call.assume("all elements are taken for distinct");
+    found = expected_distinct(known_of(self).description, numel);
   }
   call.set_shape(0, meta_cut(numel, found, type));
   call.set_shape(1, inverse ? meta_empty(self.sizes(), at::kLong) : meta_empty({0}, at::kLong));
@@ -106,8 +111,6 @@ void unique_dim(Call& call) {  // (self, dim, sorted, inverse, counts), consecut
   std::int64_t found = self.size(dim);
   if (const at::Tensor values = deciding_values(call, self); values.defined()) {
     found = std::get<0>(at::unique_dim(values, dim)).size(dim);
-  } else {
-    call.assume("all rows are taken for distinct");
   }
   std::vector<std::int64_t> sizes = self.sizes().vec();
   sizes[static_cast<std::size_t>(dim)] = found;
@@ -137,7 +140,7 @@ void unique_consecutive(Call& call) {  // (self, inverse, counts, dim)
   }
   const at::Tensor self = call.tensor(0);
   const std::int64_t dim = dimension_of(call, 3, self);
-  call.assume("all rows are taken for distinct");
+  call.assume(kSizeOfUnknown);
   call.set_shape(0, meta_contiguous(self));
   const auto rows = [&](std::size_t i) {
     return meta_empty({call.argument(i).toBool() ? self.size(dim) : 0}, at::kLong);
@@ -157,8 +160,9 @@ void bincount(Call& call) {  // (self, weights, minlength)
     if (const at::Tensor values = deciding_values(call, self); values.defined()) {
       bins = std::max(bins, values.max().item<std::int64_t>() + 1);
     } else {
-      call.assume("no value is larger than minlength asks for");
-      bins = std::max<std::int64_t>(bins, 1);
+      const double high = known_of(self).description.high;
+      bins = std::max<std::int64_t>(bins,
+                                    std::isfinite(high) ? static_cast<std::int64_t>(high) + 1 : 1);
     }
     (void)at::min(self);
     (void)at::max(self);
@@ -196,13 +200,11 @@ void repeat_interleave(Call& call) {
   std::int64_t total_rows = repeats.numel();
   if (!call.argument(1).isNone()) {
     total_rows = call.argument(1).toInt();
-  } else if (const at::Tensor values = has_values(repeats) ? values_of(repeats) : at::Tensor();
-             values.defined()) {
+  } else if (const at::Tensor values = deciding_values(call, repeats); values.defined()) {
     call.synchronize();
     total_rows = values.sum().item<std::int64_t>();
   } else {
     call.synchronize();
-    call.assume("each row is taken once");
   }
   call.set_shape(0, meta_empty({total_rows}, repeats.scalar_type()));
   call.allocate(0);

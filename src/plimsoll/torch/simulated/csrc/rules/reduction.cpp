@@ -224,9 +224,6 @@ void sum(Call& call) {
 
 constexpr int kNone = 99;
 constexpr RuleRow kReductionRules[] = {
-    {"sum", kUnknown, kCountsAll},
-    {"count_nonzero", kUnknown, kCountsAll},
-    {"all", kUnknown, kHoldsTrue},
     {"aten::sum", sum<kNone>},
     {"aten::sum.dim_IntList", sum<1>},
     {"aten::sum.IntList_out", sum<1>},

@@ -1,0 +1,252 @@
+#include "computation.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "../memory.h"
+#include "../tensors.h"
+#include "../virtual.h"
+#include "budget.h"
+#include "contents.h"
+#include "describe.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// Makes the host's own generator, the only one that some operations know, draw from a seed; what
+// the program draws from it is the same as ever.
+class HostSeedScope {
+ public:
+  explicit HostSeedScope(std::uint64_t seed)
+      : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
+    generator_.set_current_seed(seed);
+  }
+  ~HostSeedScope() { generator_.set_state(saved_); }
+  HostSeedScope(const HostSeedScope&) = delete;
+  HostSeedScope& operator=(const HostSeedScope&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor saved_;
+};
+
+// What values are drawn with: from the program's generator, or the device's, which it moves on.
+std::uint64_t next_seed(const Call& call) {
+  constexpr std::uint64_t kDrawn = 4;  // the numbers of a Philox block
+  at::Generator generator =
+      at::globalContext().defaultGenerator(c10::Device(c10::DeviceType::CUDA, call.device()));
+  for (const c10::IValue& argument : call.arguments()) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) {
+      generator = argument.toGenerator();
+    }
+  }
+  TORCH_CHECK(generator.device().is_cuda(),
+              "Expected a 'cuda' device type for generator but found '",
+              c10::DeviceTypeName(generator.device().type(), /*lower_case=*/true), "'");
+  const std::lock_guard lock(generator.mutex());
+  const std::uint64_t offset = generator.get_offset();
+  generator.set_offset(offset + kDrawn);
+  const std::uint64_t mixed = generator.current_seed() ^ (offset * 0x9E3779B97F4A7C15U);
+  return mixed ^ (mixed >> 32);  // a generator of the host takes the lower half
+}
+
+struct Arguments {
+  bool can_be_read = false;
+  Source worst = Source::computed;  // of those that the results depend on
+};
+
+// addmv and its like: with a factor of nothing, what is added to is not read.
+bool adds_to_nothing(const Call& call) {
+  const std::optional<int> beta = call.op().schema().argumentIndexWithName("beta");
+  if (!beta) return false;
+  const c10::IValue& value = call.argument(static_cast<std::size_t>(*beta));
+  return value.isScalar() && value.toScalar().equal(0);
+}
+
+Arguments look_at_arguments(const Call& call) {
+  const OperationInfo& info = call.info();
+  Arguments arguments{true, Source::computed};
+  bool any_device = false;
+  for (std::size_t i = 0; i < call.argument_count() && arguments.can_be_read; ++i) {
+    const bool is_overwritten =
+        (info.has(kOverwrites) && info.is_written[i]) || (i == 0 && adds_to_nothing(call));
+    map_tensors(call.argument(i), [&](const at::Tensor& tensor) {
+      if (is_virtual(tensor)) arguments.can_be_read = false;
+      if (!is_simulated(tensor) || !arguments.can_be_read) return tensor;
+      any_device = true;
+      if (is_overwritten) return tensor;
+      arguments.can_be_read = can_be_read(tensor);
+      arguments.worst = std::max(arguments.worst, source_of(tensor));
+      return tensor;
+    });
+  }
+  if (!any_device && !call.inputs().empty()) arguments.can_be_read = false;
+  return arguments;
+}
+
+// The tensors on a device that the operation writes; none where a result shares its base's values.
+std::optional<std::vector<Written>> find_written(const Call& call) {
+  const OperationInfo& info = call.info();
+  std::vector<Written> written;
+  std::size_t result = 0;
+  std::size_t element = 0;
+  const auto note = [&](const at::Tensor& tensor) {
+    if (is_simulated(tensor) && tensor.numel() != 0 && allocation_of(tensor) != nullptr) {
+      written.push_back({tensor, result, element});
+    }
+    ++element;
+    return tensor;
+  };
+  for (; result < info.results.size(); ++result, element = 0) {
+    if (info.results[result].kind == Result::Kind::view) return std::nullopt;
+    if (info.results[result].kind == Result::Kind::fresh) {
+      map_tensors(call.results()[result], note);
+    }
+  }
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    if (!info.is_written[i]) continue;
+    result = 0;
+    for (std::size_t r = 0; r < info.results.size(); ++r) {
+      if (info.results[r].kind == Result::Kind::argument && info.results[r].argument == i)
+        result = r;
+    }
+    element = 0;
+    map_tensors(call.argument(i), note);
+  }
+  return written;
+}
+
+// Few values are always computed; many within the budget, and of assumed values only integers,
+// which sizes hang on: others are no better than a description.
+bool is_worth_it(const Call& call, const Arguments& arguments,
+                 const std::vector<Written>& written) {
+  const auto is_small = [](const at::Tensor& tensor) {
+    const Allocation* const allocation = allocation_of(tensor);
+    return allocation == nullptr || are_few(allocation->size, tensor.scalar_type());
+  };
+  const auto is_small_result = [&](const Written& each) { return is_small(each.tensor); };
+  const bool are_small = std::all_of(written.begin(), written.end(), is_small_result) &&
+                         std::all_of(call.inputs().begin(), call.inputs().end(), is_small);
+  if (are_small) return true;
+  const bool are_integers = std::all_of(written.begin(), written.end(), [](const Written& each) {
+    return c10::isIntegralType(each.tensor.scalar_type(), /*includeBool=*/true);
+  });
+  if (arguments.worst > Source::random && !are_integers) return false;
+  std::size_t bytes = 0;
+  for (const Written& each : written) bytes += allocation_of(each.tensor)->size;
+  return Budget::instance().has_bytes(bytes) && Budget::instance().take_operations(cost_of(call));
+}
+
+// The arguments on the host: what the operation writes, over the memory of its values. None where
+// there is no room for these.
+std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
+  const OperationInfo& info = call.info();
+  torch::jit::Stack values;
+  bool has_room = true;
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    const c10::IValue& argument = call.argument(i);
+    if (argument.isDevice()) {
+      values.emplace_back(c10::Device(c10::DeviceType::CPU));
+    } else if (argument.isGenerator()) {
+      values.emplace_back();
+    } else {
+      values.push_back(map_tensors(argument, [&](const at::Tensor& tensor) {
+        if (!is_simulated(tensor)) return tensor;
+        const at::Tensor value = info.is_written[i] ? writable_values(tensor, info.has(kOverwrites))
+                                                    : read_values(tensor);
+        has_room = has_room && value.defined();
+        return value;
+      }));
+    }
+  }
+  if (!has_room) return std::nullopt;
+  return values;
+}
+
+// Runs the operation on the host. False: the CPU has no such kernel, or what was drawn made no
+// sense to it, or there is no room.
+bool run_on_host(const Call& call, std::uint64_t seed) {
+  try {
+    std::optional<torch::jit::Stack> values = arguments_on_host(call);
+    if (!values) return false;
+    {
+      std::optional<HostSeedScope> scope;
+      if (call.info().is_random) scope.emplace(seed);
+      call.op().callBoxed(&*values);
+    }
+    for (std::size_t i = 0; i < call.results().size(); ++i) {
+      if (call.info().results[i].kind != Result::Kind::fresh) continue;
+      std::vector<at::Tensor> computed;
+      map_tensors((*values)[i], [&](const at::Tensor& tensor) {
+        computed.push_back(tensor);
+        return tensor;
+      });
+      std::size_t place = 0;
+      bool has_room = true;
+      map_tensors(call.results()[i], [&](const at::Tensor& tensor) {
+        const at::Tensor& value = computed.at(place++);
+        if (is_simulated(tensor) && value.defined() && value.sizes() == tensor.sizes()) {
+          const at::Tensor to = writable_values(tensor, true);
+          has_room = has_room && to.defined();
+          if (to.defined()) to.copy_(value);
+        }
+        return tensor;
+      });
+      if (!has_room) return false;
+    }
+  } catch (const std::exception&) {
+    return false;
+  }
+  return true;
+}
+
+// What is known of each, before any is written to.
+std::vector<Known> describe(const Call& call, const std::vector<Written>& written) {
+  std::vector<Known> known;
+  known.reserve(written.size());
+  for (const Written& each : written) known.push_back(describe_written(call, each));
+  return known;
+}
+
+void note(const std::vector<Written>& written, const std::vector<Known>& known) {
+  for (std::size_t i = 0; i < written.size(); ++i) note_same(written[i].tensor, known[i]);
+}
+
+// Nobody need know the operands: no number is infinite in a healthy run.
+bool are_constant(const std::vector<Known>& known) {
+  return std::all_of(known.begin(), known.end(),
+                     [](const Known& each) { return each.description.is_constant(); });
+}
+
+}  // namespace
+
+void compute_values(const Call& call) {
+  const bool is_random = call.info().is_random;
+  const std::uint64_t seed = is_random ? next_seed(call) : 0;
+  const auto written = find_written(call);
+  if (!written || written->empty()) return;
+  const Arguments arguments = look_at_arguments(call);
+  const bool is_unsure = !arguments.can_be_read || arguments.worst > Source::random;
+  if (is_unsure && call.info().has(kFindsFinite)) return;
+  std::vector<Known> known;
+  if (is_unsure) {
+    known = describe(call, *written);
+    if (are_constant(known)) return note(*written, known);
+  }
+  if (arguments.can_be_read && is_worth_it(call, arguments, *written) && run_on_host(call, seed)) {
+    const Source least = is_random ? Source::random : Source::computed;
+    const Source source = std::min(std::max(arguments.worst, least), Source::assumed);
+    for (const Written& each : *written) note_values(each.tensor, source);
+  } else {
+    note(*written, is_unsure ? known : describe(call, *written));
+  }
+}
+
+}  // namespace plimsoll::simulated

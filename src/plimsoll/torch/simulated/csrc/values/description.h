@@ -1,0 +1,75 @@
+// What is known of numbers that nobody computed: bounds, and how they spread between them.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace plimsoll::simulated {
+
+// What unknown data is taken to be like, where sizes hang on it.
+enum class Unknown : std::uint8_t { balanced, most, least };
+
+// Numbers are finite, always: a healthy run has no others.
+struct Description {
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+  enum class Spread : std::uint8_t {
+    data,     // as the program's data makes them
+    even,     // over the bounds, as a random generator does
+    normal,   // around `mean`, as a random generator does
+    chosen,   // indices that something chose of [0, high]: tokens, experts
+    counted,  // how many of something there are: `mean`, or by the choice of data the bounds
+  };
+  double low = -kNone;
+  double high = kNone;
+  Spread spread = Spread::data;
+  double mean = 0;               // of normal; of truth values, the share that is true
+  double deviation = 0;          // of normal
+  std::int64_t per_row = 1;      // of chosen: so many that follow each other differ
+  std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 for none
+
+  [[nodiscard]] bool is_constant() const { return low == high; }
+  // The generator of random numbers spreads them, whatever the program's data is.
+  [[nodiscard]] bool is_random() const {
+    return spread == Spread::even || spread == Spread::normal;
+  }
+
+  static Description constant(double value) { return {value, value}; }
+  static Description between(double low, double high) { return {low, high}; }
+  static Description even(double low, double high) { return {low, high, Spread::even}; }
+  static Description normal(double mean, double deviation) {
+    return {-kNone, kNone, Spread::normal, mean, deviation};
+  }
+  static Description chosen(std::int64_t of, std::int64_t per_row = 1) {
+    return {0, static_cast<double>(of - 1), Spread::chosen, 0, 0, per_row};
+  }
+  // Truth values; `random`: the share is that of random numbers, and not of data.
+  static Description truth(double share, bool random = false);
+  // Truth that data decides: it is likely, or not, but nobody is sure.
+  static Description likely(double share) { return {0, 1, Spread::data, share}; }
+  // How many of `most` there are.
+  static Description counted(double mean, double most, bool random);
+  // What nothing is said of.
+  static Description of_type(c10::ScalarType type);
+};
+
+// What holds for the numbers of both.
+Description join(const Description& one, const Description& other);
+// The chance that a number of the first is less than one of the second; or as large.
+double chance_of_less(const Description& one, const Description& other, bool or_equal);
+double chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
+// The share that is random draws' doing alone.
+bool is_random_pair(const Description& one, const Description& other);
+
+// Draws the numbers `first`, `first` + 1, … of a series of that description. The same numbers of a
+// series are the same, whoever asks.
+void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
+          std::int64_t count, double* to);
+// A new series.
+std::uint64_t next_series();
+// How all series are drawn, from now on.
+void set_unknown(Unknown unknown, std::uint64_t seed);
+Unknown unknown();
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,67 @@
+// What the host reads of a device: values, and whether tensors are equal.
+#include "reading.h"
+
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/equal.h>
+
+#include "../memory.h"
+#include "../runtime.h"
+#include "../written_out.h"
+#include "contents.h"
+#include "waiting.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+c10::Scalar local_scalar_dense(const Tensor& self) {
+  runtime().synchronize(self.device().index());
+  return at::_local_scalar_dense(read_by_host(self, runtime().name("aten::_local_scalar_dense")));
+}
+
+bool equal(const Tensor& self, const Tensor& other) {
+  if (self.sizes() != other.sizes()) return false;
+  runtime().synchronize(self.device().index());
+  const bool are_sure = source_of(self) <= Source::random && source_of(other) <= Source::random;
+  if (are_sure) return at::equal(read_values(self), read_values(other));
+  runtime().assume(runtime().name("aten::equal"), "tensors of equal shape are taken for equal");
+  return true;
+}
+
+// Too many to be drawn one by one.
+Tensor fill(const Tensor& like, const Description& description) {
+  Tensor made =
+      at::empty_strided(like.sizes(), like.strides(), at::TensorOptions().dtype(like.dtype()));
+  if (description.is_constant()) return made.fill_(description.low);
+  fill_unknown(made);
+  return made;
+}
+
+}  // namespace
+
+Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
+  const Source source = source_of(tensor);
+  if (source == Source::computed) return read_values(tensor);
+  if (source == Source::random) {
+    runtime().assume(operation, kReadsRandom);
+    return read_values(tensor);
+  }
+  const Description description = known_of(tensor).description;
+  const bool is_sure = source == Source::described && description.is_constant();
+  runtime().assume(operation, kReadsUnknown);
+  Tensor values = read_values(tensor);
+  if (!values.defined()) values = fill(tensor, description);
+  if (is_sure || source == Source::told) return values;
+  const Tensor told = as_in_a_healthy_run(values, description, tensor.device().index(), operation);
+  if (!told.is_same(values)) note_told(tensor, told);  // whoever reads it next
+  return told;
+}
+
+void add_reading_kernels(WrittenOut& kernels) {
+  kernels.add("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+  kernels.add("equal", TORCH_FN(equal));
+}
+
+}  // namespace plimsoll::simulated

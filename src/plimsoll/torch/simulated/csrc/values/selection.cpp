@@ -1,0 +1,106 @@
+// The elements that are not zero: how many, only values say.
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/nonzero.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../memory.h"
+#include "../runtime.h"
+#include "../written_out.h"
+#include "contents.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+// cub's scratch for counting: a partial sum for each of 40 blocks on every multiprocessor.
+std::size_t count_scratch(std::int64_t numel, int multiprocessors) {
+  if (numel <= 4096) return 1;
+  return (static_cast<std::size_t>(multiprocessors) * 40 * 4 + 255) / 256 * 256 + 255;
+}
+
+// cub's scratch for selecting: the state of each tile, aligned twice.
+std::size_t select_scratch(std::int64_t numel) {
+  const std::size_t tiles = (static_cast<std::size_t>(numel) + 4223) / 4224 + 32;
+  return (tiles * 8 + 255) / 256 * 256 + 256 + 255;
+}
+
+double longest(const Tensor& tensor) {
+  std::int64_t most = 1;
+  for (const std::int64_t size : tensor.sizes()) most = std::max(most, size);
+  return static_cast<double>(most);
+}
+
+// The elements of so many that are not zero, as far as a description says.
+std::int64_t expected_true(const Description& of, const Tensor& tensor) {
+  const auto count = static_cast<double>(tensor.numel());
+  if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;
+  if (tensor.scalar_type() != at::kBool) return tensor.numel();
+  if (!of.is_random() && unknown() != Unknown::balanced) {
+    return unknown() == Unknown::most ? tensor.numel() : 0;
+  }
+  return static_cast<std::int64_t>(std::round(of.mean * count));
+}
+
+// How many elements a mask or an index selects.
+struct Selected {
+  std::int64_t count = 0;
+  Tensor places;  // undefined where nobody knows
+};
+
+Selected select(const Tensor& self) {
+  const std::uint32_t name = runtime().name("aten::nonzero");
+  const Known known = known_of(self);
+  if (known.source > Source::random && !known.description.is_constant()) {
+    runtime().assume(name, kSizeOfUnknown);
+  } else if (known.source == Source::random) {
+    runtime().assume(name, kSizeOfRandom);
+  }
+  if (can_be_read(self)) {
+    Tensor places = at::nonzero(read_values(self));
+    return {places.size(0), places};
+  }
+  return {expected_true(known.description, self), {}};
+}
+
+// nonzero: exact where values are known.
+Tensor nonzero(const Tensor& self) {
+  const OperationScope scope(runtime().name("aten::nonzero"), Role::output);
+  const c10::DeviceIndex index = self.device().index();
+  runtime().synchronize(index);
+  const DeviceScope device(index);
+  const Source source = source_of(self);
+  const auto [found, places] = select(self);
+  // Counts, then writes all positions of one dimension after those of another.
+  const auto temporary = [](std::size_t bytes) {
+    const OperationScope temporaries(runtime().name("aten::nonzero"), Role::temporary);
+    return take_memory(bytes);
+  };
+  const bool is_empty = self.numel() == 0;
+  const int multiprocessors = runtime().device(index).properties.multiprocessors;
+  at::DataPtr count = is_empty ? at::DataPtr() : temporary(sizeof(int));
+  if (!is_empty) temporary(count_scratch(self.numel(), multiprocessors));
+  const std::int64_t sizes[] = {found, self.dim()};
+  const std::int64_t strides[] = {1, std::max<std::int64_t>(found, 1)};
+  const Tensor result = at::detail::empty_generic(
+      sizes, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA), at::kLong, {});
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(at::IntArrayRef(sizes),
+                                                      at::IntArrayRef(strides));
+  if (found != 0 && self.dim() != 0) temporary(select_scratch(self.numel()));
+  if (result.numel() == 0) return result;
+  if (const Tensor to = places.defined() ? writable_values(result, true) : Tensor(); to.defined()) {
+    to.copy_(places);
+    note_values(result, std::min(source, Source::assumed));
+  } else {
+    note_described(result, Description::between(0, longest(self) - 1));
+  }
+  return result;
+}
+
+}  // namespace
+
+void add_selecting_kernels(WrittenOut& kernels) { kernels.add("nonzero", TORCH_FN(nonzero)); }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,118 @@
+#include "waiting.h"
+
+#include <ATen/ops/full_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <unordered_map>
+
+#include "../runtime.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// So often the same is read before it changes: a program of some steps reads what it is told.
+constexpr std::int64_t kPatience = 8;
+// Where memory grows, as that of a text that is generated.
+constexpr std::int64_t kPatienceWhileGrowing = 1024;
+// Then nothing helped.
+constexpr std::int64_t kMostChanges = 2000;
+
+// A place of the program that reads unknown values.
+struct Place {
+  std::int64_t reads = 0;
+  std::int64_t alike = 0;  // with the same memory, up to now
+  std::int64_t changes = 0;
+  std::uint64_t live_bytes = 0;
+  at::Tensor first;       // what was read before it changed
+  bool may_wait = false;  // the program is known to end by itself
+};
+
+std::mutex mutex;
+auto* const places = new std::unordered_map<std::uint32_t, Place>;
+
+// A value shrinks until nothing is left, is steady for a while, and then grows.
+double factor(std::int64_t change) {
+  constexpr std::int64_t kShrinks = 48;
+  constexpr std::int64_t kIsSteady = 16;
+  constexpr std::int64_t kCycle = 96;
+  const std::int64_t at = change % kCycle;
+  if (at < kShrinks + kIsSteady) return std::exp2(-static_cast<double>(std::min(at, kShrinks)) - 1);
+  return std::exp2(static_cast<double>(at - kShrinks - kIsSteady) + 1);
+}
+
+at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
+  constexpr std::int64_t kTurn = 3;  // some programs want to be told more than once
+  const bool is_other = change / kTurn % 2 == 0;
+  if (first.numel() == 1) return is_other ? first.logical_not() : first.clone();
+  return at::full_like(first, is_other);
+}
+
+// The ends of the range first: nothing is left, all are done, the text ends.
+at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
+  const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
+  const double low = is_bounded ? of.low : 0;
+  const double grown = std::exp2(static_cast<double>(std::min<std::int64_t>(change, 30)));
+  const double high = is_bounded ? of.high : grown;
+  const bool is_chosen = of.spread == Description::Spread::chosen;
+  switch (change % 8) {
+    case 0: return at::full_like(first, is_chosen ? high : low);
+    case 1: return at::full_like(first, low);
+    case 2: return at::full_like(first, std::min(low + 1, high));
+    case 3: return at::full_like(first, std::min(low + 2, high));
+    case 4:
+    case 5: return at::full_like(first, high);
+    default: return first.clone();
+  }
+}
+
+at::Tensor changed(const Place& place, const Description& description) {
+  const at::ScalarType type = place.first.scalar_type();
+  if (type == at::kBool) return changed_truth(place.first, place.changes);
+  if (c10::isIntegralType(type, false)) {
+    return changed_integer(place.first, description, place.changes);
+  }
+  return place.first.mul(factor(place.changes)).to(type);
+}
+
+}  // namespace
+
+at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& description,
+                               c10::DeviceIndex device, std::uint32_t operation) {
+  if (description.is_constant() && !values.numel()) return values;
+  const std::uint32_t stack = runtime().api->capture_stack();
+  if (stack == 0) return values;  // a thread without Python
+  const std::uint64_t live = runtime().device(device).live_bytes;
+  at::Tensor told = values;
+  bool is_stuck = false;
+  {
+    const std::lock_guard lock(mutex);
+    Place& place = (*places)[stack];
+    place.alike = place.reads != 0 && place.live_bytes == live ? place.alike + 1 : 0;
+    place.live_bytes = live;
+    ++place.reads;
+    const bool is_repeated = place.alike >= kPatience || place.reads > kPatienceWhileGrowing;
+    if (!is_repeated || place.may_wait) {
+      place.first = values.clone();
+      return values;
+    }
+    if (place.first.sizes() != values.sizes() ||
+        place.first.scalar_type() != values.scalar_type()) {
+      place.first = values.clone();
+    }
+    told = changed(place, description);
+    is_stuck = ++place.changes % kMostChanges == 0;
+  }
+  runtime().assume(operation, kWaits);
+  if (!is_stuck) return told;
+  if (runtime().callbacks.waits_for_ever(stack) != 0) {
+    runtime().end_program();
+  } else {
+    const std::lock_guard lock(mutex);
+    (*places)[stack].may_wait = true;
+  }
+  return told;
+}
+
+}  // namespace plimsoll::simulated
