@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +17,9 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    Module,
     Policy,
+    Script,
     Shared,
 )
 from plimsoll.json_text import json_line
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 
 def predict(
-    script: Annotated[Path, typer.Argument(help="A Python script that uses CUDA.")],
+    script: Script,
     arguments: Arguments = None,
+    module: Module = False,
     gpu: Gpu = None,
     gpus: Gpus = 1,
     driver: Driver = "linux",
@@ -56,7 +58,7 @@ def predict(
     requests = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory
-        ).request(script, arguments or [])
+        ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # what is wrong is said before the first run
     results = [
@@ -66,19 +68,20 @@ def predict(
         for result in results:
             print(json_line(result.to_dict()))
     else:
-        _show(results)
+        _show(results, module=module)
     if not all(result.fits for result in results):
         raise typer.Exit(1)
 
 
-def _show(results: list[Prediction]) -> None:
+def _show(results: list[Prediction], *, module: bool) -> None:
     first = results[0]
     if len(results) == 1 or not first.uses_cuda:
         print(first)
     else:
         _show_table(results)
     if first.uses_cuda and sys.stderr.isatty():
-        follow = f"plimsoll fit {first.script} --vary=--batch-size --gpu '{first.gpu}'"
+        script = f"-m {first.script}" if module else first.script
+        follow = f"plimsoll fit {script} --vary=--batch-size --gpu '{first.gpu}'"
         print(printable(f"next: {follow}"), file=sys.stderr)
 
 

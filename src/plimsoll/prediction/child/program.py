@@ -9,6 +9,7 @@ word.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import runpy
@@ -68,6 +69,9 @@ def main() -> None:
     sys.argv = [request.script, *request.arguments]
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
     sys.path.insert(0, str(_own_folder(request)))
+    if request.is_module and (missing := _missing_module(request.script)) is not None:
+        print(f"plimsoll: there is no module {missing}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
     _variables, ended_by = _run(request)
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
@@ -91,6 +95,18 @@ def _end_with(parent: int) -> None:
 def _own_folder(request: Request) -> Path:
     """Where the program's own modules are."""
     return Path.cwd() if request.is_module else Path(request.script).resolve().parent
+
+
+def _missing_module(name: str) -> str | None:
+    """The module or the package of it that Python cannot find; None where all are there."""
+    for end in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
+        try:
+            spec = importlib.util.find_spec(name[:end])
+        except Exception:  # the package's own, which shows itself when it is run
+            return None
+        if spec is None:
+            return name[:end]
+    return None
 
 
 def _run(request: Request) -> tuple[dict[str, Any], BaseException | None]:
