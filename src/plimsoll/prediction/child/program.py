@@ -26,6 +26,7 @@ from plimsoll.prediction.child.at_exit import simulated_accounts
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
+from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.simulate import simulate
@@ -53,6 +54,12 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     labels = BlockLabels(simulation) if request.report is not None else None
     high_water = HighWaterMarks(simulation)
+    started = None
+    if labels is not None and request.report is not None:
+        folder = Path(request.report).with_name("processes")
+        folder.mkdir()
+        started = StartedProcesses(request, process, str(folder))
+        started.tell(simulation, labels, high_water)
 
     def install(torch: ModuleType) -> None:
         high_water.install(torch)
@@ -62,7 +69,7 @@ def main() -> None:
             record_if_asked()
 
     simulation.runners.add(__file__)
-    simulate(simulation, install)
+    simulate(simulation, install, started)
     if request.account is not None:
         native = NativeReplay(simulation) if request.setup.allocator == "elastic" else None
         report_at_exit(lambda: simulated_accounts(simulation, high_water, native), request.account)
@@ -75,9 +82,12 @@ def main() -> None:
     _variables, ended_by = _run(request)
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
-    if labels is not None and request.report is not None and is_parent:
+    if labels and started and request.report is not None and is_parent:
+        if not isinstance(ended_by, KeyboardInterrupt):
+            wait_for_processes()
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, seconds)
+        report = started.add_to(report, uses_of(simulation, high_water))
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":

@@ -179,7 +179,7 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
 
     def use(index: int) -> None:
         if not 0 <= index < count:
-            raise c.AcceleratorError("CUDA error: invalid device ordinal")
+            raise c.AcceleratorError(simulation.library.no_such_device(index))
         lib.plimsoll_use(index)
 
     def allocator_of(index: int) -> Allocator:
@@ -191,7 +191,7 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         import torch
 
         if index >= 0 and lib.plimsoll_set_device(index) != 0:
-            raise c.AcceleratorError("CUDA error: invalid device ordinal")
+            raise c.AcceleratorError(simulation.library.no_such_device(index))
         torch.cuda._lazy_init()
         use(int(lib.plimsoll_current_device()))
 

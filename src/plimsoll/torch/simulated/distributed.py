@@ -2,7 +2,8 @@
 
 NCCL is not there, nor are the other processes. PyTorch's own `fake` process group stands for them:
 a collective returns at once, with what this process brought in place of what others would have.
-So memory is that of one rank out of WORLD_SIZE, whatever shards or gathers its tensors.
+So memory is that of one rank out of WORLD_SIZE, whatever shards or gathers its tensors. One process
+of one has nobody to wait for, and what a collective gives it is what it brought.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def pretend_other_processes(module: ModuleType, execute: Callable[[], None]) -> 
             group_name=group_name,
             **rest,
         )
-        _say(backend, count)
+        if count > 1:
+            _say(backend, count)
 
     def new_group(
         ranks: Any = None,

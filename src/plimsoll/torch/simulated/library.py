@@ -39,6 +39,9 @@ ROLES = ("output", "temporary", "workspace", "input", "copy")
 PHASES = ("forward", "backward", "optimizer")
 """When, by the number in a `Site`; Phase of csrc/runtime.h."""
 
+UNKNOWN_READ = "the host read"
+"""How the assumptions begin that say so of values which nobody knows; csrc/written_out.h."""
+
 
 class DeviceProperties(ctypes.Structure):
     """What rules depend on; DeviceProperties of csrc/runtime.h."""
@@ -170,6 +173,7 @@ class Library:
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = ctypes.c_char_p
+        lib.plimsoll_no_such_device.restype = ctypes.c_char_p
         for rows in ("sites", "assumptions", "late_roles"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")
             copy.restype = ctypes.c_size_t
@@ -217,6 +221,10 @@ class Library:
     def install(self) -> None:
         """Put the simulated kernels in place, after PyTorch is loaded."""
         self.lib.plimsoll_install()
+
+    def no_such_device(self, index: int) -> str:
+        """CUDA's error for a device that is not there, and how to have it."""
+        return str(self.lib.plimsoll_no_such_device(index).decode())
 
     def name(self, number: int) -> str:
         """A name by its number."""

@@ -2,6 +2,8 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <string>
+
 #include "blas.h"
 #include "export.h"
 #include "hooks.h"
@@ -74,6 +76,12 @@ PLIMSOLL_EXPORT int plimsoll_set_device(int index) {
   if (index < 0 || static_cast<std::size_t>(index) >= runtime().devices.size()) return 1;
   runtime().set_device(static_cast<c10::DeviceIndex>(index));
   return 0;
+}
+// Until the thread asks again.
+PLIMSOLL_EXPORT const char* plimsoll_no_such_device(int index) {
+  thread_local std::string text;
+  text = runtime().no_such_device(index);
+  return text.c_str();
 }
 PLIMSOLL_EXPORT int64_t plimsoll_current_stream(int index) {
   return runtime().current_stream(static_cast<c10::DeviceIndex>(index));
