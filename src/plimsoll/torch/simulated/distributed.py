@@ -12,6 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.cuda_collectives import add_nccl
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -21,6 +23,9 @@ _FAKE = "fake"
 
 def pretend_other_processes(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `torch.distributed.distributed_c10d`, with groups of processes that do not exist."""
+    import torch
+
+    add_nccl(torch._C._distributed_c10d)
     execute()
     init, new = module.init_process_group, module.new_group
 

@@ -173,6 +173,8 @@ class Library:
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = ctypes.c_char_p
+        lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+        lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
         for rows in ("sites", "assumptions", "late_roles"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")

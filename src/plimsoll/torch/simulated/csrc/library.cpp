@@ -90,6 +90,12 @@ PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
   runtime().set_stream(static_cast<c10::DeviceIndex>(index), stream);
 }
 PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_default(on != 0); }
+PLIMSOLL_EXPORT void plimsoll_set_blas_workspace_bytes(int lt, int64_t bytes) {
+  set_blas_workspace_bytes(lt != 0, bytes);
+}
+PLIMSOLL_EXPORT uint64_t plimsoll_blas_workspace_bytes(int lt) {
+  return current_blas_workspace_bytes(lt != 0);
+}
 PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() { clear_blas_workspaces(); }
 
 PLIMSOLL_EXPORT void plimsoll_pinned_statistics(PinnedStatistics* statistics) {
