@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "computation.h"
+#include "kernels.h"
 #include "tensors.h"
 
 namespace plimsoll::simulated {
@@ -259,6 +260,7 @@ void Call::finish_on_host(const std::function<at::Tensor(const at::Tensor&)>& ma
 }
 
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (has_new_operators) take_over_new_operators();
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);

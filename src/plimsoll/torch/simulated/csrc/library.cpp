@@ -46,6 +46,9 @@ PLIMSOLL_EXPORT void plimsoll_install() {
   install_profiler();
 }
 
+// After a library was loaded that may have operations of its own.
+PLIMSOLL_EXPORT void plimsoll_take_over_operators() { take_over_new_operators(); }
+
 PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }
 PLIMSOLL_EXPORT void plimsoll_use(int device) {
   if (!runtime().is_bad_fork) runtime().use(static_cast<c10::DeviceIndex>(device));
