@@ -74,7 +74,7 @@ def test_a_kernel_in_python_runs_as_it_is() -> None:
     x.add(1)
     assert torch.ops.late.doubled(x).tolist() == [2] * 4
 
-    @torch.library.custom_op("late::tripled", mutates_args=(), device_types="cuda")
+    @torch.library.custom_op("late::tripled", mutates_args=(), device_types="cuda")  # type: ignore[untyped-decorator]
     def tripled(x: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
         return x * 3
 

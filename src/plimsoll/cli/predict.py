@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,7 @@ from plimsoll.cli.options import (
     Script,
     Shared,
 )
+from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
 from plimsoll.units import format_size
@@ -43,6 +45,10 @@ def predict(
     dedicated: Dedicated = None,
     shared: Shared = None,
     host_memory: HostMemory = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
@@ -50,17 +56,31 @@ def predict(
     The script's own output goes to stderr, once: that of further runs is shown only where one
     fails.
 
-    Exit status 1: it does not fit. 2: bad input, or the script fails.
+    Exit status 1: it does not fit, or with --check a peak is off by more than 2 %. 2: bad input, or
+    the script fails.
     """
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predict import predict_request
+    from plimsoll.prediction.recording_check import check_request, recorded_gpu
+    from plimsoll.recordings import read_recording
 
+    recording = None if check is None else read_recording(check)
+    if recording is not None and not gpu and (name := recorded_gpu(recording)) is not None:
+        gpu = [name]
     requests = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory
         ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # what is wrong is said before the first run
+    if recording is not None:
+        if len(requests) > 1:
+            raise InputError("--check is for one card, that of the recording")
+        checked = check_request(requests[0], recording)
+        print(json_line(checked.to_dict()) if as_json else checked)
+        if not checked.matches:
+            raise typer.Exit(1)
+        return
     results = [
         predict_request(request, shows_output=request is requests[0]) for request in requests
     ]

@@ -29,6 +29,7 @@ from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.session.environment import record_if_asked
+from plimsoll.session.record import record
 from plimsoll.session.simulate import simulate
 from plimsoll.telemetry.accounts import report_at_exit
 from plimsoll.torch.simulated.simulation import Simulation
@@ -61,10 +62,14 @@ def main() -> None:
         started = StartedProcesses(request, process, str(folder))
         started.tell(simulation, labels, high_water)
 
+    recorder = None if request.record is None else record(request.record)
+
     def install(torch: ModuleType) -> None:
         high_water.install(torch)
         if labels is not None:
             labels.install(torch)
+            if recorder is not None:
+                recorder.__enter__()
         else:
             record_if_asked()
 
@@ -85,6 +90,8 @@ def main() -> None:
     if labels and started and request.report is not None and is_parent:
         if not isinstance(ended_by, KeyboardInterrupt):
             wait_for_processes()
+        if recorder is not None and "torch" in sys.modules:
+            recorder.stop()
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, seconds)
         report = started.add_to(report, uses_of(simulation, high_water))

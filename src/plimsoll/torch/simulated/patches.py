@@ -190,7 +190,7 @@ def _patch_libraries(torch: ModuleType, simulation: Simulation) -> None:
         return module
 
     torch.ops.load_library = load
-    ExtensionFileLoader.create_module = create  # type: ignore[method-assign]
+    ExtensionFileLoader.create_module = create  # type: ignore[assignment, method-assign]
 
 
 def _compile_eagerly(model: Any = None, **_: Any) -> Any:
