@@ -20,6 +20,15 @@ PROCESSES = PROGRAMS / "prediction" / "processes.py"
 ONE_PROCESS = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 
 
+def predict_command(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", "predict", str(PROCESSES), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     found = predict(PROCESSES, ["spawn"], gpu="T4")
     taken = [use.peak_allocated_bytes for use in found.processes]
@@ -33,13 +42,16 @@ def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     assert first.endswith("they are not added up")
 
 
+def test_a_table_of_cards_says_first_whose_figures_they_are() -> None:
+    done = predict_command("--gpu", "T4", "--gpu", "L4", "--", "fork")
+    assert done.returncode == 0, done.stderr
+    first, head, *_ = done.stdout.splitlines()
+    assert "processes.py started used a simulated GPU: it took " in first
+    assert head.split()[0] == "card"
+
+
 def test_a_forked_process_that_nobody_waits_for_is_seen() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", str(PROCESSES), "--json", "--", "fork"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = predict_command("--json", "--", "fork")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["uses_cuda"] is True

@@ -37,6 +37,31 @@ def test_every_name_of_a_cuda_build_is_there() -> None:
     assert missing == []
 
 
+ASKED = (
+    *("_cuda_getCompiledVersion", "_cuda_getArchFlags", "_cuda_getDevice", "_cuda_getDeviceCount"),
+    *("_cuda_getCurrentBlasHandle", "_cuda_getCurrentSolverHandle", "_cuda_getAllocatorBackend"),
+    *("_cuda_getCublasWorkspaceSize", "_cuda_getCublasLtWorkspaceSize", "_cuda_getAllocator"),
+    *("_cuda_get_sync_debug_mode", "_cuda_get_cudnn_benchmark_limit", "_cuda_isInBadFork"),
+    *("_cuda_get_conv_benchmark_empty_cache", "_cuda_record_untuned_is_enabled"),
+    *("_cuda_cudaCachingAllocator_is_enabled", "_cuda_isHistoryEnabled", "_cuda_memorySnapshot"),
+    *("_cuda_isCurrentStreamCapturing", "_cuda_hostMemoryStats", "_cuda_memoryMetadataSupported"),
+    *("_cuda_tunableop_is_enabled", "_cuda_tunableop_tuning_is_enabled"),
+    *("_cuda_tunableop_get_results", "_cuda_tunableop_get_validators"),
+    *("_cuda_tunableop_get_rotating_buffer_size", "_cuda_tunableop_get_filename"),
+    *("_cudnn.getVersionInt", "_cusparselt.getVersionInt", "_cudart.cudaProfilerStart"),
+    *("_nvtx.rangePop", "_nccl_version", "_nccl_version_suffix", "_nccl_unique_id"),
+    *("_rocm_is_backward_pass", "_graph_pool_handle", "_host_emptyCache", "_cuda_ipc_collect"),
+    *("_distributed_c10d._is_nvshmem_available", "_cuda_clearCublasWorkspaces"),
+)
+
+
+@on_simulated_gpus()
+def test_what_can_be_asked_without_arguments_answers() -> None:
+    torch.cuda.init()
+    for name in ASKED:
+        functools.reduce(getattr, name.split("."), torch._C)()
+
+
 @on_simulated_gpus()
 def test_compiler_and_distributed_find_what_they_look_for() -> None:
     import torch._dynamo.trace_rules

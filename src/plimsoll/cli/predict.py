@@ -109,6 +109,11 @@ def _show_table(results: list[Prediction]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from plimsoll.prediction.text import processes_line
+
+    if (line := processes_line(results[0])) is not None:
+        print(line)
+
     table = Table(box=None, pad_edge=False)
     table.add_column("card")
     for name in ("memory", "allocated", "reserved", "needs", "headroom"):

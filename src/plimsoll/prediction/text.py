@@ -44,19 +44,27 @@ def fit_text(fit: FitParts) -> str:
     return join_lines([first, *rows])
 
 
-def _processes(p: PredictionParts) -> Iterator[str]:
+def processes_line(p: PredictionParts) -> str | None:
+    """Which process a prediction is of, where the script started some that use GPUs."""
     if not p.processes:
-        return
+        return None
     count = len({use.process for use in p.processes})
     reserved = format_size(p.peak_reserved_bytes)
     if count == 1:
-        yield f"1 process that {p.script} started used a simulated GPU: it took {reserved}"
-    else:
-        yield (
-            f"{count} processes used simulated GPUs; the largest took {reserved}, and what follows "
-            "is of it alone; they are not added up"
+        return printable(
+            f"1 process that {p.script} started used a simulated GPU: it took {reserved}"
         )
-    yield from (f"  {row}" for row in _process_rows(p))
+    return (
+        f"{count} processes used simulated GPUs; the largest took {reserved}, and what follows is "
+        "of it alone; they are not added up"
+    )
+
+
+def _processes(p: PredictionParts) -> Iterator[str]:
+    line = processes_line(p)
+    if line is not None:
+        yield line
+        yield from (f"  {row}" for row in _process_rows(p))
 
 
 def _process_rows(p: PredictionParts) -> Iterator[str]:
