@@ -90,7 +90,7 @@ class StartedProcesses:
             report: As `make_report` makes it.
             own: What the program's own process used.
         """
-        told = [json.loads(path.read_text()) for path in sorted(Path(self.folder).iterdir())]
+        told = [json.loads(path.read_text()) for path in sorted(Path(self.folder).glob("*.json"))]
         if not told:
             return report
         mine = report["prediction"]
