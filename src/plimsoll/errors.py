@@ -36,17 +36,22 @@ class ScriptError(RuntimeError):
 
     Attributes:
         status: Its exit status; -n if signal n killed it.
+        unknown_read: The first line where it had read a value that the simulation cannot know, and
+            that may be why; None if it read none.
     """
 
-    def __init__(self, script: str, status: int) -> None:
+    def __init__(self, script: str, status: int, unknown_read: str | None = None) -> None:
         killed = status < 0 and -status in set(signal.Signals)
         end = (
             f"was killed by {signal.Signals(-status).name}"
             if killed
             else f"ended with status {status}"
         )
+        if unknown_read is not None:
+            end = f"failed after it read values that nobody knows ({unknown_read}); it {end}"
         super().__init__(printable(f"{script} {end}"))
         self.status = status
+        self.unknown_read = unknown_read
 
 
 DriverError = _core.DriverError

@@ -181,6 +181,18 @@ class TestCommand:
         assert done.stdout == ""
         assert done.stderr.splitlines()[-1].startswith(f"plimsoll: {tmp_path / 'script.py'} ")
 
+    def test_a_script_that_fails_after_it_read_unknown_values_says_so_first(
+        self, tmp_path: Path
+    ) -> None:
+        text = "import torch\nx = torch.randn(1 << 20, device='cuda')\nif x.sum() > 0:\n    oops\n"
+        path = script(tmp_path, text)
+        done = command("predict", path)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1] == (
+            f"plimsoll: {path} failed after it read values that nobody knows "
+            f"({path}:3 <module>); it ended with status 1"
+        )
+
     def test_failures_that_the_script_survives_are_told(self) -> None:
         found = predict(PREDICTED / "smaller_and_smaller.py")
         assert found.fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -83,6 +84,18 @@ def test_a_device_that_does_not_exist_is_named() -> None:
         raises(f"Invalid device argument {index}", partial(torch.cuda.memory_allocated, index))
         raises("invalid device ordinal", partial(torch.cuda.mem_get_info, index))
     raises("Invalid device argument 7", lambda: torch.cuda.set_per_process_memory_fraction(0.5, 7))
+
+
+@on_simulated_gpus()
+def test_a_process_of_a_higher_rank_is_told_how_to_have_its_gpu() -> None:
+    os.environ["LOCAL_RANK"] = "3"
+    hint = (
+        "GPU 3 was asked for, as LOCAL_RANK says, and 1 is simulated, numbered from 0; "
+        "--gpus 4 simulates enough"
+    )
+    raises(hint, lambda: torch.cuda.set_device(3))
+    raises(hint, lambda: torch.ones(2).to("cuda:3"))
+    raises("GPU 5 was asked for, and 1 is simulated", lambda: torch.ones(2, device="cuda:5"))
 
 
 @on_simulated_gpus()

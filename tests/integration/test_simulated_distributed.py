@@ -7,7 +7,7 @@ import json
 import pytest
 
 from plimsoll.prediction import predict
-from tests.simulated import PROGRAMS, simulate
+from tests.simulated import PROGRAMS, on_simulated_gpus, simulate
 
 pytest.importorskip("torch")
 
@@ -51,3 +51,37 @@ def test_a_prediction_is_of_one_process_and_says_so(monkeypatch: pytest.MonkeyPa
         assumed.what == "one process of 8 runs; what others would send is pretended"
         for assumed in found.assumptions
     )
+
+
+@on_simulated_gpus()
+def test_one_process_of_one_is_given_what_it_gave() -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl")
+    given = {"name": "a", "numbers": list(range(100))}
+    gathered: list[object] = [None]
+    dist.gather_object(given, gathered)
+    assert gathered == [given]
+    from_all: list[object] = [None]
+    dist.all_gather_object(from_all, given)
+    assert from_all == [given]
+    sent = [given, 3]
+    dist.broadcast_object_list(sent)
+    assert sent == [given, 3]
+    scattered: list[object] = [None]
+    dist.scatter_object_list(scattered, [given])
+    assert scattered == [given]
+    x = torch.arange(4.0, device="cuda")
+    for collective in (dist.all_reduce, dist.broadcast, dist.reduce):
+        y = x.clone()
+        collective(y) if collective is dist.all_reduce else collective(y, 0)
+        assert y.tolist() == x.tolist()
+    parts = [torch.zeros(4, device="cuda")]
+    dist.gather(x, parts)
+    assert parts[0].tolist() == x.tolist()
+
+
+def test_one_process_of_one_says_nothing() -> None:
+    _, said = train("nccl", "ddp")
+    assert "pretended" not in said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +20,9 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    Module,
     Policy,
+    Script,
     Shared,
     Unknown,
     Values,
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 
 def fit(
-    script: Annotated[Path, typer.Argument(help="A Python script that uses CUDA.")],
+    script: Script,
     arguments: Arguments = None,
+    module: Module = False,
     vary: Annotated[
         str, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
     ] = "--batch-size",
@@ -82,13 +84,13 @@ def fit(
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip
     for card in cards:  # what is wrong is said before the first run
-        card.request(script)
+        card.request(script, is_module=module)
     any_fails = False
     for card in cards:
         with _progress(card.gpu, vary) as progress:
             found = run(
                 script, vary, arguments or [],
-                start=start, at_most=at_most, progress=progress, **asdict(card),
+                module=module, start=start, at_most=at_most, progress=progress, **asdict(card),
             )  # fmt: skip
         any_fails = any_fails or found.largest is None
         print(json_line(found.to_dict()) if as_json else found)

@@ -11,6 +11,8 @@ DEFAULT_GPU = "H100"
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
 ]
+Script = Annotated[str, typer.Argument(help="A Python script that uses CUDA, or with -m a module.")]
+Module = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in python -m.")]
 Gpu = Annotated[
     list[str] | None,
     typer.Option(

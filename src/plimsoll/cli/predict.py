@@ -19,11 +19,14 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    Module,
     Policy,
+    Script,
     Shared,
     Unknown,
     Values,
 )
+from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
 from plimsoll.units import format_size
@@ -33,8 +36,9 @@ if TYPE_CHECKING:
 
 
 def predict(
-    script: Annotated[Path, typer.Argument(help="A Python script that uses CUDA.")],
+    script: Script,
     arguments: Arguments = None,
+    module: Module = False,
     gpu: Gpu = None,
     gpus: Gpus = 1,
     driver: Driver = "linux",
@@ -47,6 +51,10 @@ def predict(
     values: Values = "auto",
     unknown: Unknown = "balanced",
     at_most_events: AtMostEvents = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
@@ -54,28 +62,32 @@ def predict(
     The script's own output goes to stderr, once: that of further runs is shown only where one
     fails.
 
-    Exit status 1: it does not fit. 2: bad input, or the script fails.
+    Exit status 1: it does not fit, or with --check a peak is off by more than 2 %. 2: bad input, or
+    the script fails.
     """
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predict import predict_request
+    from plimsoll.prediction.recording_check import check_request, recorded_gpu
+    from plimsoll.recordings import read_recording
 
+    recording = None if check is None else read_recording(check)
+    if recording is not None and not gpu and (name := recorded_gpu(recording)) is not None:
+        gpu = [name]
     requests = [
         Options(
-            name,
-            gpus,
-            driver,
-            conf,
-            allocator,
-            policy,
-            dedicated,
-            shared,
-            host_memory,
-            values,
-            unknown,
-            at_most_events,
-        ).request(script, arguments or [])
+            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
+            values, unknown, at_most_events,
+        ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
-    ]  # what is wrong is said before the first run
+    ]  # fmt: skip  # what is wrong is said before the first run
+    if recording is not None:
+        if len(requests) > 1:
+            raise InputError("--check is for one card, that of the recording")
+        checked = check_request(requests[0], recording)
+        print(json_line(checked.to_dict()) if as_json else checked)
+        if not checked.matches:
+            raise typer.Exit(1)
+        return
     results = [
         predict_request(request, shows_output=request is requests[0]) for request in requests
     ]
@@ -83,25 +95,31 @@ def predict(
         for result in results:
             print(json_line(result.to_dict()))
     else:
-        _show(results)
+        _show(results, module=module)
     if not all(result.fits for result in results):
         raise typer.Exit(1)
 
 
-def _show(results: list[Prediction]) -> None:
+def _show(results: list[Prediction], *, module: bool) -> None:
     first = results[0]
     if len(results) == 1 or not first.uses_cuda:
         print(first)
     else:
         _show_table(results)
     if first.uses_cuda and sys.stderr.isatty():
-        follow = f"plimsoll fit {first.script} --vary=--batch-size --gpu '{first.gpu}'"
+        script = f"-m {first.script}" if module else first.script
+        follow = f"plimsoll fit {script} --vary=--batch-size --gpu '{first.gpu}'"
         print(printable(f"next: {follow}"), file=sys.stderr)
 
 
 def _show_table(results: list[Prediction]) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from plimsoll.prediction.text import processes_line
+
+    if (line := processes_line(results[0])) is not None:
+        print(line)
 
     table = Table(box=None, pad_edge=False)
     table.add_column("card")

@@ -13,20 +13,17 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from plimsoll.cli.options import Module, Script
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
 
 
 def run(
-    script: Annotated[
-        str, typer.Argument(help="A Python script that uses CUDA, or with -m a module.")
-    ],
+    script: Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]", help="The script's arguments.")
     ] = None,
-    module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module's name, as in python -m.")
-    ] = False,
+    module: Module = False,
     allocator: Annotated[
         str | None,
         typer.Option(

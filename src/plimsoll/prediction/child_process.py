@@ -130,5 +130,10 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
         raise ScriptError(request.script, status)
     report: dict[str, Any] = json.loads(path.read_text())
     if report["error"] == "other":
-        raise ScriptError(request.script, status)
+        raise ScriptError(request.script, status, report["unknown_read"])
+    if report["error"] == "killed":
+        raise InputError(
+            f"{request.script}: a process that it started used a simulated GPU, and was killed "
+            "before it told how much memory it took"
+        )
     return Prediction.from_dict(report["prediction"])

@@ -24,6 +24,7 @@ def fit(
     vary: str,
     arguments: Sequence[str] = (),
     *,
+    module: bool = False,
     gpu: str = "H100",
     start: int = 1,
     at_most: int | None = None,
@@ -41,9 +42,10 @@ def fit(
     48
 
     Args:
-        script: A Python file.
+        script: A Python file, or with `module` a module's name.
         vary: An argument that takes a number, such as "--batch-size".
         arguments: The script's other arguments.
+        module: As `predict` takes it.
         gpu: The card.
         start: The value to begin with.
         at_most: No value above it is tried; None for no such bound.
@@ -60,7 +62,7 @@ def fit(
     tried: dict[int, Prediction] = {}
 
     def fits(value: int) -> bool:
-        request = asked.request(script, [*arguments, vary, str(value)])
+        request = asked.request(script, [*arguments, vary, str(value)], is_module=module)
         if progress is not None:
             progress(value, None)
         try:

@@ -69,6 +69,24 @@ class CardVerdict:
 
 
 @dataclass(frozen=True)
+class ProcessUse:
+    """What one process of the program used of one GPU.
+
+    Attributes:
+        process: Its number.
+        device: The GPU; None where the process was killed before it told anything but that it used
+            one.
+        peak_allocated_bytes: The most in live blocks; None likewise.
+        peak_reserved_bytes: The most taken from the driver; None likewise.
+    """
+
+    process: int
+    device: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+@dataclass(frozen=True)
 class PredictionParts:
     """All that is said of one script on one card.
 
@@ -109,6 +127,9 @@ class PredictionParts:
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
+        processes: Where processes that the script started used GPUs: what each process used, the
+            script's own too. All else is then said of the one that reserved the most; they are not
+            added up, for each has simulated GPUs of its own.
     """
 
     script: str
@@ -142,6 +163,7 @@ class PredictionParts:
     uses_cuda: bool
     events: int
     seconds: float = field(compare=False)
+    processes: list[ProcessUse] = field(default_factory=list)
 
     @property
     def depends_on_data(self) -> bool:
@@ -166,6 +188,7 @@ class PredictionParts:
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],
                 "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
+                "processes": [ProcessUse(**use) for use in values["processes"]],
             }
         )
 

@@ -24,6 +24,7 @@ def predict(
     script: str | PathLike[str],
     arguments: Sequence[str] = (),
     *,
+    module: bool = False,
     gpu: str = "H100",
     gpus: int = 1,
     driver: DriverName = "linux",
@@ -51,6 +52,7 @@ def predict(
     Args:
         script: A Python file, run as `python script arguments`.
         arguments: Its arguments.
+        module: The script is a module's name instead, run as `python -m script arguments`.
         gpu: The card, as `plimsoll.gpus.gpu_profile` takes it.
         gpus: How many of them.
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
@@ -72,15 +74,16 @@ def predict(
             up to the failure.
 
     Raises:
-        InputError: If there is no such script or card, the card has not as much memory, options
-            contradict each other, or PyTorch or a compiler is missing.
+        InputError: If there is no such script, module or card, the card has not as much memory,
+            options contradict each other, or PyTorch or a compiler is missing.
         ScriptError: If the script failed for another reason than memory.
     """
     options = Options(
         gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
         values, unknown, at_most_events,
     )  # fmt: skip
-    return predict_request(options.request(script, arguments), measure_need=measure_need)
+    request = options.request(script, arguments, is_module=module)
+    return predict_request(request, measure_need=measure_need)
 
 
 def predict_request(

@@ -22,6 +22,7 @@ class Request:
         is_module: The script is a module, run as `python -m` does.
         report: Where to write what was found, or None.
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
+        record: Where to record what happens to GPU memory, beside the report, or None.
         parent: The process with whose end this one ends, or None.
         at_most_events: The script is stopped after so many requests and frees; None for no bound.
     """
@@ -32,6 +33,7 @@ class Request:
     is_module: bool = False
     report: str | None = None
     account: str | None = None
+    record: str | None = None
     parent: int | None = None
     at_most_events: int | None = None
 

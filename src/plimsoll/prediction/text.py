@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
+_MOST_PROCESSES = 8
 _MOST_ASSUMPTIONS = 12
 _MOST_OPERATIONS = 4
 
@@ -43,7 +44,49 @@ def fit_text(fit: FitParts) -> str:
     return join_lines([first, *rows])
 
 
+def processes_line(p: PredictionParts) -> str | None:
+    """Which process a prediction is of, where the script started some that use GPUs."""
+    if not p.processes:
+        return None
+    count = len({use.process for use in p.processes})
+    reserved = format_size(p.peak_reserved_bytes)
+    if count == 1:
+        return printable(
+            f"1 process that {p.script} started used a simulated GPU: it took {reserved}"
+        )
+    return (
+        f"{count} processes used simulated GPUs; the largest took {reserved}, and what follows is "
+        "of it alone; they are not added up"
+    )
+
+
+def _processes(p: PredictionParts) -> Iterator[str]:
+    line = processes_line(p)
+    if line is not None:
+        yield line
+        yield from (f"  {row}" for row in _process_rows(p))
+
+
+def _process_rows(p: PredictionParts) -> Iterator[str]:
+    """The largest processes; one alone is what follows anyway."""
+    uses = sorted(p.processes, key=lambda use: -(use.peak_reserved_bytes or 0))
+    if len(uses) == 1:
+        return
+    for use in uses[:_MOST_PROCESSES]:
+        if use.peak_allocated_bytes is None or use.peak_reserved_bytes is None:
+            yield f"process {use.process}: killed before it told how much"
+            continue
+        yield (
+            f"process {use.process}, GPU {use.device}: allocated "
+            f"{format_size(use.peak_allocated_bytes)}, reserved "
+            f"{format_size(use.peak_reserved_bytes)}"
+        )
+    if len(uses) > _MOST_PROCESSES:
+        yield "…"
+
+
 def _verdict(p: PredictionParts) -> Iterator[str]:
+    yield from _processes(p)
     verdict = "fits" if p.fits else "does not fit"
     where = p.gpu
     if p.shared is not None:
@@ -67,7 +110,7 @@ def _verdict(p: PredictionParts) -> Iterator[str]:
     card = "nvidia-smi shows" if p.fits else "would need"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
     caught = p.num_ooms - (p.out_of_memory is not None)
-    if caught > 0:
+    if caught > 0 and (p.fits or not p.processes):  # else several ended by such a failure
         yield f"  requests that failed, after which the script went on: {caught}"
 
 

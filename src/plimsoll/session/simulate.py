@@ -18,27 +18,36 @@ if TYPE_CHECKING:
 
     from plimsoll.torch.simulated.setup import Setup
 
+    Watch = Callable[[Simulation], None]
 
-def simulate(simulation: Simulation, after_import: Callable[[ModuleType], None]) -> None:
+
+def simulate(
+    simulation: Simulation,
+    after_import: Callable[[ModuleType], None],
+    watch: Watch | None = None,
+) -> None:
     """Make the next `import torch` see the simulated GPUs.
 
     Args:
         simulation: The GPUs.
         after_import: Called with the module `torch` once it is ready.
+        watch: For processes that are spawned: called there with the GPUs before they are seen. It
+            is pickled.
 
     Raises:
         InputError: If PyTorch is imported already.
     """
     start(simulation, after_import)
     simulation.on_first_use(lambda: publish(SimulatedCounters(simulation)))
-    begin_spawned_with(simulate_again, simulation.setup)
+    begin_spawned_with(simulate_again, simulation.setup, watch)
 
 
-def simulate_again(setup: Setup) -> None:
+def simulate_again(setup: Setup, watch: Watch | None = None) -> None:
     """In a process that was spawned: have GPUs like those of the process that spawned it.
 
     Args:
         setup: Of the `Simulation` there.
+        watch: As `simulate` had it there.
     """
     if running() is not None:
         return
@@ -49,4 +58,7 @@ def simulate_again(setup: Setup) -> None:
             file=sys.stderr,
         )
         return
-    simulate(Simulation(setup), record_if_asked)
+    simulation = Simulation(setup)
+    if watch is not None:
+        watch(simulation)
+    simulate(simulation, record_if_asked, watch)

@@ -16,7 +16,7 @@ from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts, Sto
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
-from plimsoll.torch.simulated.library import PHASES, ROLES
+from plimsoll.torch.simulated.library import PHASES, ROLES, UNKNOWN_READ
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import HighWaterMarks
@@ -37,7 +37,8 @@ def make_report(
 ) -> dict[str, Any]:
     """A `PredictionParts` as a dictionary, and how the script ended.
 
-    Keys: prediction; error: None, "out_of_memory" or "other".
+    Keys: prediction; error: None, "out_of_memory" or "other"; unknown_read: where the script first
+    read a value that nobody knows, or None.
     """
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
     failed = not has_ended and stop is None
@@ -93,7 +94,17 @@ def make_report(
         seconds=seconds,
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
-    return {"prediction": prediction.to_dict(), "error": kind}
+    return {
+        "prediction": prediction.to_dict(),
+        "error": kind,
+        "unknown_read": _first_unknown_read(prediction.assumptions),
+    }
+
+
+def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
+    """The line; assumptions are in the order in which they were made."""
+    reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
+    return next((read.line or "on a line that is not known" for read in reads), None)
 
 
 def _out_of_memory(error: BaseException | None) -> str | None:

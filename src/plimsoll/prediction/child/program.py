@@ -9,6 +9,7 @@ word.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import runpy
@@ -26,9 +27,11 @@ from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
+from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
 from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.session.environment import record_if_asked
+from plimsoll.session.record import record
 from plimsoll.session.simulate import simulate
 from plimsoll.telemetry.accounts import report_at_exit
 from plimsoll.torch.simulated.simulation import Simulation
@@ -54,16 +57,26 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     labels = BlockLabels(simulation) if request.report is not None else None
     high_water = HighWaterMarks(simulation)
+    started = None
+    if labels is not None and request.report is not None:
+        folder = Path(request.report).with_name("processes")
+        folder.mkdir()
+        started = StartedProcesses(request, process, str(folder))
+        started.tell(simulation, labels, high_water)
+
+    recorder = None if request.record is None else record(request.record)
 
     def install(torch: ModuleType) -> None:
         high_water.install(torch)
         if labels is not None:
             labels.install(torch)
+            if recorder is not None:
+                recorder.__enter__()
         else:
             record_if_asked()
 
     simulation.runners.add(__file__)
-    simulate(simulation, install)
+    simulate(simulation, install, started)
     stops = Stops(simulation, request.at_most_events)
     if request.report is not None:
         beat(simulation)
@@ -73,14 +86,22 @@ def main() -> None:
     sys.argv = [request.script, *request.arguments]
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
     sys.path.insert(0, str(_own_folder(request)))
+    if request.is_module and (missing := _missing_module(request.script)) is not None:
+        print(f"plimsoll: there is no module {missing}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
     _variables, ended_by = _run(request)
     if request.report is not None and isinstance(ended_by, KeyboardInterrupt):
         stops.interrupt()
     sys.stdout.flush()
     is_parent = os.getpid() == process  # a forked child ends here too
-    if labels is not None and request.report is not None and is_parent:
+    if labels and started and request.report is not None and is_parent:
+        if not isinstance(ended_by, KeyboardInterrupt):
+            wait_for_processes()
+        if recorder is not None and "torch" in sys.modules:
+            recorder.stop()
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
+        report = started.add_to(report, uses_of(simulation, high_water))
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
@@ -98,6 +119,18 @@ def _end_with(parent: int) -> None:
 def _own_folder(request: Request) -> Path:
     """Where the program's own modules are."""
     return Path.cwd() if request.is_module else Path(request.script).resolve().parent
+
+
+def _missing_module(name: str) -> str | None:
+    """The module or the package of it that Python cannot find; None where all are there."""
+    for end in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
+        try:
+            spec = importlib.util.find_spec(name[:end])
+        except Exception:  # the package's own, which shows itself when it is run
+            return None
+        if spec is None:
+            return name[:end]
+    return None
 
 
 def _run(request: Request) -> tuple[dict[str, Any], BaseException | None]:

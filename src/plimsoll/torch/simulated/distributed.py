@@ -2,7 +2,8 @@
 
 NCCL is not there, nor are the other processes. PyTorch's own `fake` process group stands for them:
 a collective returns at once, with what this process brought in place of what others would have.
-So memory is that of one rank out of WORLD_SIZE, whatever shards or gathers its tensors.
+So memory is that of one rank out of WORLD_SIZE, whatever shards or gathers its tensors. One process
+of one has nobody to wait for, and what a collective gives it is what it brought.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import sys
 from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.cuda_collectives import add_nccl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +23,9 @@ _FAKE = "fake"
 
 def pretend_other_processes(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `torch.distributed.distributed_c10d`, with groups of processes that do not exist."""
+    import torch
+
+    add_nccl(torch._C._distributed_c10d)
     execute()
     init, new = module.init_process_group, module.new_group
 
@@ -48,7 +54,8 @@ def pretend_other_processes(module: ModuleType, execute: Callable[[], None]) -> 
             group_name=group_name,
             **rest,
         )
-        _say(backend, count)
+        if count > 1:
+            _say(backend, count)
 
     def new_group(
         ranks: Any = None,

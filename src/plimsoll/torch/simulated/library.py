@@ -40,6 +40,9 @@ ROLES = ("output", "temporary", "workspace", "input", "copy")
 PHASES = ("forward", "backward", "optimizer")
 """When, by the number in a `Site`; Phase of csrc/runtime.h."""
 
+UNKNOWN_READ = "the host read"
+"""How the assumptions begin that say so of values which nobody knows; csrc/written_out.h."""
+
 
 VALUES = ("automatic", "real", "none")
 """What is computed, by number; Values of csrc/values/budget.h."""
@@ -177,6 +180,9 @@ class Library:
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = ctypes.c_char_p
+        lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+        lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
+        lib.plimsoll_no_such_device.restype = ctypes.c_char_p
         for rows in ("sites", "assumptions", "late_roles"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")
             copy.restype = ctypes.c_size_t
@@ -246,6 +252,10 @@ class Library:
     def install(self) -> None:
         """Put the simulated kernels in place, after PyTorch is loaded."""
         self.lib.plimsoll_install()
+
+    def no_such_device(self, index: int) -> str:
+        """CUDA's error for a device that is not there, and how to have it."""
+        return str(self.lib.plimsoll_no_such_device(index).decode())
 
     def name(self, number: int) -> str:
         """A name by its number."""

@@ -12,28 +12,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.torch.simulated.setup import Setup
-
 
 class _Note:
-    def __init__(self, begin: Callable[[Setup], None], setup: Setup) -> None:
+    def __init__(self, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._begin = begin
-        self._setup = setup
+        self._arguments = arguments
 
-    def __reduce__(self) -> tuple[Callable[[Setup], None], tuple[Setup]]:
-        return self._begin, (self._setup,)
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        return self._begin, self._arguments
 
 
-def begin_spawned_with(begin: Callable[[Setup], None], setup: Setup) -> None:
+def begin_spawned_with(begin: Callable[..., None], *arguments: Any) -> None:
     """Let every process that this one spawns call `begin` before it imports the program.
 
     Args:
         begin: A function of a module, which the new process imports.
-        setup: What it is called with.
+        arguments: What it is called with; they are pickled.
     """
     get_preparation_data = multiprocessing.spawn.get_preparation_data
 
     def with_note(name: str) -> dict[str, Any]:
-        return {**get_preparation_data(name), "simulated_gpus": _Note(begin, setup)}
+        return {**get_preparation_data(name), "simulated_gpus": _Note(begin, arguments)}
 
     multiprocessing.spawn.get_preparation_data = with_note

@@ -2,6 +2,8 @@
 
 #include <c10/util/env.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -97,17 +99,22 @@ std::optional<std::size_t> configured_workspace() {
   return total;
 }
 
-std::size_t blas_workspace_bytes(const Call& call) {
+// Sizes that the program set, cuBLAS's and cublasLt's; negative where it set none.
+std::atomic<std::int64_t> set_bytes[2] = {-1, -1};
+
+std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
+  if (const std::int64_t set = set_bytes[0]; set >= 0) return static_cast<std::size_t>(set);
   if (const auto configured = configured_workspace()) return *configured;
-  const int major = call.properties().major;
-  const bool is_large = major == 9 ||
-                        (call.torch_version() >= 212 && (major == 10 || major == 12)) ||
-                        (call.torch_version() >= 214 && major == 11);
+  const int major = runtime().device(device).properties.major;
+  const int version = runtime().torch_version;
+  const bool is_large = major == 9 || (version >= 212 && (major == 10 || major == 12)) ||
+                        (version >= 214 && major == 11);
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
 // CUBLASLT_WORKSPACE_SIZE, in KiB.
 std::size_t lt_workspace_bytes() {
+  if (const std::int64_t set = set_bytes[1]; set >= 0) return static_cast<std::size_t>(set);
   std::size_t kib = 1024;
   if (const char* const text = std::getenv("CUBLASLT_WORKSPACE_SIZE")) {
     if (int configured = 0; std::sscanf(text, "%d", &configured) == 1 && configured >= 0) {
@@ -137,12 +144,20 @@ void take_workspace(Call& call, std::size_t bytes, bool lt) {
 
 }  // namespace
 
-void take_blas_workspace(Call& call) { take_workspace(call, blas_workspace_bytes(call), false); }
+void take_blas_workspace(Call& call) {
+  take_workspace(call, blas_workspace_bytes(call.device()), false);
+}
 
 void take_lt_workspace(Call& call) {
   const bool is_kept = keeps_workspaces(call);
   if (is_kept) take_blas_workspace(call);  // its handle is cuBLAS's
   if (!is_kept || call.torch_version() < 212) take_workspace(call, lt_workspace_bytes(), true);
+}
+
+void set_blas_workspace_bytes(bool lt, std::int64_t bytes) { set_bytes[lt ? 1 : 0] = bytes; }
+
+std::size_t current_blas_workspace_bytes(bool lt) {
+  return lt ? lt_workspace_bytes() : blas_workspace_bytes(runtime().current_device());
 }
 
 void clear_blas_workspaces() { workspaces().clear(); }

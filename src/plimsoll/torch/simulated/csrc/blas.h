@@ -2,6 +2,9 @@
 // handle and stream, or, from 2.15 on, one that is given back when the product is queued.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "call.h"
 
 namespace plimsoll::simulated {
@@ -9,6 +12,10 @@ namespace plimsoll::simulated {
 void take_blas_workspace(Call& call);
 // cublasLt's, for a product with what follows it.
 void take_lt_workspace(Call& call);
+// What a workspace takes, cublasLt's or cuBLAS's on the current device, and what the program sets;
+// a negative size is the one without settings.
+std::size_t current_blas_workspace_bytes(bool lt);
+void set_blas_workspace_bytes(bool lt, std::int64_t bytes);
 // Gives back those that are kept.
 void clear_blas_workspaces();
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kernels.h"
 #include "tensors.h"
 #include "values/computation.h"
 
@@ -260,6 +261,7 @@ void Call::finish_on_host(const std::function<at::Tensor(const at::Tensor&)>& ma
 }
 
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (has_new_operators) take_over_new_operators();
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);

@@ -5,8 +5,11 @@
 
 #include <deque>
 #include <iterator>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "call.h"
@@ -55,11 +58,89 @@ const WrittenOut& add_written_out() {
   return *kernels;
 }
 
+// Puts the simulated kernel on top of an operation's own.
+void take_over(const c10::OperatorName& name) {
+  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
+  handles->push_back(c10::Dispatcher::singleton().registerImpl(
+      name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&run_simulated>(),
+      std::nullopt, nullptr, "plimsoll"));
+}
+
+// Whether a kernel for CUDA was registered by Python code. It is composed of operations, which are
+// simulated, and so runs as it is; the dispatcher's dump says in which file it was registered.
+bool is_python_kernel(const c10::OperatorHandle& op) {
+  const std::string dump = op.dumpState();
+  const std::string start = "\nCUDA: registered at ";
+  const std::size_t place = dump.find(start);
+  if (place == std::string::npos) return false;
+  const std::size_t begin = place + start.size();
+  const std::string where = dump.substr(begin, dump.find(" :: ", begin) - begin);
+  const std::string file = where.substr(0, where.rfind(':'));
+  return file.ends_with(".py") || file.starts_with('<');
+}
+
+// Operations that are registered after the start, as those of libraries that are imported later.
+// They are noted when their schema is; their kernels follow.
+class LateOperators final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle& op) override {
+    const std::lock_guard lock(mutex_);
+    if (has_started_) waiting_.push_back(op.operator_name());
+    if (has_started_) has_new_operators = true;
+  }
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    const std::lock_guard lock(mutex_);
+    std::erase(waiting_, op.operator_name());
+  }
+  // The dispatcher tells of all operations that there are when it is asked to tell.
+  void start() {
+    const std::lock_guard lock(mutex_);
+    has_started_ = true;
+  }
+  // Takes over what has a kernel for CUDA by now; the others are looked at again.
+  void take_over_new() {
+    has_new_operators = false;
+    std::vector<c10::OperatorName> names;
+    {
+      // Not held below: the dispatcher calls this with its own lock held.
+      const std::lock_guard lock(mutex_);
+      names.swap(waiting_);
+    }
+    std::vector<c10::OperatorName> without;
+    for (const c10::OperatorName& name : names) {
+      const auto op = c10::Dispatcher::singleton().findSchema(name);
+      if (!op) continue;
+      if (!op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) {
+        without.push_back(name);
+      } else if (!is_python_kernel(*op)) {
+        take_over(name);
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    waiting_.insert(waiting_.end(), without.begin(), without.end());
+  }
+
+ private:
+  std::mutex mutex_;
+  bool has_started_ = false;
+  std::vector<c10::OperatorName> waiting_;
+};
+
+LateOperators* late_operators = nullptr;  // the dispatcher's, for good
+
+void listen_for_operators() {
+  auto listener = std::make_unique<LateOperators>();
+  late_operators = listener.get();
+  static auto* const handle = new c10::RegistrationHandleRAII(
+      c10::Dispatcher::singleton().addRegistrationListener(std::move(listener)));
+  static_cast<void>(handle);
+  late_operators->start();
+}
+
 // All operations that have a kernel in a CUDA build, but those that are written out.
 void simulate_all_but(const WrittenOut& written_out) {
   const std::set<std::string> named(std::begin(kCudaKernels), std::end(kCudaKernels));
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::string text =
         name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
@@ -69,13 +150,18 @@ void simulate_all_but(const WrittenOut& written_out) {
     if (!op || !op->hasSchema()) continue;
     const bool in_this_build = op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
     if (!in_this_build && named.count(text) == 0) continue;
-    handles->push_back(dispatcher.registerImpl(
-        name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&run_simulated>(),
-        std::nullopt, nullptr, "plimsoll"));
+    take_over(name);
   }
 }
 
 }  // namespace
+
+void take_over_new_operators() {
+  if (late_operators == nullptr) return;
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  late_operators->take_over_new();
+}
 
 void register_kernels() {
   Silence silence;
@@ -91,6 +177,7 @@ void register_kernels() {
     sparse->back().fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
   }
   simulate_all_but(add_written_out());
+  listen_for_operators();
 }
 
 }  // namespace plimsoll::simulated

@@ -2,6 +2,8 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <string>
+
 #include "blas.h"
 #include "export.h"
 #include "hooks.h"
@@ -63,6 +65,9 @@ PLIMSOLL_EXPORT void plimsoll_install() {
   install_profiler();
 }
 
+// After a library was loaded that may have operations of its own.
+PLIMSOLL_EXPORT void plimsoll_take_over_operators() { take_over_new_operators(); }
+
 PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }
 PLIMSOLL_EXPORT void plimsoll_use(int device) {
   if (!runtime().is_bad_fork) runtime().use(static_cast<c10::DeviceIndex>(device));
@@ -94,6 +99,12 @@ PLIMSOLL_EXPORT int plimsoll_set_device(int index) {
   runtime().set_device(static_cast<c10::DeviceIndex>(index));
   return 0;
 }
+// Until the thread asks again.
+PLIMSOLL_EXPORT const char* plimsoll_no_such_device(int index) {
+  thread_local std::string text;
+  text = runtime().no_such_device(index);
+  return text.c_str();
+}
 PLIMSOLL_EXPORT int64_t plimsoll_current_stream(int index) {
   return runtime().current_stream(static_cast<c10::DeviceIndex>(index));
 }
@@ -101,6 +112,12 @@ PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
   runtime().set_stream(static_cast<c10::DeviceIndex>(index), stream);
 }
 PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_default(on != 0); }
+PLIMSOLL_EXPORT void plimsoll_set_blas_workspace_bytes(int lt, int64_t bytes) {
+  set_blas_workspace_bytes(lt != 0, bytes);
+}
+PLIMSOLL_EXPORT uint64_t plimsoll_blas_workspace_bytes(int lt) {
+  return current_blas_workspace_bytes(lt != 0);
+}
 PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() { clear_blas_workspaces(); }
 
 PLIMSOLL_EXPORT void plimsoll_pinned_statistics(PinnedStatistics* statistics) {

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 // Of the interpreter that this library is loaded into.
 extern "C" {
@@ -23,6 +24,7 @@ thread_local c10::DeviceIndex device_of_thread = 0;
 thread_local std::vector<c10::StreamId> streams_of_thread;
 thread_local CurrentOperation operation_of_thread;
 
+constexpr int kInvalidDevice = 101;       // cudaErrorInvalidDevice
 constexpr int kCaptureUnsupported = 900;  // cudaErrorStreamCaptureUnsupported
 
 template <typename Row>
@@ -66,11 +68,24 @@ void Runtime::synchronize(c10::DeviceIndex index) const {
   api->synchronize_stream(device(index).engine, static_cast<std::uint64_t>(current_stream(index)));
 }
 
+std::string Runtime::no_such_device(int index) const {
+  std::string text = "CUDA error: invalid device ordinal";
+  if (index < 0) return text;
+  text += "\nGPU " + std::to_string(index) + " was asked for";
+  const char* const rank = std::getenv("LOCAL_RANK");
+  if (rank != nullptr && rank == std::to_string(index)) text += ", as LOCAL_RANK says";
+  const std::size_t count = devices.size();
+  return text + ", and " + std::to_string(count) + (count == 1 ? " is" : " are") +
+         " simulated, numbered from 0; --gpus " + std::to_string(index + 1) + " simulates enough";
+}
+
 c10::DeviceIndex Runtime::current_device() const { return device_of_thread; }
 
 void Runtime::set_device(c10::DeviceIndex index) {
-  TORCH_CHECK(index >= 0 && static_cast<std::size_t>(index) < devices.size(),
-              "CUDA error: invalid device ordinal");
+  if (index < 0 || static_cast<std::size_t>(index) >= devices.size()) {
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kInvalidDevice,
+                                no_such_device(index));
+  }
   device_of_thread = index;
 }
 

@@ -124,6 +124,8 @@ class Runtime {
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
   // Streams and devices are per thread, as in CUDA.
+  // CUDA's error for a device that is not there, and how to have it.
+  [[nodiscard]] std::string no_such_device(int index) const;
   [[nodiscard]] c10::DeviceIndex current_device() const;
   void set_device(c10::DeviceIndex index);
   [[nodiscard]] c10::StreamId current_stream(c10::DeviceIndex index) const;

@@ -109,12 +109,14 @@ Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
 }
 
+// On a GPU, or on `meta`, which has no contents either.
+bool is_elsewhere(const Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
+
 bool has_device_tensor(const c10::IValue& value) {
-  if (value.isTensor()) return value.toTensor().defined() && value.toTensor().is_cuda();
+  if (value.isTensor()) return is_elsewhere(value.toTensor());
   if (value.isTensorList()) {
     const auto tensors = value.toTensorVector();
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [](const Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); });
+    return std::any_of(tensors.begin(), tensors.end(), is_elsewhere);
   }
   return false;
 }

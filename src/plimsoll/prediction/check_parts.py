@@ -1,0 +1,67 @@
+"""What a check says, a prediction held against a recording, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one source line, or all requests of one size, hold at the two peaks.
+
+    Attributes:
+        what: The line, "file:line function", or the size.
+        predicted_bytes: Requested and live at the predicted peak.
+        recorded_bytes: Requested and live at the recorded peak.
+    """
+
+    what: str
+    predicted_bytes: int
+    recorded_bytes: int
+
+    @property
+    def difference_bytes(self) -> int:
+        """Predicted less recorded."""
+        return self.predicted_bytes - self.recorded_bytes
+
+
+@dataclass(frozen=True)
+class CheckParts:
+    """A prediction and a recording of the same program, on the fullest device of each.
+
+    Attributes:
+        script: The script.
+        recording: The file.
+        gpu: The card of the prediction.
+        matches: Whether both peaks differ by no more than `tolerance`.
+        tolerance: As a part of the recorded peak, 0.02.
+        predicted_reserved_bytes: The most taken from the driver.
+        recorded_reserved_bytes: The same, as a replay of the recording says.
+        predicted_allocated_bytes: The most in live blocks.
+        recorded_allocated_bytes: The same, as a replay of the recording says.
+        predicted_requests: How many requests for memory there were.
+        recorded_requests: The same of the recording.
+        held_by: What `held` is of: "line", or "size" where the recording has no call stacks.
+        held: What differs at the peaks, the most first.
+        reasons: Why, as far as it is known, a sentence each.
+    """
+
+    script: str
+    recording: str
+    gpu: str
+    matches: bool
+    tolerance: float
+    predicted_reserved_bytes: int
+    recorded_reserved_bytes: int
+    predicted_allocated_bytes: int
+    recorded_allocated_bytes: int
+    predicted_requests: int
+    recorded_requests: int
+    held_by: str
+    held: list[Held]
+    reasons: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: base units, stable keys."""
+        return asdict(self)
