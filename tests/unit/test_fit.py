@@ -38,8 +38,8 @@ def prediction(need_bytes: int) -> Prediction:
         fits=used <= CARD.total_bytes, headroom_bytes=CARD.total_bytes - used,
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},
         top_lines=[],
-        step_peaks_bytes=[], other_gpus=[], assumptions=[], uses_cuda=need_bytes > 0, events=2,
-        seconds=1.0,
+        step_peaks_bytes=[], other_gpus=[], assumptions=[], written=[],
+        uses_cuda=need_bytes > 0, events=2, seconds=1.0,
     )  # fmt: skip
 
 

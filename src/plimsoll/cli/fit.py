@@ -20,6 +20,7 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    KeepWrites,
     Policy,
     Shared,
 )
@@ -46,6 +47,7 @@ def fit(
     dedicated: Dedicated = None,
     shared: Shared = None,
     host_memory: HostMemory = None,
+    keep_writes: KeepWrites = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find the largest value of an argument with which a script fits a card.
@@ -59,7 +61,9 @@ def fit(
     from plimsoll.prediction.options import Options
 
     cards = [
-        Options(name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)
+        Options(
+            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory, keep_writes
+        )
         for name in gpu or [DEFAULT_GPU]
     ]
     for card in cards:  # what is wrong is said before the first run

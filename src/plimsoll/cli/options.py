@@ -39,6 +39,13 @@ ReadMemory = Annotated[
         metavar="SIZE",
     ),
 ]
+KeepWrites = Annotated[
+    bool,
+    typer.Option(
+        "--keep-writes",
+        help="What the script writes stays, and it may talk to trackers and hubs.",
+    ),
+]
 HostMemory = Annotated[
     str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
 ]

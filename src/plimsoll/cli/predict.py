@@ -18,6 +18,7 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    KeepWrites,
     Policy,
     Shared,
 )
@@ -41,12 +42,13 @@ def predict(
     dedicated: Dedicated = None,
     shared: Shared = None,
     host_memory: HostMemory = None,
+    keep_writes: KeepWrites = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
 
     The script's own output goes to stderr, once: that of further runs is shown only where one
-    fails.
+    fails. What it writes is thrown away, and listed.
 
     Exit status 1: it does not fit. 2: bad input, or the script fails.
     """
@@ -55,7 +57,7 @@ def predict(
 
     requests = [
         Options(
-            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory
+            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory, keep_writes
         ).request(script, arguments or [])
         for name in gpu or [DEFAULT_GPU]
     ]  # what is wrong is said before the first run

@@ -2,7 +2,7 @@
 
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.fit import fit
-from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Trial
+from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Trial, Written
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.results import Fit, Prediction
 
@@ -14,6 +14,7 @@ __all__ = [
     "LineShare",
     "Prediction",
     "Trial",
+    "Written",
     "fit",
     "predict",
 ]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
+from plimsoll.prediction.scratch import scratch_environment, written
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -54,9 +55,14 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
     """
     _prepare()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+        folder = _temporary_folder(stack)
         report = folder / "report.json"
-        file = _file_of(replace(request, report=str(report), parent=os.getpid()))
+        environment = dict(os.environ)
+        asked = replace(request, report=str(report), parent=os.getpid())
+        if not request.keep_writes:  # the report lies beside the layer, so that it can be read
+            environment |= scratch_environment(folder)
+            asked = replace(asked, scratch=str(folder))
+        file = _file_of(asked)
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
@@ -66,16 +72,24 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
             stderr=output,
             check=False,
             pass_fds=[file],
+            env=environment,
             preexec_fn=_hold_interrupts,
         ).returncode
         try:
-            return _result(request, status, report)
+            found = _result(request, status, report)
+            return found if request.keep_writes else replace(found, written=written(folder))
         except (InputError, ScriptError):
             if output is not None:
                 output.seek(0)
                 shutil.copyfileobj(output, sys.stderr.buffer)
                 sys.stderr.flush()
             raise
+
+
+def _temporary_folder(stack: ExitStack) -> Path:
+    """A folder that goes in the end, whatever the script leaves running in it."""
+    folder = tempfile.TemporaryDirectory(prefix="plimsoll-", ignore_cleanup_errors=True)
+    return Path(stack.enter_context(folder)).resolve()
 
 
 def _prepare() -> None:

@@ -40,6 +40,7 @@ class Options:
     dedicated: int | str | None = None
     shared: int | str | None = None
     host_memory: int | str | None = None
+    keep_writes: bool = False
 
     def request(
         self,
@@ -75,6 +76,7 @@ class Options:
                 host_memory_bytes=self._host_memory(tiers, policy),
             ),
             is_module=is_module,
+            keep_writes=self.keep_writes,
         )
 
     def _check_dedicated(self, tiers: Tiers) -> None:

@@ -32,11 +32,14 @@ def predict(
     shared: int | str | None = None,
     host_memory: int | str | None = None,
     measure_need: bool = True,
+    keep_writes: bool = False,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
-    The script's output goes to stderr. A script that runs out of memory is run once more on a card
-    of the same kind with memory without end, to find out what it would have needed.
+    The script's output goes to stderr. What it writes to files only it sees: it is thrown away in
+    the end, and the result lists it. Experiment trackers and model hubs are offline. A script that
+    runs out of memory is run once more on a card of the same kind with memory without end, to find
+    out what it would have needed.
 
     >>> import plimsoll
     >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
@@ -59,13 +62,16 @@ def predict(
             shared; by default as much as this one has.
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
+        keep_writes: What the script writes stays, and it may talk to trackers and hubs.
 
     Raises:
         InputError: If there is no such script or card, the card has not as much memory, options
             contradict each other, or PyTorch or a compiler is missing.
         ScriptError: If the script failed for another reason than memory.
     """
-    options = Options(gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory)
+    options = Options(
+        gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory, keep_writes
+    )
     return predict_request(options.request(script, arguments), measure_need=measure_need)
 
 

@@ -20,18 +20,22 @@ class Request:
         arguments: Its arguments.
         setup: What it runs on.
         is_module: The script is a module, run as `python -m` does.
+        keep_writes: What the script writes stays; if not, it is thrown away after the trial.
         report: Where to write what was found, or None.
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
         parent: The process with whose end this one ends, or None.
+        scratch: The folder of the scratch layer in which the script runs, or None.
     """
 
     script: str
     arguments: list[str]
     setup: Setup
     is_module: bool = False
+    keep_writes: bool = False
     report: str | None = None
     account: str | None = None
     parent: int | None = None
+    scratch: str | None = None
 
     def to_json(self) -> str:
         """For the child process."""

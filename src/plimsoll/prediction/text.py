@@ -16,13 +16,15 @@ _MOST_LINES = 6
 _MOST_CARDS = 8
 _MOST_ASSUMPTIONS = 12
 _MOST_OPERATIONS = 4
+_MOST_WRITTEN = 6
 
 
 def prediction_text(prediction: PredictionParts) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
         return printable(f"{prediction.script} never touches CUDA: it needs no GPU memory.")
-    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed, _effort)
+    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed,
+             _written, _effort)  # fmt: skip
     return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(prediction))))
 
 
@@ -144,6 +146,16 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
         more = len(operations) - _MOST_OPERATIONS
         shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
         yield f"  {text}: {shown}"
+
+
+def _written(p: PredictionParts) -> Iterator[str]:
+    if not p.written:
+        return
+    yield "Written, and thrown away:"
+    for one in p.written[:_MOST_WRITTEN]:
+        yield f"  {size_row(one.bytes, one.path)}{'' if one.kind == 'new' else f', {one.kind}'}"
+    if len(p.written) > _MOST_WRITTEN:
+        yield f"  and {len(p.written) - _MOST_WRITTEN} more"
 
 
 def _effort(p: PredictionParts) -> Iterator[str]:

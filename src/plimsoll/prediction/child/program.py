@@ -26,6 +26,7 @@ from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.prediction.request import BAD_INPUT, Request
+from plimsoll.prediction.scratch import enter_scratch
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.simulate import simulate
 from plimsoll.telemetry.accounts import report_at_exit
@@ -47,6 +48,8 @@ def main() -> None:
     process = os.getpid()
     try:
         simulation = Simulation(request.setup)
+        if request.scratch is not None:
+            enter_scratch(request.scratch)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
