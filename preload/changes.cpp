@@ -14,6 +14,15 @@ using Lies = Place::Lies;
 
 bool is_folder(const Place& place) { return S_ISDIR(place.status.st_mode); }
 
+// Whether a path names a folder as . or .., under which it cannot be moved or removed.
+bool ends_in_dots(const char* path) {
+  std::size_t size = std::strlen(path);
+  while (size > 0 && path[size - 1] == '/') --size;
+  std::size_t dots = 0;
+  while (dots < size && path[size - 1 - dots] == '.') ++dots;
+  return (dots == 1 || dots == 2) && (dots == size || path[size - 1 - dots] == '/');
+}
+
 // Where a folder has the sticky bit, its entries are their owners'.
 bool may_remove(const Place& place) {
   const uid_t user = geteuid();
@@ -44,6 +53,7 @@ int remove_at(int folder, const char* path, int flags) {
     return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, place.physical.c_str(), flags));
   }
   if (!place.exists) return fails(ENOENT);
+  if (wants_folder && ends_in_dots(path)) return fails(ENOTEMPTY);
   if (wants_folder != is_folder(place)) return fails(wants_folder ? ENOTDIR : EISDIR);
   if (place.path.size() == 1) return fails(EBUSY);
   if (!may_remove(place)) return fails(EPERM);
@@ -69,7 +79,7 @@ int check_rename(const Place& from, const Place& to, unsigned flags) {
   if ((flags & RENAME_NOREPLACE) != 0 && to.exists) return fails(EEXIST);
   if ((flags & RENAME_EXCHANGE) != 0) return to.exists ? 0 : fails(ENOENT);
   if (!from.is_free && !may_remove(from)) return fails(EPERM);
-  if (!to.exists) return 0;
+  if (!to.exists || std::strcmp(from.path.c_str(), to.path.c_str()) == 0) return 0;
   if (!to.is_free && !may_remove(to)) return fails(EPERM);
   if (is_folder(from) != is_folder(to)) return fails(is_folder(from) ? ENOTDIR : EISDIR);
   return is_folder(to) && has_entries(to) ? fails(ENOTEMPTY) : 0;
@@ -101,6 +111,7 @@ int rename_at(int from_folder, const char* from_path, int to_folder, const char*
   }
   look_at_free(from);
   look_at_free(to);
+  if (ends_in_dots(from_path) || ends_in_dots(to_path)) return fails(EBUSY);
   if (check_rename(from, to, flags) != 0) return -1;
   if (std::strcmp(from.path.c_str(), to.path.c_str()) == 0) return 0;
   Path from_physical = from.physical;
@@ -116,23 +127,31 @@ int rename_at(int from_folder, const char* from_path, int to_folder, const char*
 }
 
 int link_at(int from_folder, const char* from_path, int to_folder, const char* to_path, int flags) {
-  const bool is_open = from_path != nullptr && from_path[0] == '\0';  // a file without a name
-  return make_new(to_folder, to_path, [=](int folder, const char* path) {
-    const char* source = from_path;
-    int source_folder = from_folder;
-    Place from;
-    if (source != nullptr && !is_open && is_active(false)) {
-      if (find(from_folder, from_path, (flags & AT_SYMLINK_FOLLOW) != 0, from) != 0) return -1;
-      if (!from.is_free) {
-        if (!from.exists) return fails(ENOENT);
-        if (is_folder(from)) return fails(EPERM);
-        if (copy_up(from, true) != 0) return -1;
-      }
-      source_folder = AT_FDCWD;
-      source = from.physical.c_str();
-    }
-    return static_cast<int>(syscall(SYS_linkat, source_folder, source, folder, path, flags));
-  });
+  if (from_path == nullptr || to_path == nullptr || !is_active(false)) {
+    return static_cast<int>(syscall(SYS_linkat, from_folder, from_path, to_folder, to_path, flags));
+  }
+  const Change change;
+  Place from;
+  Place to;
+  const bool is_open = from_path[0] == '\0' && (flags & AT_EMPTY_PATH) != 0;
+  if (!is_open) {
+    if (find(from_folder, from_path, (flags & AT_SYMLINK_FOLLOW) != 0, from) != 0) return -1;
+    if (!from.is_free && !from.exists) return fails(ENOENT);
+  }
+  if (find(to_folder, to_path, false, to) != 0) return -1;
+  Path physical = to.physical;
+  if (!to.is_free) {
+    if (to.exists) return fails(EEXIST);
+    if (!is_open && !from.is_free && is_folder(from)) return fails(EPERM);
+    if (enter_copy(to, physical) != 0) return -1;
+  }
+  if (!is_open) {
+    if (!from.is_free && copy_up(from, true) != 0) return -1;
+    from_folder = AT_FDCWD;
+    from_path = from.physical.c_str();
+  }
+  return static_cast<int>(
+      syscall(SYS_linkat, from_folder, from_path, AT_FDCWD, physical.c_str(), flags));
 }
 
 // Of a file that is open for reading only, and may be a real one: its path. What is open for
@@ -240,7 +259,8 @@ int call_fchmodat(int folder, const char* path, mode_t mode, int flags) {
     int in = folder;
     const char* at = path;
     struct stat status;
-    if (!read_path(in, at, false, place) || kernel::status_at(in, at, &status, flags) != 0) return -1;
+    if (!read_path(in, at, false, place) || kernel::status_at(in, at, &status, flags) != 0)
+      return -1;
     if (S_ISLNK(status.st_mode)) return fails(EOPNOTSUPP);
   }
   return change_mode(folder, path, mode);

@@ -337,8 +337,8 @@ int seen_path(int file, Path& path) {
     struct stat opened;  // a path that ends in " (deleted)" is another's, or nobody's
     if (path.c_str()[0] == '/' &&
         (kernel::lstat(path.c_str(), &named) != 0 ||
-         kernel::status_at(file, "", &opened, AT_EMPTY_PATH) != 0 || named.st_ino != opened.st_ino ||
-         named.st_dev != opened.st_dev)) {
+         kernel::status_at(file, "", &opened, AT_EMPTY_PATH) != 0 ||
+         named.st_ino != opened.st_ino || named.st_dev != opened.st_dev)) {
       return fails(ENOENT);
     }
   }
