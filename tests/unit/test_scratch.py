@@ -3,9 +3,6 @@
 The programs run with the layer's library before libc, and without PyTorch.
 """
 
-# The calls of `os` are what is tested.
-# ruff: noqa: PTH
-
 from __future__ import annotations
 
 import csv
@@ -408,7 +405,8 @@ def test_who_may_not_write_is_refused_as_ever() -> None:
         done = subprocess.run(
             ["/bin/sh", "-c", "echo x > new; echo x > old.txt; rm old.txt; mkdir f; chmod 700 sub; "
              "cat old.txt; touch /tmp/plimsoll-not-there-$$; ls /tmp/plimsoll-not-there-$$"],
-            cwd=real, env=environment, capture_output=True, text=True, check=False, user=65534, group=65534, extra_groups=[],
+            cwd=real, env=environment, capture_output=True, text=True, check=False,
+            user=65534, group=65534, extra_groups=[],
         )  # fmt: skip
         assert done.stdout.startswith("old\n/tmp/plimsoll-not-there-")
         assert done.stderr.count("Permission denied") + done.stderr.count("not permitted") == 5

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.printable import join_lines, printable
+from plimsoll.printable import join_lines
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from plimsoll.prediction.parts import FitParts, PredictionParts
 
@@ -22,10 +22,16 @@ _MOST_WRITTEN = 6
 def prediction_text(prediction: PredictionParts) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
-        return printable(f"{prediction.script} never touches CUDA: it needs no GPU memory.")
+        first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
+        return _paragraphs([[first], _written(prediction)])
     parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed,
              _written, _effort)  # fmt: skip
-    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(prediction))))
+    return _paragraphs(part(prediction) for part in parts)
+
+
+def _paragraphs(parts: Iterable[Iterable[str]]) -> str:
+    """Those that have a line, with an empty one between them."""
+    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part)))
 
 
 def fit_text(fit: FitParts) -> str:
