@@ -60,7 +60,9 @@ int remove_at(int folder, const char* path, int flags) {
   if (wants_folder && has_entries(place)) return fails(ENOTEMPTY);
   Path physical;
   if (enter_copy(place, physical) != 0) return -1;
-  return remove_from_copy(place, physical);
+  if (remove_from_copy(place, physical) != 0) return -1;
+  note_removed(place.path);
+  return 0;
 }
 
 // What `find` leaves to the kernel.
@@ -123,7 +125,9 @@ int rename_at(int from_folder, const char* from_path, int to_folder, const char*
     if (enter_copy(to, to_physical) != 0) return -1;
     if (to.exists && is_folder(to) && remove_from_copy(to, to_physical) != 0) return -1;
   }
-  return kernel::rename(from_physical.c_str(), to_physical.c_str(), flags);
+  if (kernel::rename(from_physical.c_str(), to_physical.c_str(), flags) != 0) return -1;
+  if (!from.is_free) note_removed(from.path);
+  return 0;
 }
 
 int link_at(int from_folder, const char* from_path, int to_folder, const char* to_path, int flags) {

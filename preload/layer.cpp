@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "kernel.h"
 
@@ -26,7 +27,8 @@ constexpr const char* kFree[] = {"/dev", "/proc", "/sys"};
 using Lies = Place::Lies;
 
 struct Folders {
-  Path top, files, made, lock;
+  Path top, files, made, lock, removed;
+  Path given;  // as the environment has them: the layer's, and others that are left alone
   bool is_given = false;
 };
 // Filled before any other code of the process runs, and never changed.
@@ -34,12 +36,19 @@ constinit Folders folders;
 constinit std::atomic<bool> is_written{false};
 
 __attribute__((constructor(101))) void begin() {
-  const char* top = std::getenv("PLIMSOLL_SCRATCH");
-  if (top == nullptr || top[0] != '/') return;
-  folders.is_given = folders.top.set(top) && folders.files.set(top) &&
-                     folders.files.append("/files") && folders.made.set(top) &&
-                     folders.made.append("/made") && folders.lock.set(top) &&
-                     folders.lock.append("/lock");
+  const char* given = std::getenv("PLIMSOLL_SCRATCH");
+  if (given == nullptr || given[0] != '/' || !folders.given.set(given)) return;
+  if (!folders.top.append(given, std::strcspn(given, "\n"))) return;
+  folders.is_given = true;
+  struct Inner {
+    Path* path;
+    const char* name;
+  };
+  for (const Inner& inner : {Inner{&folders.files, "/files"}, Inner{&folders.made, "/made"},
+                             Inner{&folders.lock, "/lock"}, Inner{&folders.removed, "/removed"}}) {
+    *inner.path = folders.top;
+    folders.is_given = folders.is_given && inner.path->append(inner.name);
+  }
 }
 
 int fails(int error) {
@@ -67,7 +76,14 @@ bool is_free(const Path& path) {
   for (const char* each : kFree) {
     if (path.is_in(each, std::strlen(each))) return true;
   }
-  return path.is_in(folders.top);
+  const char* each = folders.given.c_str();
+  while (*each != '\0') {
+    const std::size_t size = std::strcspn(each, "\n");
+    if (size > 1 && path.is_in(each, size)) return true;
+    each += size;
+    if (*each == '\n') ++each;
+  }
+  return false;
 }
 
 // A place whose path is set, its folder being at `folder` and lying as `lies`.
@@ -301,6 +317,15 @@ int copy_file(const Path& real, const Path& made, bool with_contents) {
 }  // namespace
 
 const Path& top_folder() { return folders.top; }
+const Path& given_folders() { return folders.given; }
+
+void note_removed(const Path& path) {
+  if (kernel::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return;
+  const int to = kernel::open(folders.removed.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (to < 0) return;
+  (void)!syscall(SYS_write, to, path.c_str(), path.size() + 1);
+  kernel::close(to);
+}
 
 int in_files(const Path& path, Path& physical) {
   physical = folders.files;

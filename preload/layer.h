@@ -24,8 +24,9 @@ inline constexpr char kMark[] = "/.//.";
 
 // Where the layer is; false where there is none, or nothing was written yet and `is_read`.
 [[nodiscard]] bool is_active(bool is_read);
-// The folder's own path, under which nothing is the layer's business.
+// The layer's own folder, and with it, one a line, those that the layer leaves alone.
 [[nodiscard]] const Path& top_folder();
+[[nodiscard]] const Path& given_folders();
 
 // A path of a program's, looked up as the kernel would.
 struct Place {
@@ -35,7 +36,7 @@ struct Place {
   Path physical;  // where it is
   Lies lies = Lies::real;
   bool exists = false;
-  bool is_free = false;  // not the layer's: devices, processes, and the layer's own folder
+  bool is_free = false;  // not the layer's: devices, processes, and the folders it was given
   struct stat status{};  // if it exists, and is not free
 };
 
@@ -69,6 +70,8 @@ class Change {
 [[nodiscard]] int in_files(const Path& path, Path& physical);
 // Have copies of all that lies behind a folder's bridges, so that it can be moved.
 [[nodiscard]] int copy_bridges(const Place& place);
+// Of a name that is there no longer: keep it for the report, if it is one of the real files.
+void note_removed(const Path& path);
 // Whether a folder has entries.
 [[nodiscard]] bool has_entries(const Place& place);
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "calls.h"
+#include "unseen.h"
 
 extern char** environ;
 
@@ -27,7 +28,7 @@ __attribute__((constructor(102))) void remember() {
   if (libraries == nullptr || !is_active(false)) return;
   if (std::strlen(libraries) >= sizeof preload - sizeof kPreload) return;
   std::snprintf(preload, sizeof preload, "%s%s", kPreload, libraries);
-  std::snprintf(folder_variable, sizeof folder_variable, "%s%s", kFolder, top_folder().c_str());
+  std::snprintf(folder_variable, sizeof folder_variable, "%s%s", kFolder, given_folders().c_str());
 }
 
 bool begins_with(const char* text, const char* start) {
@@ -82,6 +83,7 @@ int run(const char* path, char* const* arguments, char* const* environment) {
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return -1;
+  if (path != nullptr && is_active(false)) note_if_unseen(path);
   return with_layer(environment, [&](char* const* given) {
     return static_cast<int>(syscall(SYS_execve, path, arguments, given));
   });
@@ -194,6 +196,7 @@ int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_ac
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return errno;
+  if (path != nullptr && is_active(false)) note_if_unseen(path);
   return with_layer(environment, [&](char* const* given) {
     return libc(process, path, actions, attributes, arguments, given);
   });

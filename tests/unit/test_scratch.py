@@ -12,12 +12,14 @@ import json
 import mmap
 import multiprocessing
 import os
+import platform
 import random
 import re
 import shutil
 import socket
 import sqlite3
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,7 @@ import pytest
 
 from plimsoll.errors import InputError
 from plimsoll.prediction.parts import Written
-from plimsoll.prediction.scratch import enter_scratch, scratch_environment, written
+from plimsoll.prediction.scratch import enter_scratch, scratch_environment, unseen, written
 from tests.apart import command_of
 
 State = dict[str, tuple[str, int, str]]
@@ -431,6 +433,25 @@ def test_a_second_layer_knows_nothing_of_the_first() -> None:
         other.mkdir()
         again = {**os.environ, **scratch_environment(other)}
         assert "new" not in run(["/bin/ls"], real, again)
+
+
+# A program of one system call, exit(0): an ELF header, one segment, and the code.
+STATIC = (
+    struct.pack("<4s12BHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, *[0] * 9, 2, 62, 1, 0x400078, 64, 0, 0,
+                64, 56, 1, 0, 0, 0)
+    + struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 129, 129, 4096)
+    + bytes.fromhex("b83c00000031ff0f05")
+)  # fmt: skip
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="a program of another machine's")
+def test_programs_without_libc_are_told() -> None:
+    with layer() as (real, scratch, environment):
+        program = real / "program"
+        program.write_bytes(STATIC)
+        program.chmod(0o755)
+        run(["/bin/sh", "-c", f"./program; {program}; /bin/true"], real, environment)
+        assert [(one.operation, one.count) for one in unseen(scratch)] == [(str(program), 2)]
 
 
 def test_without_the_library_the_process_does_not_go_on(tmp_path: Path) -> None:

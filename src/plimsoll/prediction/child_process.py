@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
-from plimsoll.prediction.scratch import scratch_environment, written
+from plimsoll.prediction.scratch import scratch_environment, unseen, written
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -77,7 +77,10 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
         ).returncode
         try:
             found = _result(request, status, report)
-            return found if request.keep_writes else replace(found, written=written(folder))
+            if request.keep_writes:
+                return found
+            assumptions = [*found.assumptions, *unseen(folder)]
+            return replace(found, written=written(folder), assumptions=assumptions)
         except (InputError, ScriptError):
             if output is not None:
                 output.seek(0)

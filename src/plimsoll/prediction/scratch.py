@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.prediction.offline import offline
-from plimsoll.prediction.parts import Written
+from plimsoll.prediction.parts import Assumed, Written
+from plimsoll.telemetry.folder import folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ def scratch_environment(folder: Path) -> dict[str, str]:
     others = os.environ.get("LD_PRELOAD")
     return {
         **offline(os.environ),
-        _FOLDER: str(folder),
+        _FOLDER: "\n".join(map(str, [folder, *folders()])),
         "LD_PRELOAD": f"{others}:{library}" if others else str(library),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -73,8 +74,18 @@ def written(folder: Path) -> list[Written]:
 
     Paths are relative where they are in the current folder.
     """
-    found = _written_in(folder / "files", Path("/"))
+    found = [*_written_in(folder / "files", Path("/")), *_removed(folder)]
     return sorted(found, key=lambda one: (-one.bytes, one.path))
+
+
+def unseen(folder: Path) -> list[Assumed]:
+    """The programs that the script started and that may have written to real files."""
+    try:
+        lines = (folder / "unseen").read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    what = "a program without libc, started by the script, writes to real files"
+    return [Assumed(what, path, None, count) for path, count in Counter(lines).items()]
 
 
 def _library(folder: Path) -> Path:
@@ -94,23 +105,31 @@ def _library(folder: Path) -> Path:
 def _written_in(copy: Path, place: Path) -> Iterator[Written]:
     """What differs from the real folder at `place`, which a folder of the layer stands for."""
     try:
-        status = copy.stat()
+        entries = {entry.name: entry for entry in os.scandir(copy)}
     except FileNotFoundError:  # nothing was written
         return
-    entries = {entry.name: entry for entry in os.scandir(copy)}
-    is_bridge = bool(status.st_mode & stat.S_ISUID)
     for name, entry in entries.items():
         if entry.is_dir(follow_symlinks=False):
             yield from _written_in(copy / name, place / name)
         else:
             yield from _file(Path(entry.path), place / name)
-    if is_bridge:
-        return
     if not entries and not place.exists():
         yield Written(_shown(place), 0, "new")
-    if place.is_dir():
-        for name in set(os.listdir(place)) - set(entries):  # noqa: PTH208  names, no paths
-            yield Written(_shown(place / name), _size(place / name), "removed")
+
+
+def _removed(folder: Path) -> Iterator[Written]:
+    """The real files and folders that were removed, and not made again."""
+    try:
+        noted = (folder / "removed").read_bytes()
+    except FileNotFoundError:
+        return
+    gone: set[Path] = set()
+    for name in sorted(set(noted.split(b"\0")) - {b""}):  # a folder before what was in it
+        place = Path(os.fsdecode(name))
+        copy = folder / "files" / place.relative_to("/")
+        if os.path.lexists(place) and not os.path.lexists(copy) and gone.isdisjoint(place.parents):
+            gone.add(place)
+            yield Written(_shown(place), _size(place), "removed")
 
 
 def _file(copy: Path, place: Path) -> Iterator[Written]:
