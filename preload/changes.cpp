@@ -41,6 +41,12 @@ int remove_from_copy(Place& place, const Path& physical) {
   return kernel::rmdir(physical.c_str());
 }
 
+// Whether something is gone because all of the layer is: what outlives a program, such as PyTorch's
+// server of shared memory, tidies up after that.
+bool went_with_layer(const Path& path) {
+  return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
+}
+
 int remove_at(int folder, const char* path, int flags) {
   const bool wants_folder = (flags & AT_REMOVEDIR) != 0;
   if (path == nullptr || !is_active(false)) {
@@ -50,7 +56,9 @@ int remove_at(int folder, const char* path, int flags) {
   Place place;
   if (find(folder, path, false, place) != 0) return -1;
   if (place.is_free) {
-    return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, place.physical.c_str(), flags));
+    const long result = syscall(SYS_unlinkat, AT_FDCWD, place.physical.c_str(), flags);
+    return result != 0 && errno == ENOENT && went_with_layer(place.path) ? 0
+                                                                         : static_cast<int>(result);
   }
   if (!place.exists) return fails(ENOENT);
   if (wants_folder && ends_in_dots(path)) return fails(ENOTEMPTY);

@@ -95,7 +95,7 @@ int look_up(Lies folder_lies, const Path& folder, Place& place) {
       if (S_ISDIR(place.status.st_mode) && (place.status.st_mode & kBridge) != 0) {
         place.lies = Lies::bridge;
         place.physical = place.path;
-        place.exists = kernel::lstat(place.path.c_str(), &place.status) == 0;
+        place.exists = true;
         return 0;
       }
       place.lies = Lies::copied;
@@ -132,7 +132,8 @@ void look_up_root(Place& place) {
   (void)place.path.set("/");
   place.physical = place.path;
   place.lies = Lies::bridge;
-  place.exists = kernel::lstat("/", &place.status) == 0;
+  place.exists = true;
+  place.status.st_mode = S_IFDIR;
 }
 
 // A path without links, from the root on.
@@ -150,6 +151,13 @@ int look_up_all(const Path& path, Place& place) {
     rest += size;
     while (*rest == '/') ++rest;
   }
+  return 0;
+}
+
+// Of a bridge on the way only that it is a folder was needed.
+int complete(Place& place) {
+  if (place.lies != Lies::bridge) return 0;
+  place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
   return 0;
 }
 
@@ -393,7 +401,7 @@ int find(int folder, const char* path, bool follows, Place& place) {
       place.path = place.physical;
       return 0;
     }
-    if (*rest == '\0') return 0;
+    if (*rest == '\0') return complete(place);
     if (!place.exists) return fails(ENOENT);
     if (!S_ISDIR(place.status.st_mode)) return fails(ENOTDIR);
     const std::size_t size = std::strcspn(rest, "/");

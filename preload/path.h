@@ -5,12 +5,27 @@
 #include <climits>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 namespace plimsoll::scratch {
 
 class Path {
  public:
-  constexpr Path() = default;
+  // What is not a constant is filled as far as it is used: there are many of them in each call.
+  constexpr Path() {
+    if (std::is_constant_evaluated()) {
+      for (char& each : text_) each = '\0';
+    } else {
+      text_[0] = '\0';
+    }
+  }
+  Path(const Path& other) : size_(other.size_) { std::memcpy(text_, other.text_, other.size_ + 1); }
+  Path& operator=(const Path& other) {
+    std::memmove(text_, other.text_, other.size_ + 1);
+    size_ = other.size_;
+    return *this;
+  }
+  ~Path() = default;
 
   [[nodiscard]] const char* c_str() const { return text_; }
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -61,7 +76,7 @@ class Path {
   [[nodiscard]] bool is_in(const Path& folder) const { return is_in(folder.text_, folder.size_); }
 
  private:
-  char text_[PATH_MAX] = {};
+  char text_[PATH_MAX];
   std::size_t size_ = 0;
 };
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,6 +120,21 @@ def test_writes_stay_where_that_is_wanted(
     assert torch.load(project / "checkpoints" / "last.pt", map_location="cpu")["step"] == 2
     assert not (project / "runs").exists()
     assert tracker.calls == 3
+
+
+def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
+    before = contents(project)
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll", "predict", "--json", PROGRAMS / "prediction/workers.py"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["written"] == [
+        {"path": "worker.log", "bytes": 64, "kind": "new"},
+        {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},
+        {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
+    ]
+    assert "terminate" not in done.stderr  # of a server that outlives the script and its folder
+    assert contents(project) == before
 
 
 def test_a_script_without_cuda_has_its_writes_listed_too(project: Path) -> None:
