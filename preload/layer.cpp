@@ -294,16 +294,36 @@ int copy_folder(const Path& path) {
   }
 }
 
-// All bytes; where file systems can share them, none is copied.
-int copy_bytes(int from, int to) {
-  if (ioctl(to, FICLONE, from) == 0) return 0;
+// The bytes up to a place, from where both files are.
+int copy_up_to(int from, int to, off_t end) {
   while (true) {
-    constexpr std::size_t kMost = std::size_t{1} << 30;
-    ssize_t size = syscall(SYS_copy_file_range, from, nullptr, to, nullptr, kMost, 0U);
-    if (size < 0 && errno != EINTR && errno != ENOSPC) size = sendfile(to, from, nullptr, kMost);
-    if (size == 0) return 0;
+    const off_t left = end - lseek(from, 0, SEEK_CUR);
+    if (left <= 0) return 0;
+    const auto most = static_cast<std::size_t>(left);
+    ssize_t size = syscall(SYS_copy_file_range, from, nullptr, to, nullptr, most, 0U);
+    if (size < 0 && errno != EINTR && errno != ENOSPC) size = sendfile(to, from, nullptr, most);
+    if (size == 0) return 0;  // somebody made it shorter
     if (size < 0 && errno != EINTR) return -1;
   }
+}
+
+// All of a file. Where file systems can share bytes, none is copied; holes stay holes.
+int copy_bytes(int from, int to) {
+  if (ioctl(to, FICLONE, from) == 0) return 0;
+  struct stat status;
+  if (kernel::status_at(from, "", &status, AT_EMPTY_PATH) != 0) return -1;
+  off_t place = 0;
+  while (place < status.st_size) {
+    off_t start = lseek(from, place, SEEK_DATA);
+    if (start < 0 && errno == ENXIO) break;  // the rest is a hole
+    off_t end = start < 0 ? -1 : lseek(from, start, SEEK_HOLE);
+    if (start < 0) start = place;  // a file system that does not know of holes
+    if (end < 0) end = status.st_size;
+    if (lseek(from, start, SEEK_SET) < 0 || lseek(to, start, SEEK_SET) < 0) return -1;
+    if (copy_up_to(from, to, end) != 0) return -1;
+    place = end;
+  }
+  return ftruncate(to, status.st_size);
 }
 
 int copy_file(const Path& real, const Path& made, bool with_contents) {

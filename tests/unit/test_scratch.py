@@ -33,8 +33,10 @@ import numpy as np
 import pytest
 
 from plimsoll.errors import InputError
+from plimsoll.prediction.offline import offline
 from plimsoll.prediction.parts import Written
 from plimsoll.prediction.scratch import enter_scratch, scratch_environment, unseen, written
+from plimsoll.units import MiB
 from tests.apart import command_of
 
 State = dict[str, tuple[str, int, str]]
@@ -423,6 +425,59 @@ def test_a_folder_of_thousands_is_copied_as_links_once() -> None:
         assert [one.path for one in written(scratch)] == [
             str(real / f"index-{n}") for n in (1, 2, 3)
         ]
+
+
+def test_a_large_file_is_copied_with_its_holes() -> None:
+    with layer() as (real, scratch, environment):
+        with (real / "large").open("wb") as file:
+            for place in (0, 1 << 30, 5 << 30):
+                file.seek(place)
+                file.write(b"data" * 1024)
+            file.truncate(6 << 30)
+        append = "f = open('large', 'r+b'); f.seek(4); f.write(b'!')"
+        run([sys.executable, "-c", append], real, environment)
+        copy = scratch / "files" / real.relative_to("/") / "large"
+        assert copy.stat().st_size == 6 << 30
+        assert copy.stat().st_blocks * 512 < MiB
+        with copy.open("rb") as file:
+            for place, start in ((0, b"data!ata"), (1 << 30, b"datadata"), (5 << 30, b"datadata")):
+                file.seek(place)
+                assert file.read(8) == start
+            file.seek(3 << 30)
+            assert file.read(8) == bytes(8)
+        with (real / "large").open("rb") as file:
+            assert file.read(8) == b"datadata"
+
+
+def test_without_the_library_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.prediction.scratch._LIBRARY", "libnone.so")
+    with pytest.raises(InputError, match=r"libnone\.so is missing.*--keep-writes"):
+        scratch_environment(tmp_path)
+
+
+def test_where_folders_cannot_be_marked_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chmod = Path.chmod
+    monkeypatch.setattr(Path, "chmod", lambda path, mode: chmod(path, mode & ~stat.S_ISUID))
+    with pytest.raises(InputError, match="TMPDIR"):
+        scratch_environment(tmp_path)
+
+
+def test_settings_keep_trackers_offline_and_mlflow_in_files() -> None:
+    assert offline({})["WANDB_MODE"] == "disabled"
+    assert not any(name.startswith("MLFLOW") for name in offline({}))
+    for remote in (
+        "http://there:5000",
+        "databricks",
+        "databricks://profile",
+        "postgresql://u@h/db",
+    ):
+        assert offline({"MLFLOW_TRACKING_URI": remote})["MLFLOW_TRACKING_URI"] == "mlruns"
+    for local in ("mlruns", "/data/mlruns", "file:///data/mlruns", "sqlite:///runs.db"):
+        assert "MLFLOW_TRACKING_URI" not in offline({"MLFLOW_TRACKING_URI": local})
 
 
 def test_a_second_layer_knows_nothing_of_the_first() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -38,8 +39,16 @@ def scratch_environment(folder: Path) -> dict[str, str]:
     Raises:
         InputError: If there is no library that keeps writes apart.
     """
-    (folder / _TEMPORARY).mkdir(mode=0o700)
     library = _library(folder)
+    temporary = folder / _TEMPORARY
+    temporary.mkdir(mode=0o700)
+    temporary.chmod(0o700 | stat.S_ISUID)  # which is how the layer marks folders
+    if not temporary.stat().st_mode & stat.S_ISUID:
+        raise InputError(
+            f"{folder}: this file system keeps no set-user-ID bit, which the scratch layer needs; "
+            "set TMPDIR to a folder of another, or let the script's writes stay, with --keep-writes"
+        )
+    temporary.chmod(0o700)
     others = os.environ.get("LD_PRELOAD")
     return {
         **offline(os.environ),

@@ -8,7 +8,7 @@ import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, Dataset
 
 
-class Ones(Dataset):
+class Ones(Dataset):  # type: ignore[misc]
     """Each item leaves a letter in a log."""
 
     def __len__(self) -> int:
