@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 #include "kernel.h"
 #include "layer.h"
 
@@ -12,11 +14,30 @@
 
 namespace plimsoll::scratch {
 
-// libc's own function.
+// libc's own function of a name, which is looked up at the first call: of two threads that come
+// first, both find it.
 template <typename Function>
-[[nodiscard]] Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
+class Next {
+ public:
+  constexpr explicit Next(const char* name) : name_(name) {}
+
+  template <typename... Arguments>
+  [[gnu::always_inline]] auto operator()(Arguments... arguments) {
+    Function* found = found_.load(std::memory_order_relaxed);
+    if (found == nullptr) found = look_up();
+    return found(arguments...);
+  }
+
+ private:
+  Function* look_up() {
+    auto* found = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name_));
+    found_.store(found, std::memory_order_relaxed);
+    return found;
+  }
+
+  const char* name_;
+  std::atomic<Function*> found_{nullptr};
+};
 
 inline int fails(int error) {
   errno = error;

@@ -148,7 +148,7 @@ int call_creat64(const char*, mode_t) STANDS_FOR("creat64") __attribute__((alias
 
 FILE* call_fopen(const char* path, const char* mode) STANDS_FOR("fopen");
 FILE* call_fopen(const char* path, const char* mode) {
-  static auto* libc = next<FILE*(const char*, const char*)>("fopen");
+  static constinit Next<FILE*(const char*, const char*)> libc("fopen");
   Place place;
   return stream_path(path, mode, place) ? libc(path, mode) : nullptr;
 }
@@ -156,7 +156,7 @@ FILE* call_fopen64(const char*, const char*) STANDS_FOR("fopen64") __attribute__
 
 FILE* call_freopen(const char* path, const char* mode, FILE* stream) STANDS_FOR("freopen");
 FILE* call_freopen(const char* path, const char* mode, FILE* stream) {
-  static auto* libc = next<FILE*(const char*, const char*, FILE*)>("freopen");
+  static constinit Next<FILE*(const char*, const char*, FILE*)> libc("freopen");
   Place place;
   return stream_path(path, mode, place) ? libc(path, mode, stream) : nullptr;
 }

@@ -23,7 +23,7 @@ Entry* without_link(Entry* entry) {
 }
 
 DIR* open_stream(int folder) {
-  static auto* libc = next<DIR*(int)>("fdopendir");
+  static constinit Next<DIR*(int)> libc("fdopendir");
   return libc(folder);
 }
 
@@ -102,13 +102,13 @@ DIR* call_fdopendir(int folder) {
 }
 dirent* call_readdir(DIR* stream) STANDS_FOR("readdir");
 dirent* call_readdir(DIR* stream) {
-  static auto* libc = next<dirent*(DIR*)>("readdir");
+  static constinit Next<dirent*(DIR*)> libc("readdir");
   return without_link(libc(stream));
 }
 dirent* call_readdir64(DIR*) STANDS_FOR("readdir64") __attribute__((alias("readdir")));
 int call_readdir_r(DIR* stream, dirent* entry, dirent** result) STANDS_FOR("readdir_r");
 int call_readdir_r(DIR* stream, dirent* entry, dirent** result) {
-  static auto* libc = next<int(DIR*, dirent*, dirent**)>("readdir_r");
+  static constinit Next<int(DIR*, dirent*, dirent**)> libc("readdir_r");
   const int error = libc(stream, entry, result);
   if (error == 0) without_link(*result);
   return error;

@@ -90,7 +90,7 @@ int run(const char* path, char* const* arguments, char* const* environment) {
 }
 
 int run_named(const char* name, char* const* arguments, char* const* environment) {
-  static auto* libc = next<int(const char*, char* const*, char* const*)>("execvpe");
+  static constinit Next<int(const char*, char* const*, char* const*)> libc("execvpe");
   Place place;
   const char* file = file_of(name, place);
   if (file == nullptr && name != nullptr) return -1;
@@ -180,7 +180,7 @@ int call_execvp(const char* name, char* const* arguments) {
 }
 int call_fexecve(int file, char* const* arguments, char* const* environment) STANDS_FOR("fexecve");
 int call_fexecve(int file, char* const* arguments, char* const* environment) {
-  static auto* libc = next<int(int, char* const*, char* const*)>("fexecve");
+  static constinit Next<int(int, char* const*, char* const*)> libc("fexecve");
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
@@ -192,7 +192,7 @@ int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_ac
 int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
                      const posix_spawnattr_t* attributes, char* const* arguments,
                      char* const* environment) {
-  static auto* libc = next<Spawn>("posix_spawn");
+  static constinit Next<Spawn> libc("posix_spawn");
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return errno;
@@ -207,7 +207,7 @@ int call_posix_spawnp(pid_t* process, const char* name, const posix_spawn_file_a
 int call_posix_spawnp(pid_t* process, const char* name, const posix_spawn_file_actions_t* actions,
                       const posix_spawnattr_t* attributes, char* const* arguments,
                       char* const* environment) {
-  static auto* libc = next<Spawn>("posix_spawnp");
+  static constinit Next<Spawn> libc("posix_spawnp");
   Place place;
   const char* file = file_of(name, place);
   if (file == nullptr && name != nullptr) return errno;
@@ -219,7 +219,7 @@ int call_spawn_open(posix_spawn_file_actions_t* actions, int file, const char* p
                     mode_t mode) STANDS_FOR("posix_spawn_file_actions_addopen");
 int call_spawn_open(posix_spawn_file_actions_t* actions, int file, const char* path, int flags,
                     mode_t mode) {
-  static auto* libc = next<int(posix_spawn_file_actions_t*, int, const char*, int, mode_t)>(
+  static constinit Next<int(posix_spawn_file_actions_t*, int, const char*, int, mode_t)> libc(
       "posix_spawn_file_actions_addopen");
   Place place;
   if (path != nullptr && path[0] == '/' && is_active(false) &&
@@ -233,7 +233,7 @@ int call_spawn_open(posix_spawn_file_actions_t* actions, int file, const char* p
 // nothing left to do here, the compiler makes the call a jump.
 void* call_dlopen(const char* path, int flags) STANDS_FOR("dlopen");
 void* call_dlopen(const char* path, int flags) {
-  static auto* libc = next<void*(const char*, int)>("dlopen");
+  static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);
   return libc(path, flags);
 }
@@ -254,7 +254,7 @@ int call_bind(int file, const sockaddr* address, socklen_t size) {
 }
 int call_connect(int file, const sockaddr* address, socklen_t size) STANDS_FOR("connect");
 int call_connect(int file, const sockaddr* address, socklen_t size) {
-  static auto* libc = next<int(int, const sockaddr*, socklen_t)>("connect");
+  static constinit Next<int(int, const sockaddr*, socklen_t)> libc("connect");
   char path[sizeof(sockaddr_un) + 1];
   Place place;
   if (!socket_path(address, size, path) || !is_active(true)) return libc(file, address, size);

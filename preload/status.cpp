@@ -30,7 +30,7 @@ ssize_t read_link_at(int folder, const char* path, char* text, std::size_t size)
 }
 
 char* real_path(const char* path, char* resolved) {
-  static auto* libc = next<char*(const char*, char*)>("realpath");
+  static constinit Next<char*(const char*, char*)> libc("realpath");
   if (path == nullptr || path[0] == '\0' || !is_active(true)) return libc(path, resolved);
   Place place;
   if (find(AT_FDCWD, path, true, place) != 0) return nullptr;
@@ -50,7 +50,7 @@ char* real_path(const char* path, char* resolved) {
 
 template <typename Status>
 int file_system(const char* name, const char* path, Status* status) {
-  auto* libc = next<int(const char*, Status*)>(name);
+  Next<int(const char*, Status*)> libc(name);
   Place place;
   int folder = AT_FDCWD;
   return read_path(folder, path, true, place) ? libc(path, status) : -1;
@@ -119,7 +119,7 @@ int call_access(const char* path, int mode) {
 }
 int call_faccessat(int folder, const char* path, int mode, int flags) STANDS_FOR("faccessat");
 int call_faccessat(int folder, const char* path, int mode, int flags) {
-  static auto* libc = next<int(int, const char*, int, int)>("faccessat");
+  static constinit Next<int(int, const char*, int, int)> libc("faccessat");
   Place place;
   if (!read_path(folder, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, place)) return -1;
   return libc(folder, path, mode, flags);
