@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
-SOURCES := $(shell find core/include core/src bindings -name '*.h' -o -name '*.cpp') CMakeLists.txt
+SOURCES := $(shell find core/include core/src bindings preload -name '*.h' -o -name '*.cpp') CMakeLists.txt
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
@@ -59,7 +59,7 @@ lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 	ruff format --check
 	mypy
 	tsc
-	clang-format --dry-run --Werror $(shell find core bindings src/plimsoll -name '*.h' -o -name '*.cpp')
+	clang-format --dry-run --Werror $(shell find core bindings preload src/plimsoll -name '*.h' -o -name '*.cpp')
 
 # The core's tests, under the address and undefined-behaviour sanitizers, and a short run of many
 # threads under these and under the thread sanitizer.

@@ -372,7 +372,7 @@ def test_fit_ends_where_the_script_fails() -> None:
 
 def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    done = command("fit", script(tmp_path, f"open({str(runs)!r}, 'a').write('x')"))
+    done = command("fit", "--keep-writes", script(tmp_path, f"open({str(runs)!r}, 'a').write('x')"))
     assert done.returncode == 2
     assert (
         done.stderr

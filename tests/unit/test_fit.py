@@ -11,7 +11,7 @@ import pytest
 from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import Prediction, fit
-from plimsoll.prediction.parts import CardVerdict
+from plimsoll.prediction.parts import CardVerdict, Written
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -39,9 +39,18 @@ def prediction(need_bytes: int) -> Prediction:
         peak_allocated_range_bytes=None, peak_reserved_range_bytes=None, stopped=None,
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},
         top_lines=[],
-        step_peaks_bytes=[], other_gpus=[], assumptions=[], uses_cuda=need_bytes > 0, events=2,
-        seconds=1.0,
+        step_peaks_bytes=[], other_gpus=[], assumptions=[], written=[],
+        uses_cuda=need_bytes > 0, events=2, seconds=1.0,
     )  # fmt: skip
+
+
+def test_what_was_written_is_listed_as_far_as_there_is_room() -> None:
+    found = replace(prediction(2 * MiB), written=[Written("a.pt", 3 * MiB, "changed")])
+    assert "\n\nWritten, and thrown away:\n      3.00 MiB  a.pt, changed\n\n" in str(found)
+    many = [Written(f"{number}.pt", 1, "new") for number in range(8)]
+    lines = str(replace(found, written=many)).split("thrown away:\n")[1].split("\n\n")[0]
+    assert lines.splitlines()[-2:] == ["        1 byte  5.pt", "  and 2 more"]
+    assert "Written" not in str(replace(found, written=[]))
 
 
 def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:

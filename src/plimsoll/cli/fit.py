@@ -20,6 +20,7 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    KeepWrites,
     Module,
     Policy,
     Script,
@@ -54,6 +55,7 @@ def fit(
     values: Values = "auto",
     unknown: Unknown = "balanced",
     at_most_events: AtMostEvents = None,
+    keep_writes: KeepWrites = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find the largest value of an argument with which a script fits a card.
@@ -68,18 +70,8 @@ def fit(
 
     cards = [
         Options(
-            name,
-            gpus,
-            driver,
-            conf,
-            allocator,
-            policy,
-            dedicated,
-            shared,
-            host_memory,
-            values,
-            unknown,
-            at_most_events,
+            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
+            values, unknown, at_most_events, keep_writes,
         )
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip

@@ -58,6 +58,13 @@ Unknown = Annotated[
 AtMostEvents = Annotated[
     int | None, typer.Option(help="Stop the script after so many requests and frees.")
 ]
+KeepWrites = Annotated[
+    bool,
+    typer.Option(
+        "--keep-writes",
+        help="What the script writes stays, and it may talk to trackers and hubs.",
+    ),
+]
 HostMemory = Annotated[
     str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
 ]

@@ -19,6 +19,7 @@ from plimsoll.cli.options import (
     Gpu,
     Gpus,
     HostMemory,
+    KeepWrites,
     Module,
     Policy,
     Script,
@@ -51,6 +52,7 @@ def predict(
     values: Values = "auto",
     unknown: Unknown = "balanced",
     at_most_events: AtMostEvents = None,
+    keep_writes: KeepWrites = False,
     check: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
@@ -60,7 +62,7 @@ def predict(
     """Run a CUDA script where there is no GPU, and say what memory it will need.
 
     The script's own output goes to stderr, once: that of further runs is shown only where one
-    fails.
+    fails. What it writes is thrown away, and listed.
 
     Exit status 1: it does not fit, or with --check a peak is off by more than 2 %. 2: bad input, or
     the script fails.
@@ -76,7 +78,7 @@ def predict(
     requests = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-            values, unknown, at_most_events,
+            values, unknown, at_most_events, keep_writes,
         ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run

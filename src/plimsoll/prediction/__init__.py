@@ -3,7 +3,7 @@
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.check_parts import Held
 from plimsoll.prediction.fit import fit
-from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Stopped, Trial
+from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Stopped, Trial, Written
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.recording_check import Check, check
 from plimsoll.prediction.results import Fit, Prediction
@@ -19,6 +19,7 @@ __all__ = [
     "Prediction",
     "Stopped",
     "Trial",
+    "Written",
     "check",
     "fit",
     "predict",

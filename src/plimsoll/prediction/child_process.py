@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
+from plimsoll.prediction.scratch import scratch_environment, unseen, written
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -57,9 +58,14 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
     """
     _prepare()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+        folder = _temporary_folder(stack)
         report = folder / "report.json"
-        file = _file_of(replace(request, report=str(report), parent=os.getpid()))
+        environment = dict(os.environ)
+        asked = replace(request, report=str(report), parent=os.getpid())
+        if not request.keep_writes:  # the report lies beside the layer, so that it can be read
+            environment |= scratch_environment(folder)
+            asked = replace(asked, scratch=str(folder))
+        file = _file_of(asked)
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
@@ -68,13 +74,18 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
             stdout=sys.stderr.fileno() if output is None else output,
             stderr=output,
             pass_fds=[file],
+            env=environment,
             preexec_fn=_hold_interrupts,
         )
         status, is_interrupted = _wait(process)
         if is_interrupted and not report.exists():
             raise KeyboardInterrupt
         try:
-            return _result(request, status, report)
+            found = _result(request, status, report)
+            if request.keep_writes:
+                return found
+            assumptions = [*found.assumptions, *unseen(folder)]
+            return replace(found, written=written(folder), assumptions=assumptions)
         except (InputError, ScriptError):
             if output is not None:
                 output.seek(0)
@@ -94,6 +105,12 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
             process.kill()
             process.wait()
             raise KeyboardInterrupt from None
+
+
+def _temporary_folder(stack: ExitStack) -> Path:
+    """A folder that goes in the end, whatever the script leaves running in it."""
+    folder = tempfile.TemporaryDirectory(prefix="plimsoll-", ignore_cleanup_errors=True)
+    return Path(stack.enter_context(folder)).resolve()
 
 
 def _prepare() -> None:

@@ -44,6 +44,7 @@ class Options:
     values: str = "auto"
     unknown: str = "balanced"
     at_most_events: int | None = None
+    keep_writes: bool = False
 
     def request(
         self,
@@ -87,6 +88,7 @@ class Options:
             ),
             is_module=is_module,
             at_most_events=self.at_most_events,
+            keep_writes=self.keep_writes,
         )
 
     def _parsed_unknown(self) -> tuple[UnknownName, int]:

@@ -50,6 +50,21 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Written:
+    """Something that the script wrote, and that was thrown away with the trial.
+
+    Attributes:
+        path: Where it was; relative in the current folder.
+        bytes: Its size; what was removed had it.
+        kind: "new", "changed" or "removed".
+    """
+
+    path: str
+    bytes: int
+    kind: str
+
+
+@dataclass(frozen=True)
 class CardVerdict:
     """Whether the same run would fit another card, computed from this run's requests.
 
@@ -124,6 +139,7 @@ class PredictionParts:
         step_peaks_bytes: The peak of each step that an optimizer ended.
         other_gpus: The verdict on other cards, without spilling.
         assumptions: All that was assumed.
+        written: What the script wrote, the largest first; unknown, and empty, where it was kept.
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
@@ -160,6 +176,7 @@ class PredictionParts:
     step_peaks_bytes: list[int]
     other_gpus: list[CardVerdict]
     assumptions: list[Assumed]
+    written: list[Written]
     uses_cuda: bool
     events: int
     seconds: float = field(compare=False)
@@ -189,6 +206,7 @@ class PredictionParts:
                 "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
                 "processes": [ProcessUse(**use) for use in values["processes"]],
+                "written": [Written(**one) for one in values["written"]],
             }
         )
 

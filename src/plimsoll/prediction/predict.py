@@ -38,11 +38,14 @@ def predict(
     unknown: str = "balanced",
     at_most_events: int | None = None,
     measure_need: bool = True,
+    keep_writes: bool = False,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
-    The script's output goes to stderr. A script that runs out of memory is run once more on a card
-    of the same kind with memory without end, to find out what it would have needed.
+    The script's output goes to stderr. What it writes to files only it sees: it is thrown away in
+    the end, and the result lists it. Experiment trackers and model hubs are offline. A script that
+    runs out of memory is run once more on a card of the same kind with memory without end, to find
+    out what it would have needed.
 
     >>> import plimsoll
     >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
@@ -72,6 +75,7 @@ def predict(
         at_most_events: The script is stopped after so many requests and frees.
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
+        keep_writes: What the script writes stays, and it may talk to trackers and hubs.
 
     Raises:
         InputError: If there is no such script, module or card, the card has not as much memory,
@@ -80,7 +84,7 @@ def predict(
     """
     options = Options(
         gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-        values, unknown, at_most_events,
+        values, unknown, at_most_events, keep_writes,
     )  # fmt: skip
     request = options.request(script, arguments, is_module=module)
     return predict_request(request, measure_need=measure_need)

@@ -20,22 +20,26 @@ class Request:
         arguments: Its arguments.
         setup: What it runs on.
         is_module: The script is a module, run as `python -m` does.
+        keep_writes: What the script writes stays; if not, it is thrown away after the trial.
         report: Where to write what was found, or None.
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
         record: Where to record what happens to GPU memory, beside the report, or None.
         parent: The process with whose end this one ends, or None.
         at_most_events: The script is stopped after so many requests and frees; None for no bound.
+        scratch: The folder of the scratch layer in which the script runs, or None.
     """
 
     script: str
     arguments: list[str]
     setup: Setup
     is_module: bool = False
+    keep_writes: bool = False
     report: str | None = None
     account: str | None = None
     record: str | None = None
     parent: int | None = None
     at_most_events: int | None = None
+    scratch: str | None = None
 
     def to_json(self) -> str:
         """For the child process."""

@@ -8,7 +8,7 @@ from plimsoll.printable import join_lines, printable
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from plimsoll.prediction.parts import Assumed, FitParts, PredictionParts
 
@@ -17,14 +17,22 @@ _MOST_CARDS = 8
 _MOST_PROCESSES = 8
 _MOST_ASSUMPTIONS = 12
 _MOST_OPERATIONS = 4
+_MOST_WRITTEN = 6
 
 
 def prediction_text(prediction: PredictionParts) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
-        return printable(f"{prediction.script} never touches CUDA: it needs no GPU memory.")
-    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed, _effort)
-    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(prediction))))
+        first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
+        return _paragraphs([[first], _written(prediction)])
+    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed,
+             _written, _effort)  # fmt: skip
+    return _paragraphs(part(prediction) for part in parts)
+
+
+def _paragraphs(parts: Iterable[Iterable[str]]) -> str:
+    """Those that have a line, with an empty one between them."""
+    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part)))
 
 
 def fit_text(fit: FitParts) -> str:
@@ -208,6 +216,16 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
 def _matters(assumed: Assumed) -> bool:
     """Whether the line says where the program went on with it."""
     return "nobody knows" in assumed.what or "random" in assumed.what or "loop" in assumed.what
+
+
+def _written(p: PredictionParts) -> Iterator[str]:
+    if not p.written:
+        return
+    yield "Written, and thrown away:"
+    for one in p.written[:_MOST_WRITTEN]:
+        yield f"  {size_row(one.bytes, one.path)}{'' if one.kind == 'new' else f', {one.kind}'}"
+    if len(p.written) > _MOST_WRITTEN:
+        yield f"  and {len(p.written) - _MOST_WRITTEN} more"
 
 
 def _effort(p: PredictionParts) -> Iterator[str]:

@@ -89,6 +89,7 @@ def make_report(
         step_peaks_bytes=peak.step_peaks_bytes,
         other_gpus=_other_cards(simulation, device, reserved, allocated) if fits else [],
         assumptions=_assumptions(simulation),
+        written=[],  # the process that asked will look
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,

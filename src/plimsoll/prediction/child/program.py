@@ -30,6 +30,7 @@ from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
 from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
+from plimsoll.prediction.scratch import enter_scratch
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.record import record
 from plimsoll.session.simulate import simulate
@@ -52,6 +53,8 @@ def main() -> None:
     process = os.getpid()
     try:
         simulation = Simulation(request.setup)
+        if request.scratch is not None:
+            enter_scratch(request.scratch)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)

@@ -1,0 +1,92 @@
+// What the functions that stand for libc's share. A process finds them before libc's, by
+// LD_PRELOAD.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "kernel.h"
+#include "layer.h"
+
+// A function of another name in C++, so that libc's own declaration does not matter.
+#define STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
+
+namespace plimsoll::scratch {
+
+// libc's own function of a name, which is looked up at the first call: of two threads that come
+// first, both find it.
+template <typename Function>
+class Next {
+ public:
+  constexpr explicit Next(const char* name) : name_(name) {}
+
+  template <typename... Arguments>
+  [[gnu::always_inline]] auto operator()(Arguments... arguments) {
+    Function* found = found_.load(std::memory_order_relaxed);
+    if (found == nullptr) found = look_up();
+    return found(arguments...);
+  }
+
+ private:
+  Function* look_up() {
+    auto* found = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name_));
+    found_.store(found, std::memory_order_relaxed);
+    return found;
+  }
+
+  const char* name_;
+  std::atomic<Function*> found_{nullptr};
+};
+
+inline int fails(int error) {
+  errno = error;
+  return -1;
+}
+
+// For calls that change nothing: where a path leads. `folder` and `path` become what the kernel is
+// to be given. False, and errno, where it leads nowhere.
+[[nodiscard]] inline bool read_path(int& folder, const char*& path, bool follows, Place& place) {
+  if (path == nullptr || path[0] == '\0' || !is_active(true)) return true;
+  if (find(folder, path, follows, place) != 0) return false;
+  folder = AT_FDCWD;
+  path = place.physical.c_str();
+  return true;
+}
+
+// For a call that opens with these flags of open(2), and may write: where the file is to be opened.
+[[nodiscard]] int prepare_open(int folder, const char* path, int flags, Place& place);
+[[nodiscard]] int open_at(int folder, const char* path, int flags, mode_t mode);
+[[nodiscard]] int make_folder_at(int folder, const char* path, mode_t mode);
+
+// A call that makes something of a new name.
+template <typename Call>
+[[nodiscard]] int make_new(int folder, const char* path, Call call) {
+  if (path == nullptr || !is_active(false)) return call(folder, path);
+  const Change change;
+  Place place;
+  if (find(folder, path, false, place) != 0) return -1;
+  if (place.is_free) return call(AT_FDCWD, place.physical.c_str());
+  if (place.exists) return fails(EEXIST);
+  Path physical;
+  if (enter_copy(place, physical) != 0) return -1;
+  return call(AT_FDCWD, physical.c_str());
+}
+
+// A call that changes what is there, and that only its owner may make, if so.
+template <typename Call>
+[[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
+  if (path == nullptr || path[0] == '\0' || !is_active(false)) return call(folder, path);
+  const Change change;
+  Place place;
+  if (find(folder, path, follows, place) != 0) return -1;
+  if (!place.is_free) {
+    if (!place.exists) return fails(ENOENT);
+    const uid_t user = geteuid();
+    if (is_owners && user != 0 && place.status.st_uid != user) return fails(EPERM);
+    if (copy_up(place, true) != 0) return -1;
+  }
+  return call(AT_FDCWD, place.physical.c_str());
+}
+
+}  // namespace plimsoll::scratch

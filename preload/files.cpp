@@ -1,0 +1,211 @@
+// Opening and making files.
+#include <sys/random.h>
+#include <sys/sysmacros.h>
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "calls.h"
+
+namespace plimsoll::scratch {
+
+int prepare_open(int folder, const char* path, int flags, Place& place) {
+  const bool is_new = (flags & O_CREAT) != 0 && (flags & O_EXCL) != 0;
+  const bool follows = (flags & O_NOFOLLOW) == 0 && !is_new;
+  if (find(folder, path, follows, place) != 0) return -1;
+  const bool is_unnamed = (flags & O_TMPFILE) == O_TMPFILE;
+  if (place.is_free) return 0;
+  // Pipes and devices are no files to keep apart, and folders are not opened to be written to.
+  if (place.exists && !S_ISREG(place.status.st_mode) && !is_unnamed) return 0;
+  const Change change;
+  if (find(folder, path, follows, place) != 0) return -1;
+  if (place.exists) {
+    if (is_new || place.lies == Place::Lies::copied) return 0;
+    const int rights = is_unnamed                      ? W_OK | X_OK
+                       : (flags & O_ACCMODE) == O_RDWR ? R_OK | W_OK
+                                                       : W_OK;
+    if (kernel::access(place.physical.c_str(), rights) != 0) return -1;
+    return copy_up(place, (flags & O_TRUNC) == 0);
+  }
+  if ((flags & O_CREAT) == 0) return 0;
+  if (path[std::strlen(path) - 1] == '/') return fails(EISDIR);
+  Path physical;
+  if (enter_copy(place, physical) != 0) return -1;
+  place.physical = physical;
+  return 0;
+}
+
+int open_at(int folder, const char* path, int flags, mode_t mode) {
+  const bool writes = (flags & O_PATH) == 0 &&
+                      ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0);
+  Place place;
+  if (path == nullptr || path[0] == '\0' || !is_active(!writes)) {
+    return kernel::openat(folder, path, flags, mode);
+  }
+  if (writes) {
+    if (prepare_open(folder, path, flags, place) != 0) return -1;
+  } else if (find(folder, path, (flags & O_NOFOLLOW) == 0, place) != 0) {
+    return -1;
+  }
+  return kernel::openat(AT_FDCWD, place.physical.c_str(), flags, mode);
+}
+
+namespace {
+
+bool takes_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
+
+// As fopen's mode says it, in flags of open(2).
+int flags_of(const char* mode) {
+  const bool is_both = std::strchr(mode, '+') != nullptr;
+  int flags = is_both ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
+  if (mode[0] == 'w') flags |= O_CREAT | O_TRUNC;
+  if (mode[0] == 'a') flags |= O_CREAT;
+  if (mode[0] != 'r' && std::strchr(mode, 'x') != nullptr) flags |= O_EXCL;
+  return flags;
+}
+
+// Where a stream's file is; false, and errno, where it is nowhere.
+bool stream_path(const char*& path, const char* mode, Place& place) {
+  if (path == nullptr || mode == nullptr || path[0] == '\0') return true;
+  const int flags = flags_of(mode);
+  if (!is_active(flags == O_RDONLY)) return true;
+  const int found = flags == O_RDONLY ? find(AT_FDCWD, path, true, place)
+                                      : prepare_open(AT_FDCWD, path, flags, place);
+  path = place.physical.c_str();
+  return found == 0;
+}
+
+// Try names for the six X before a suffix until one is new.
+template <typename Make>
+int make_named(char* pattern, int suffix, Make make) {
+  constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr std::size_t kCount = 6;
+  const std::size_t size = pattern == nullptr ? 0 : std::strlen(pattern);
+  const std::size_t after = suffix < 0 ? size + 1 : static_cast<std::size_t>(suffix);
+  if (size < kCount + after) return fails(EINVAL);
+  char* name = pattern + size - after - kCount;
+  if (std::strncmp(name, "XXXXXX", kCount) != 0) return fails(EINVAL);
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    unsigned char random[kCount] = {};
+    if (getrandom(random, sizeof random, 0) < 0) return -1;
+    for (std::size_t at = 0; at < kCount; ++at) {
+      name[at] = kLetters[random[at] % (sizeof kLetters - 1)];
+    }
+    const int made = make(pattern);
+    if (made >= 0 || errno != EEXIST) return made;
+  }
+  return fails(EEXIST);
+}
+
+int make_temporary(char* pattern, int suffix, int flags) {
+  return make_named(pattern, suffix, [flags](const char* path) {
+    return open_at(AT_FDCWD, path, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+  });
+}
+
+}  // namespace
+}  // namespace plimsoll::scratch
+
+using namespace plimsoll::scratch;
+
+extern "C" {
+
+int call_open(const char* path, int flags, ...) STANDS_FOR("open");
+int call_open(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  return open_at(AT_FDCWD, path, flags, mode);
+}
+int call_openat(int folder, const char* path, int flags, ...) STANDS_FOR("openat");
+int call_openat(int folder, const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  return open_at(folder, path, flags, mode);
+}
+int call_open64(const char*, int, ...) STANDS_FOR("open64") __attribute__((alias("open")));
+int call_openat64(int, const char*, int, ...) STANDS_FOR("openat64")
+    __attribute__((alias("openat")));
+
+int call_open_2(const char* path, int flags) STANDS_FOR("__open_2");
+int call_open_2(const char* path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+int call_open64_2(const char*, int) STANDS_FOR("__open64_2") __attribute__((alias("__open_2")));
+int call_openat_2(int folder, const char* path, int flags) STANDS_FOR("__openat_2");
+int call_openat_2(int folder, const char* path, int flags) {
+  return open_at(folder, path, flags, 0);
+}
+int call_openat64_2(int, const char*, int) STANDS_FOR("__openat64_2")
+    __attribute__((alias("__openat_2")));
+
+int call_creat(const char* path, mode_t mode) STANDS_FOR("creat");
+int call_creat(const char* path, mode_t mode) {
+  return open_at(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+}
+int call_creat64(const char*, mode_t) STANDS_FOR("creat64") __attribute__((alias("creat")));
+
+FILE* call_fopen(const char* path, const char* mode) STANDS_FOR("fopen");
+FILE* call_fopen(const char* path, const char* mode) {
+  static constinit Next<FILE*(const char*, const char*)> libc("fopen");
+  Place place;
+  return stream_path(path, mode, place) ? libc(path, mode) : nullptr;
+}
+FILE* call_fopen64(const char*, const char*) STANDS_FOR("fopen64") __attribute__((alias("fopen")));
+
+FILE* call_freopen(const char* path, const char* mode, FILE* stream) STANDS_FOR("freopen");
+FILE* call_freopen(const char* path, const char* mode, FILE* stream) {
+  static constinit Next<FILE*(const char*, const char*, FILE*)> libc("freopen");
+  Place place;
+  return stream_path(path, mode, place) ? libc(path, mode, stream) : nullptr;
+}
+FILE* call_freopen64(const char*, const char*, FILE*) STANDS_FOR("freopen64")
+    __attribute__((alias("freopen")));
+
+int call_mkstemp(char* pattern) STANDS_FOR("mkstemp");
+int call_mkstemp(char* pattern) { return make_temporary(pattern, 0, 0); }
+int call_mkstemp64(char*) STANDS_FOR("mkstemp64") __attribute__((alias("mkstemp")));
+int call_mkostemp(char* pattern, int flags) STANDS_FOR("mkostemp");
+int call_mkostemp(char* pattern, int flags) { return make_temporary(pattern, 0, flags); }
+int call_mkostemp64(char*, int) STANDS_FOR("mkostemp64") __attribute__((alias("mkostemp")));
+int call_mkstemps(char* pattern, int suffix) STANDS_FOR("mkstemps");
+int call_mkstemps(char* pattern, int suffix) { return make_temporary(pattern, suffix, 0); }
+int call_mkstemps64(char*, int) STANDS_FOR("mkstemps64") __attribute__((alias("mkstemps")));
+int call_mkostemps(char* pattern, int suffix, int flags) STANDS_FOR("mkostemps");
+int call_mkostemps(char* pattern, int suffix, int flags) {
+  return make_temporary(pattern, suffix, flags);
+}
+int call_mkostemps64(char*, int, int) STANDS_FOR("mkostemps64") __attribute__((alias("mkostemps")));
+
+char* call_mkdtemp(char* pattern) STANDS_FOR("mkdtemp");
+char* call_mkdtemp(char* pattern) {
+  const int made =
+      make_named(pattern, 0, [](const char* path) { return make_folder_at(AT_FDCWD, path, 0700); });
+  return made == 0 ? pattern : nullptr;
+}
+
+int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) STANDS_FOR("mknodat");
+int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) {
+  return make_new(folder, path, [mode, device](int in, const char* at) {
+    return static_cast<int>(syscall(SYS_mknodat, in, at, mode, device));
+  });
+}
+int call_mknod(const char* path, mode_t mode, dev_t device) STANDS_FOR("mknod");
+int call_mknod(const char* path, mode_t mode, dev_t device) {
+  return call_mknodat(AT_FDCWD, path, mode, device);
+}
+int call_xmknod(int, const char* path, mode_t mode, dev_t* device) STANDS_FOR("__xmknod");
+int call_xmknod(int, const char* path, mode_t mode, dev_t* device) {
+  return call_mknodat(AT_FDCWD, path, mode, *device);
+}
+int call_mkfifo(const char* path, mode_t mode) STANDS_FOR("mkfifo");
+int call_mkfifo(const char* path, mode_t mode) {
+  return call_mknodat(AT_FDCWD, path, mode | S_IFIFO, 0);
+}
+int call_mkfifoat(int folder, const char* path, mode_t mode) STANDS_FOR("mkfifoat");
+int call_mkfifoat(int folder, const char* path, mode_t mode) {
+  return call_mknodat(folder, path, mode | S_IFIFO, 0);
+}
+
+}  // extern "C"

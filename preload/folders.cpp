@@ -1,0 +1,136 @@
+// Folders: making, listing and entering them.
+#include <dirent.h>
+
+#include <cstdlib>
+
+#include "calls.h"
+
+namespace plimsoll::scratch {
+
+int make_folder_at(int folder, const char* path, mode_t mode) {
+  return make_new(folder, path, [mode](int in, const char* at) {
+    return static_cast<int>(syscall(SYS_mkdirat, in, at, mode));
+  });
+}
+
+namespace {
+
+// A link may be the layer's, for a file or a folder: who wants to know looks it up.
+template <typename Entry>
+Entry* without_link(Entry* entry) {
+  if (entry != nullptr && entry->d_type == DT_LNK && is_active(true)) entry->d_type = DT_UNKNOWN;
+  return entry;
+}
+
+DIR* open_stream(int folder) {
+  static constinit Next<DIR*(int)> libc("fdopendir");
+  return libc(folder);
+}
+
+// A folder that was opened before the layer had a copy of it becomes the copy.
+void refresh(int folder) {
+  const int error = errno;
+  Path seen;
+  Place place;
+  struct stat opened;
+  if (is_active(true) && seen_path(folder, seen) == 0 &&
+      find(AT_FDCWD, seen.c_str(), true, place) == 0 && !place.is_free &&
+      place.lies == Place::Lies::copied &&
+      kernel::status_at(folder, "", &opened, AT_EMPTY_PATH) == 0 &&
+      opened.st_ino != place.status.st_ino) {
+    const int flags = static_cast<int>(syscall(SYS_fcntl, folder, F_GETFD));
+    const int copy = kernel::open(place.physical.c_str(), O_RDONLY | O_DIRECTORY);
+    if (copy >= 0) {
+      syscall(SYS_dup3, copy, folder, (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+      kernel::close(copy);
+    }
+  }
+  errno = error;
+}
+
+char* current_folder(char* buffer, std::size_t size) {
+  char name[PATH_MAX];
+  Path path;
+  if (syscall(SYS_getcwd, name, sizeof name) < 0) return nullptr;
+  if (name[0] != '/' || !path.set(name)) {
+    errno = ENOENT;
+    return nullptr;
+  }
+  to_seen(path);
+  if (buffer == nullptr) {
+    if (size != 0 && size <= path.size()) {
+      errno = ERANGE;
+      return nullptr;
+    }
+    buffer = static_cast<char*>(std::malloc(size != 0 ? size : path.size() + 1));
+    if (buffer == nullptr) return nullptr;
+  } else if (size <= path.size()) {
+    errno = size == 0 ? EINVAL : ERANGE;
+    return nullptr;
+  }
+  std::memcpy(buffer, path.c_str(), path.size() + 1);
+  return buffer;
+}
+
+}  // namespace
+}  // namespace plimsoll::scratch
+
+using namespace plimsoll::scratch;
+
+extern "C" {
+
+int call_mkdir(const char* path, mode_t mode) STANDS_FOR("mkdir");
+int call_mkdir(const char* path, mode_t mode) { return make_folder_at(AT_FDCWD, path, mode); }
+int call_mkdirat(int folder, const char* path, mode_t mode) STANDS_FOR("mkdirat");
+int call_mkdirat(int folder, const char* path, mode_t mode) {
+  return make_folder_at(folder, path, mode);
+}
+
+DIR* call_opendir(const char* path) STANDS_FOR("opendir");
+DIR* call_opendir(const char* path) {
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
+  const int folder = open_at(AT_FDCWD, path, flags, 0);
+  if (folder < 0) return nullptr;
+  DIR* stream = open_stream(folder);
+  if (stream == nullptr) kernel::close(folder);
+  return stream;
+}
+DIR* call_fdopendir(int folder) STANDS_FOR("fdopendir");
+DIR* call_fdopendir(int folder) {
+  refresh(folder);
+  return open_stream(folder);
+}
+dirent* call_readdir(DIR* stream) STANDS_FOR("readdir");
+dirent* call_readdir(DIR* stream) {
+  static constinit Next<dirent*(DIR*)> libc("readdir");
+  return without_link(libc(stream));
+}
+dirent* call_readdir64(DIR*) STANDS_FOR("readdir64") __attribute__((alias("readdir")));
+int call_readdir_r(DIR* stream, dirent* entry, dirent** result) STANDS_FOR("readdir_r");
+int call_readdir_r(DIR* stream, dirent* entry, dirent** result) {
+  static constinit Next<int(DIR*, dirent*, dirent**)> libc("readdir_r");
+  const int error = libc(stream, entry, result);
+  if (error == 0) without_link(*result);
+  return error;
+}
+int call_readdir64_r(DIR*, dirent*, dirent**) STANDS_FOR("readdir64_r")
+    __attribute__((alias("readdir_r")));
+
+int call_chdir(const char* path) STANDS_FOR("chdir");
+int call_chdir(const char* path) {
+  Place place;
+  int folder = AT_FDCWD;
+  if (!read_path(folder, path, true, place)) return -1;
+  return static_cast<int>(syscall(SYS_chdir, path));
+}
+
+char* call_getcwd(char* buffer, std::size_t size) STANDS_FOR("getcwd");
+char* call_getcwd(char* buffer, std::size_t size) { return current_folder(buffer, size); }
+char* call_getcwd_chk(char* buffer, std::size_t size, std::size_t) STANDS_FOR("__getcwd_chk");
+char* call_getcwd_chk(char* buffer, std::size_t size, std::size_t) {
+  return current_folder(buffer, size);
+}
+char* call_get_current_dir_name() STANDS_FOR("get_current_dir_name");
+char* call_get_current_dir_name() { return current_folder(nullptr, 0); }
+
+}  // extern "C"

@@ -1,0 +1,42 @@
+"""Settings under which experiment trackers and model hubs stay off the network.
+
+Each is the tool's own, as its documentation has it. A script that asks for a connection in so many
+words, as by `wandb.init(mode="online")`, overrules its tracker's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OFFLINE = {
+    "CLEARML_OFFLINE_MODE": "1",  # ClearML
+    "COMET_START_ONLINE": "0",  # Comet
+    "DVC_NO_ANALYTICS": "1",  # DVC
+    "DVC_STUDIO_OFFLINE": "1",  # DVCLive
+    "HF_DATASETS_OFFLINE": "1",  # datasets
+    "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub
+    "HF_HUB_OFFLINE": "1",  # huggingface_hub, and all that loads by it
+    "NEPTUNE_MODE": "offline",  # Neptune
+    "SWANLAB_MODE": "disabled",  # SwanLab
+    "TRANSFORMERS_OFFLINE": "1",  # transformers
+    "WANDB_MODE": "disabled",  # Weights & Biases: offline, it would start a program that writes
+}
+_MLFLOW = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+_LOCAL = ("", "file", "sqlite")
+
+
+def offline(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables to set, beside those of `environment`.
+
+    MLflow has no such setting; one that would write to a server writes to files instead, into the
+    folder `mlruns`.
+    """
+    settings = dict(OFFLINE)
+    for name in _MLFLOW:
+        scheme, _, _ = environment.get(name, "").rpartition(":/")
+        if scheme.split(":")[0] not in _LOCAL or environment.get(name) == "databricks":
+            settings[name] = "mlruns"
+    return settings

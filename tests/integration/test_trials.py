@@ -1,0 +1,146 @@
+"""A trial leaves no trace: neither of `predict` nor of `fit`, unless the writes are to be kept."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from plimsoll.prediction import Written, fit, predict
+from tests.simulated import PROGRAMS, simulate
+
+torch = pytest.importorskip("torch")
+
+CHECKPOINTS = PROGRAMS / "prediction" / "checkpoints.py"
+
+
+class Tracker:
+    """A server that counts who talks to it."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = str(self._server.getsockname()[1])
+        self.calls = 0
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            client.close()
+            self.calls += 1
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def tracker() -> Iterator[Tracker]:
+    tracker = Tracker()
+    yield tracker
+    tracker.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the script has been run before."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.pt").write_bytes(b"the work of a week")
+    (tmp_path / "metrics.csv").write_text("step,loss\n")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "events").write_bytes(b"events")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+            for path in folder.rglob("*")}  # fmt: skip
+
+
+def test_predict_leaves_no_trace_and_lists_what_was_written(
+    project: Path, tracker: Tracker
+) -> None:
+    before = contents(project)
+    found = predict(CHECKPOINTS, [tracker.port, "100"], gpu="T4")  # too much: it is run once more
+    assert not found.fits
+    assert contents(project) == before
+    assert tracker.calls == 0
+    kinds = {one.path: one.kind for one in found.written}
+    assert kinds == {
+        "all.tar": "new",
+        "checkpoints/before.pt": "new",
+        "checkpoints/last.pt": "changed",
+        "finished": "new",
+        "metrics.csv": "changed",
+        "runs": "removed",
+        "train.log": "new",
+        "weights.npy": "new",
+    }
+    sizes = [one.bytes for one in found.written]
+    assert sizes == sorted(sizes, reverse=True)
+    assert Written("runs", 6, "removed") in found.written
+    assert type(found).from_dict(found.to_dict()) == found
+    text = str(found)
+    assert "\n\nWritten, and thrown away:\n" in text
+    assert "all.tar\n" in text
+    assert "  and 2 more\n" in text
+
+
+def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
+    before = contents(project)
+    found = fit(CHECKPOINTS, "--vary", [tracker.port, "0"], gpu="T4", at_most=2)
+    assert found.largest == 2
+    assert contents(project) == before
+    assert tracker.calls == 0
+
+
+@pytest.mark.parametrize("run", [lambda *given: predict(*given, keep_writes=True), simulate])
+def test_writes_stay_where_that_is_wanted(
+    run: Callable[..., object], project: Path, tracker: Tracker
+) -> None:
+    if run is simulate:
+        simulate(CHECKPOINTS, arguments=[tracker.port, "0"], folder=project)
+    else:
+        assert run(CHECKPOINTS, [tracker.port, "0"]).written == []  # type: ignore[attr-defined]
+    assert (project / "finished").exists()
+    assert (project / "checkpoints" / "before.pt").read_bytes() == b"the work of a week"
+    assert torch.load(project / "checkpoints" / "last.pt", map_location="cpu")["step"] == 2
+    assert not (project / "runs").exists()
+    assert tracker.calls == 3
+
+
+def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
+    before = contents(project)
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll", "predict", "--json", PROGRAMS / "prediction/workers.py"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["written"] == [
+        {"path": "worker.log", "bytes": 64, "kind": "new"},
+        {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},
+        {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
+    ]
+    assert "terminate" not in done.stderr  # of a server that outlives the script and its folder
+    assert contents(project) == before
+
+
+def test_a_script_without_cuda_has_its_writes_listed_too(project: Path) -> None:
+    script = project / "script.py"
+    script.write_text("open('result.txt', 'w').write('x')\n")
+    found = predict(script)
+    assert found.written == [Written("result.txt", 1, "new")]
+    assert "result.txt" in str(found)
+    assert not (project / "result.txt").exists()

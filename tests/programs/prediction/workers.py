@@ -1,0 +1,41 @@
+"""Loads data in other processes, which write, and trains; a server of PyTorch's shares memory."""
+
+import os
+from pathlib import Path
+
+import torch
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader, Dataset
+
+
+class Ones(Dataset):  # type: ignore[misc]
+    """Each item leaves a letter in a log."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with Path("worker.log").open("a") as log:
+            log.write("x")
+        return torch.full((16,), float(index))
+
+
+def work(rank: int, folder: str) -> None:
+    """A process that is spawned."""
+    Path(folder, f"rank-{rank}").write_text(str(rank))
+
+
+def main() -> None:
+    """Train, spawn, and see what the others wrote."""
+    mp.set_sharing_strategy("file_system")
+    model = torch.nn.Linear(16, 16).cuda()
+    for batch in DataLoader(Ones(), batch_size=8, num_workers=2):
+        model(batch.cuda())
+    assert Path("worker.log").stat().st_size == 64
+    os.mkdir("ranks")  # noqa: PTH102
+    mp.spawn(work, args=("ranks",), nprocs=2)
+    assert sorted(os.listdir("ranks")) == ["rank-0", "rank-1"]  # noqa: PTH208
+
+
+if __name__ == "__main__":
+    main()
