@@ -29,29 +29,29 @@ def torch_version() -> tuple[int, ...]:
 
 @on_simulated_gpus()
 def test_unknown_numbers_may_be_divided_by_and_taken_logarithms_of() -> None:
-    images = torch.rand(4, 3, 256, 256, device="cuda")
+    images = torch.rand(64, 3, 1024, 1024, device="cuda")
     mse = torch.nn.functional.mse_loss(images * 2, images)
-    assert 10 * math.log10(1 / mse.item()) == 0
-    assert 1 / float(mse.cpu()) == 1
+    assert math.isfinite(10 * math.log10(1 / mse.item()))
+    assert math.isfinite(1 / float(mse.cpu()))
     total = torch.zeros(1, device="cuda")
     total += mse
-    assert math.log(total.item()) == 0
+    assert math.isfinite(math.log(total.item()))
     total[0] = images[0, 0, 0, 0]
-    assert 1 / total.item() == 1
-    assert images.argmax().item() == 0
+    assert math.isfinite(1 / total.item())
+    assert 0 <= images.argmax().item() < images.numel()
     window = torch.hann_window(400, device="cuda")
     spectrum = torch.stft(
         torch.randn(2, 16000, device="cuda"), 400, window=window, return_complex=True
     )
     assert torch.istft(spectrum, 400, window=window).shape == (2, 16000)
-    print(1 / torch.rand(1 << 20).mean().item())
+    assert math.isfinite(1 / torch.rand(1 << 20).mean().item())
 
 
 @on_simulated_gpus()
 def test_an_unknown_mask_counts_as_many_elements_as_it_selects() -> None:
-    x = torch.randn(8, 1000, 1000, device="cuda")
+    x = torch.randn(100, 1000, 1000, device="cuda")
     mask = x > 0
-    assert mask.sum().item() == torch.count_nonzero(mask).item() == x[mask].numel() == x.numel()
+    assert mask.sum().item() == torch.count_nonzero(mask).item() == x[mask].numel() == 50_000_000
     assert not torch.isnan(x).any().item()
 
 

@@ -55,9 +55,7 @@ Unknown = Annotated[
         "on), or seed:N."
     ),
 ]
-AtMostEvents = Annotated[
-    int | None, typer.Option(help="Stop the script after so many requests and frees.")
-]
+AtMostEvents = Annotated[int | None, typer.Option(help="Stop the script after so many events.")]
 KeepWrites = Annotated[
     bool,
     typer.Option(

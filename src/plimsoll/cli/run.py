@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from plimsoll.cli.options import Module, Script
+from plimsoll.cli.options import Module, Script, Unknown, Values
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
 
@@ -58,6 +58,8 @@ def run(
     host_memory: Annotated[
         str | None, typer.Option(help="Of the simulated machine, such as 64GiB.")
     ] = None,
+    values: Values = "auto",
+    unknown: Unknown = "balanced",
 ) -> None:
     """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
 
@@ -80,6 +82,8 @@ def run(
     if simulate is None:
         if gpus != 1 or driver != "linux" or host_memory is not None:
             raise InputError("--gpus, --driver and --host-memory go with --simulate")
+        if values != "auto" or unknown != "balanced":
+            raise InputError("--values and --unknown go with --simulate")
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
         _run_live(command, allocator or "elastic", conf, json, tiers)
@@ -87,8 +91,9 @@ def run(
     from plimsoll.prediction.options import Options
 
     options = Options(
-        simulate, gpus, driver, conf, allocator or "native", policy, dedicated, shared, host_memory
-    )
+        simulate, gpus, driver, conf, allocator or "native", policy, dedicated, shared, host_memory,
+        values, unknown,
+    )  # fmt: skip
     request = options.request(script, own, is_module=module)
     become(replace(request, account=_account(json)))
 

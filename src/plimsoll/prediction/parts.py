@@ -9,8 +9,11 @@ from plimsoll import analysis
 from plimsoll.analysis import LineShare
 from plimsoll.simulator import SharedUse
 
-SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
-"""What is assumed where a range is the answer; kSizeOfUnknown of the simulated GPU's runtime.h."""
+SIZES_BY_DATA = (
+    "its size depends on values that nobody knows",
+    "its size depends on random numbers, of another generator",
+)
+"""What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
 
@@ -185,7 +188,7 @@ class PredictionParts:
     @property
     def depends_on_data(self) -> bool:
         """Whether a size was taken from values that nobody knows."""
-        return any(assumed.what == SIZE_OF_UNKNOWN for assumed in self.assumptions)
+        return any(assumed.what in SIZES_BY_DATA for assumed in self.assumptions)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""

@@ -72,7 +72,7 @@ def predict(
             computed is described by bounds, and drawn where the host reads it.
         unknown: What data is taken to be like that nobody computes: "balanced", "most" or "least"
             (of what sizes hang on), or "seed:N", balanced and drawn otherwise.
-        at_most_events: The script is stopped after so many requests and frees.
+        at_most_events: The script is stopped after so many events; a request is one, a free two.
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
         keep_writes: What the script writes stays, and it may talk to trackers and hubs.

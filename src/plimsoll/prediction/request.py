@@ -25,7 +25,7 @@ class Request:
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
         record: Where to record what happens to GPU memory, beside the report, or None.
         parent: The process with whose end this one ends, or None.
-        at_most_events: The script is stopped after so many requests and frees; None for no bound.
+        at_most_events: The script is stopped after so many events; None for no bound.
         scratch: The folder of the scratch layer in which the script runs, or None.
     """
 

@@ -241,7 +241,7 @@ class Library:
         )
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
-        """Call `reached` and stop the program, when so many requests and frees were made."""
+        """Call `reached` and stop the program, when there were so many events."""
         self._bound = ctypes.CFUNCTYPE(None)(reached)
         self.lib.plimsoll_bound_events(ctypes.c_uint64(most), self._bound)
 

@@ -41,7 +41,7 @@ void release(void* context) {
     state.api->free(state.device(allocation->device).engine, allocation->address,
                     state.record_sites ? state.site(operation.name, operation.role) : 0);
     tell_profiler(*allocation, false);
-    state.count_event();
+    state.count_events(2);
   }
   state.devices[static_cast<std::size_t>(allocation->device)].live_bytes -= allocation->size;
   delete allocation;
@@ -67,7 +67,7 @@ class DeviceAllocator final : public c10::Allocator {
     auto* const allocation = new Allocation(address, size, index, state.next_serial(index));
     state.devices[static_cast<std::size_t>(index)].live_bytes += size;
     tell_profiler(*allocation, true);
-    state.count_event();
+    state.count_events(1);
     return {reinterpret_cast<void*>(address), allocation, &release, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }

@@ -103,8 +103,8 @@ class Runtime {
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
   bool record_stacks = false;
-  bool is_over = false;                   // the interpreter ends: engines are gone
-  std::atomic<std::uint64_t> events = 0;  // requests and frees
+  bool is_over = false;  // the interpreter ends: engines are gone
+  std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
   std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
   // What Python and the dispatcher take for an operation, in the middle.
@@ -149,9 +149,10 @@ class Runtime {
   }
   // Ends the program: it has given its answer.
   void end_program() const;
-  // Counts a request or a free.
-  void count_event() {
-    if (++events != most_events) return;
+  // Counts requests and frees; a free is two events, as histories have them.
+  void count_events(std::uint64_t count) {
+    const std::uint64_t before = events.fetch_add(count);
+    if (before >= most_events || before + count < most_events) return;
     callbacks.bound_reached();
     end_program();
   }

@@ -1,12 +1,10 @@
 #include "computation.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "budget.h"
 #include "contents.h"
 #include "describe.h"
+#include "random_numbers.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -36,26 +35,6 @@ class HostSeedScope {
   at::Generator generator_;
   at::Tensor saved_;
 };
-
-// What values are drawn with: from the program's generator, or the device's, which it moves on.
-std::uint64_t next_seed(const Call& call) {
-  constexpr std::uint64_t kDrawn = 4;  // the numbers of a Philox block
-  at::Generator generator =
-      at::globalContext().defaultGenerator(c10::Device(c10::DeviceType::CUDA, call.device()));
-  for (const c10::IValue& argument : call.arguments()) {
-    if (argument.isGenerator() && argument.toGenerator().defined()) {
-      generator = argument.toGenerator();
-    }
-  }
-  TORCH_CHECK(generator.device().is_cuda(),
-              "Expected a 'cuda' device type for generator but found '",
-              c10::DeviceTypeName(generator.device().type(), /*lower_case=*/true), "'");
-  const std::lock_guard lock(generator.mutex());
-  const std::uint64_t offset = generator.get_offset();
-  generator.set_offset(offset + kDrawn);
-  const std::uint64_t mixed = generator.current_seed() ^ (offset * 0x9E3779B97F4A7C15U);
-  return mixed ^ (mixed >> 32);  // a generator of the host takes the lower half
-}
 
 struct Arguments {
   bool can_be_read = false;
@@ -219,6 +198,19 @@ void note(const std::vector<Written>& written, const std::vector<Known>& known) 
   for (std::size_t i = 0; i < written.size(); ++i) note_same(written[i].tensor, known[i]);
 }
 
+// For a generator of the host, which takes the lower half.
+std::uint64_t seed_of(const RandomState& random) {
+  const std::uint64_t mixed = random.seed ^ (random.offset * 0x9E3779B97F4A7C15U);
+  return mixed ^ (mixed >> 32);
+}
+
+// Fills a tensor with the very numbers that a GPU would draw; false where these are not known.
+bool draw(const Call& call, const RandomState& random) {
+  if (!call.info().is_in_place() || !is_simulated(call.tensor(0))) return false;
+  const at::Tensor values = writable_values(call.tensor(0), true);
+  return values.defined() && draw_as_a_gpu(call, random, values);
+}
+
 // Nobody need know the operands: no number is infinite in a healthy run.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
@@ -229,7 +221,7 @@ bool are_constant(const std::vector<Known>& known) {
 
 void compute_values(const Call& call) {
   const bool is_random = call.info().is_random;
-  const std::uint64_t seed = is_random ? next_seed(call) : 0;
+  const RandomState random = is_random ? take_random_state(call) : RandomState();
   const auto written = find_written(call);
   if (!written || written->empty()) return;
   const Arguments arguments = look_at_arguments(call);
@@ -240,8 +232,10 @@ void compute_values(const Call& call) {
     known = describe(call, *written);
     if (are_constant(known)) return note(*written, known);
   }
-  if (arguments.can_be_read && is_worth_it(call, arguments, *written) && run_on_host(call, seed)) {
-    const Source least = is_random ? Source::random : Source::computed;
+  const bool is_wanted = arguments.can_be_read && is_worth_it(call, arguments, *written);
+  const bool is_drawn = is_wanted && is_random && draw(call, random);
+  if (is_drawn || (is_wanted && run_on_host(call, seed_of(random)))) {
+    const Source least = is_random && !is_drawn ? Source::random : Source::computed;
     const Source source = std::min(std::max(arguments.worst, least), Source::assumed);
     for (const Written& each : *written) note_values(each.tensor, source);
   } else {

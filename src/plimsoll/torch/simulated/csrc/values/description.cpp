@@ -44,7 +44,8 @@ double choose(const Description& of, std::uint64_t series, std::uint64_t number)
   const auto per_row = static_cast<std::uint64_t>(std::max<std::int64_t>(of.per_row, 1));
   const std::uint64_t row = number / per_row;
   const std::uint64_t place = number % per_row;
-  if (chosen_unknown == Unknown::most) return static_cast<double>(place % count);
+  // Most rows choose the same first, and it is large; none is left without any.
+  if (chosen_unknown == Unknown::most && place == 0 && row % 4 != 0) return 0;
   if (chosen_unknown == Unknown::least) return static_cast<double>(number % count);
   const std::uint64_t bits = mix(series ^ mix(row));
   return static_cast<double>((bits + place) % count);
@@ -102,13 +103,19 @@ Description Description::truth(double share, bool random) {
   return made;
 }
 
+double expected_of_random(double mean, double most) {
+  constexpr double kDeviations = 4;
+  const double deviation = std::sqrt(mean * std::max(0.0, 1 - mean / std::max(most, 1.0)));
+  const double away = chosen_unknown == Unknown::most    ? kDeviations
+                      : chosen_unknown == Unknown::least ? -kDeviations
+                                                         : 0;
+  return std::round(std::clamp(mean + away * deviation, 0.0, most));
+}
+
 Description Description::counted(double mean, double most, bool random) {
   const double expected = std::round(mean);
   if (!random) return {0, most, Spread::counted, expected};
-  // As random numbers have it, give or take what nobody can know of them.
-  Description made{0, most, Spread::normal, expected};
-  made.deviation = std::sqrt(mean * std::max(0.0, 1 - mean / std::max(most, 1.0))) / 8;
-  return made;
+  return {0, most, Spread::normal, expected_of_random(mean, most), 0};
 }
 
 Description Description::of_type(c10::ScalarType type) {

@@ -62,6 +62,10 @@ double chance_of_equal(const Description& one, const Description& other, c10::Sc
 // The share that is random draws' doing alone.
 bool is_random_pair(const Description& one, const Description& other);
 
+// How many of `most` random draws hit, whose number is `mean` on average: with most or least of
+// them as many as are hardly ever exceeded.
+double expected_of_random(double mean, double most);
+
 // Draws the numbers `first`, `first` + 1, … of a series of that description. The same numbers of a
 // series are the same, whoever asks.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,

@@ -38,9 +38,10 @@ std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;
   if (tensor.scalar_type() != at::kBool) return tensor.numel();
-  if (!of.is_random() && unknown() != Unknown::balanced) {
-    return unknown() == Unknown::most ? tensor.numel() : 0;
+  if (of.is_random()) {
+    return static_cast<std::int64_t>(expected_of_random(of.mean * count, count));
   }
+  if (unknown() != Unknown::balanced) return unknown() == Unknown::most ? tensor.numel() : 0;
   return static_cast<std::int64_t>(std::round(of.mean * count));
 }
 
@@ -54,7 +55,7 @@ Selected select(const Tensor& self) {
   const std::uint32_t name = runtime().name("aten::nonzero");
   const Known known = known_of(self);
   if (known.source > Source::random && !known.description.is_constant()) {
-    runtime().assume(name, kSizeOfUnknown);
+    runtime().assume(name, known.description.is_random() ? kSizeOfRandom : kSizeOfUnknown);
   } else if (known.source == Source::random) {
     runtime().assume(name, kSizeOfRandom);
   }

@@ -1,0 +1,10 @@
+"""Waits for one number among all, which nobody knows."""
+
+import torch
+
+matrix = torch.randn(10000, 10000, device="cuda")
+x = torch.randn(10000, device="cuda")
+while True:
+    y = matrix @ x
+    if y.norm().item() == 0.123456:
+        break
