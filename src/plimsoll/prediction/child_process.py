@@ -62,7 +62,10 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
         report = folder / "report.json"
         environment = dict(os.environ)
         asked = replace(request, report=str(report), parent=os.getpid())
-        if not request.keep_writes:  # the report lies beside the layer, so that it can be read
+        recorded = folder / "recorded.plim"
+        if request.record is not None:
+            asked = replace(asked, record=str(recorded))
+        if not request.keep_writes:  # both lie beside the layer, so that they can be read
             environment |= scratch_environment(folder)
             asked = replace(asked, scratch=str(folder))
         file = _file_of(asked)
@@ -82,6 +85,8 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
             raise KeyboardInterrupt
         try:
             found = _result(request, status, report)
+            if request.record is not None and recorded.exists():
+                shutil.move(recorded, request.record)
             if request.keep_writes:
                 return found
             assumptions = [*found.assumptions, *unseen(folder)]

@@ -23,7 +23,7 @@ class Request:
         keep_writes: What the script writes stays; if not, it is thrown away after the trial.
         report: Where to write what was found, or None.
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
-        record: Where to record what happens to GPU memory, beside the report, or None.
+        record: Where to record what happens to GPU memory, or None.
         parent: The process with whose end this one ends, or None.
         at_most_events: The script is stopped after so many events; None for no bound.
         scratch: The folder of the scratch layer in which the script runs, or None.

@@ -2,6 +2,12 @@
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
 #include <string>
 
 #include "blas.h"
@@ -15,6 +21,20 @@
 #include "values/description.h"
 
 namespace plimsoll::simulated {
+namespace {
+
+// By the names that PyTorch gives them.
+bool has_autograd_threads() {
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name.starts_with("pt_autograd")) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version, int device_count,
                                    plimsoll_engine* const* engines,
@@ -78,9 +98,13 @@ PLIMSOLL_EXPORT void plimsoll_set_capturing(int device, int on) {
 }
 
 // Autograd's threads end first. Otherwise one that still lets go of a Python object when the
-// interpreter is gone takes the process down with it.
+// interpreter is gone takes the process down with it. So does one that has been told to stop, and
+// takes the interpreter's lock for the last time: nobody joins them, so they are waited for.
 PLIMSOLL_EXPORT void plimsoll_end() {
   torch::autograd::Engine::get_default_engine().stop();
+  for (int i = 0; i < 1000 && has_autograd_threads(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   runtime().is_over = true;
 }
 
