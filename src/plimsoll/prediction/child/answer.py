@@ -12,11 +12,11 @@ from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
-from plimsoll.prediction.parts import Assumed, CardVerdict, PredictionParts, Stopped
+from plimsoll.prediction.parts import SIZES_BY_DATA, Assumed, CardVerdict, PredictionParts, Stopped
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
-from plimsoll.torch.simulated.library import PHASES, ROLES, UNKNOWN_READ
+from plimsoll.torch.simulated.library import BEYOND_BUDGET, PHASES, ROLES, UNKNOWN_READ
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import HighWaterMarks
@@ -157,8 +157,12 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
         if entry[0] is None and assumption.stack:
             entry[0] = _line(assumption.stack)
         entry[1] += assumption.count
+    # What was not computed is of interest where something hung on values that nobody knows.
+    matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
-        Assumed(what, operation, line, count) for (what, operation), (line, count) in merged.items()
+        Assumed(what, operation, line, count)
+        for (what, operation), (line, count) in merged.items()
+        if matters or what != BEYOND_BUDGET
     ]
 
 

@@ -40,10 +40,10 @@ ROLES = ("output", "temporary", "workspace", "input", "copy")
 PHASES = ("forward", "backward", "optimizer")
 """When, by the number in a `Site`; Phase of csrc/runtime.h."""
 
+BEYOND_BUDGET = "its values were not computed: there are many"
+"""What is assumed of an operation beyond the budget; kBeyondBudget of csrc/runtime.h."""
 UNKNOWN_READ = "the host read"
-"""How the assumptions begin that say so of values which nobody knows; csrc/written_out.h."""
-
-
+"""How the assumptions begin that say so of values which nobody knows; csrc/runtime.h."""
 VALUES = ("automatic", "real", "none")
 """What is computed, by number; Values of csrc/values/budget.h."""
 UNKNOWN = ("balanced", "most", "least")

@@ -74,6 +74,7 @@ constexpr std::string_view kReadsRandom = "the host read random numbers, of anot
 constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
 constexpr std::string_view kSizeOfRandom =
     "its size depends on random numbers, of another generator";
+constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
 constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
 
 // What the library asks of Python; all may take the interpreter's lock.

@@ -120,7 +120,10 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   if (arguments.worst > Source::random && !are_integers) return false;
   std::size_t bytes = 0;
   for (const Written& each : written) bytes += allocation_of(each.tensor)->size;
-  return Budget::instance().has_bytes(bytes) && Budget::instance().take_operations(cost_of(call));
+  Budget& budget = Budget::instance();
+  const bool has_room = budget.has_bytes(bytes) && budget.take_operations(cost_of(call));
+  if (!has_room) runtime().assume(call.info().name, kBeyondBudget);
+  return has_room;
 }
 
 // The arguments on the host: what the operation writes, over the memory of its values. None where
