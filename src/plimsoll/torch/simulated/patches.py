@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.building.versions import cuda_version
+from plimsoll.torch.simulated.flex_attention import fused_of
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _patch_libraries(torch: ModuleType, simulation: Simulation) -> None:
 
 def _compile_eagerly(model: Any = None, **_: Any) -> Any:
     print("plimsoll: torch.compile runs the model eagerly here", file=sys.stderr)
-    return model if model is not None else lambda function: function
+    return fused_of if model is None else fused_of(model)
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001

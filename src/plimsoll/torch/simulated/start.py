@@ -15,6 +15,7 @@ from plimsoll.engines.current import set_engines
 from plimsoll.errors import InputError
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.distributed import pretend_other_processes
+from plimsoll.torch.simulated.flex_attention import add_fused_attention
 from plimsoll.torch.simulated.patches import (
     keep_native_shape_functions,
     patch,
@@ -94,6 +95,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
                 "torch._C": load_c,
                 "torch._meta_registrations": keep_native_shape_functions,
                 "torch.distributed.distributed_c10d": pretend_other_processes,
+                "torch.nn.attention.flex_attention": add_fused_attention,
                 "torch.utils.data._utils.collate": stack_virtual_batches,
                 "torch": load_torch,
             }

@@ -1,0 +1,87 @@
+"""Flexible attention: a fused kernel where it is compiled, and a word where it is not.
+
+`torch.compile(flex_attention)` is a kernel that holds no scores: it returns its output and, for
+each row, a logarithm; its backward pass takes one number a row (torch/_inductor/kernel/flex).
+Called without a compiler, as PyTorch then warns, scores are computed and held, as on a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_SCORE_BYTES = 4
+_FUSED = "plimsoll_fused"
+
+
+def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch.nn.attention.flex_attention`, with what its compiler would make of it."""
+    execute()
+    attend = module.flex_attention
+
+    @functools.wraps(attend)
+    def flex_attention(query: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        if query.is_cuda:
+            import torch
+
+            scores = query.numel() // query.shape[-1] * key.shape[-2] * _SCORE_BYTES
+            torch.ops.plimsoll.assume(
+                "flex_attention",
+                "it is not compiled itself, so scores are computed and several of them held, "
+                f"{format_size(scores)} each; a compiled kernel holds none",
+            )
+        return attend(query, key, *args, **kwargs)
+
+    @functools.wraps(attend)
+    def fused(
+        query: Any,
+        key: Any,
+        value: Any,
+        *args: Any,
+        return_lse: bool = False,
+        return_aux: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if not query.is_cuda or return_aux is not None or len(args) > 4:
+            return attend(query, key, value, *args, return_lse=return_lse, **kwargs)
+        out, logarithms = _kernel().apply(query, key, value)
+        return (out, logarithms) if return_lse else out
+
+    setattr(flex_attention, _FUSED, fused)
+    module.flex_attention = flex_attention  # type: ignore[attr-defined]
+
+
+def fused_of(function: Any) -> Any:
+    """What a compiler makes of a function: another one for attention, else the same."""
+    return getattr(function, _FUSED, function)
+
+
+@functools.cache
+def _kernel() -> Any:
+    """The kernel with its backward pass; only memory is its own, values are not computed."""
+    import torch
+
+    class Fused(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, query: Any, key: Any, value: Any) -> Any:
+            out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+            logarithms = query.new_empty(query.shape[:-1], dtype=torch.float32)
+            ctx.save_for_backward(query, key, value, out, logarithms)
+            ctx.mark_non_differentiable(logarithms)
+            return out, logarithms
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any, _: Any) -> Any:
+            query, key, value, out, logarithms = ctx.saved_tensors
+            row_sums = torch.empty_like(logarithms)
+            gradients = tuple(map(torch.empty_like, (query, key, value)))
+            del row_sums, gradient, out
+            return gradients
+
+    return Fused

@@ -1,0 +1,42 @@
+"""Flexible attention on simulated GPUs: fused where it is compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll.prediction import predict
+from tests.simulated import PROGRAMS, on_simulated_gpus
+
+torch = pytest.importorskip("torch")
+
+MIB = 1 << 20
+FLEXIBLE = PROGRAMS / "prediction" / "flexible_attention.py"
+
+
+@on_simulated_gpus()
+def test_compiled_flexible_attention_holds_no_scores() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    attend = torch.compile(flex_attention)
+    shape = (2, 8, 8192, 64)
+    q, k, v = (
+        torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(3)
+    )
+    before = torch.cuda.memory_allocated()
+    out = attend(q, k, v)
+    rows = 2 * 8 * 8192 * 4
+    assert torch.cuda.memory_allocated() - before == out.nbytes + rows
+    torch.cuda.reset_peak_memory_stats()
+    out.sum().backward()
+    assert torch.cuda.max_memory_allocated() < 8 * out.nbytes
+    assert q.grad.shape == shape
+    grouped, logarithms = attend(q, k[:, :2], v[:, :2], enable_gqa=True, return_lse=True)
+    assert grouped.shape == shape
+    assert logarithms.shape == shape[:-1]
+
+
+def test_attention_that_is_not_compiled_is_told_with_its_bytes() -> None:
+    found = predict(FLEXIBLE)
+    (said,) = [one.what for one in found.assumptions if one.operation == "flex_attention"]
+    assert "64.00 MiB each" in said
