@@ -29,7 +29,8 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     assert torch.cuda.memory_allocated() - before == out.nbytes + rows
     torch.cuda.reset_peak_memory_stats()
     out.sum().backward()
-    assert torch.cuda.max_memory_allocated() < 8 * out.nbytes
+    # The sum's gradient, made whole; three gradients; one number a row.
+    assert torch.cuda.max_memory_allocated() - before == 5 * out.nbytes + 2 * rows + 1024
     assert q.grad.shape == shape
     grouped, logarithms = attend(q, k[:, :2], v[:, :2], enable_gqa=True, return_lse=True)
     assert grouped.shape == shape

@@ -1,8 +1,9 @@
 """Flexible attention: a fused kernel where it is compiled, and a word where it is not.
 
 `torch.compile(flex_attention)` is a kernel that holds no scores: it returns its output and, for
-each row, a logarithm; its backward pass takes one number a row (torch/_inductor/kernel/flex).
-Called without a compiler, as PyTorch then warns, scores are computed and held, as on a GPU.
+each row, a logarithm; its backward pass takes one number a row (torch/_inductor/kernel/flex). Four
+shapes took the same on an H200 with PyTorch 2.11, but for 2 KiB once. Called without a compiler, as
+PyTorch then warns, scores are computed and held, as on a GPU.
 """
 
 from __future__ import annotations
@@ -72,16 +73,20 @@ def _kernel() -> Any:
         def forward(ctx: Any, query: Any, key: Any, value: Any) -> Any:
             out = query.new_empty((*query.shape[:-1], value.shape[-1]))
             logarithms = query.new_empty(query.shape[:-1], dtype=torch.float32)
+            largest = torch.empty_like(logarithms)
+            del largest
             ctx.save_for_backward(query, key, value, out, logarithms)
             ctx.mark_non_differentiable(logarithms)
+            ctx.set_materialize_grads(False)  # none for these
             return out, logarithms
 
         @staticmethod
         def backward(ctx: Any, gradient: Any, _: Any) -> Any:
             query, key, value, out, logarithms = ctx.saved_tensors
+            whole = gradient.contiguous()
             row_sums = torch.empty_like(logarithms)
             gradients = tuple(map(torch.empty_like, (query, key, value)))
-            del row_sums, gradient, out
+            del row_sums, whole, out
             return gradients
 
     return Fused
