@@ -185,6 +185,15 @@ def test_known_values_never_change() -> None:
 
 
 @on_simulated_gpus()
+def test_conditions_within_a_bounded_loop_never_change() -> None:
+    x = unknown()
+    for _ in range(50):
+        assert bool((x > 0.5).all()) == bool((x > 0.5).all())
+        assert (x * 2 > 0.5).all()
+        x = x * 0.9
+
+
+@on_simulated_gpus()
 def test_what_the_host_was_told_is_what_the_device_has() -> None:
     layer = torch.nn.Linear(5000, 5000).cuda()
     x = torch.randn(8, 5000, device="cuda")

@@ -7,8 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from plimsoll.prediction.child.stops import where
 from plimsoll.printable import printable
+from plimsoll.torch.simulated.program_frames import where
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:

@@ -209,6 +209,7 @@ class Library:
         self,
         first_use: Callable[[int], None],
         out_of_memory: Callable[[int, int], None],
+        is_in_open_loop: Callable[[], bool],
         waits_for_ever: Callable[[int], bool],
     ) -> None:
         """Be called when a device is used first, and when the program cannot go on.
@@ -216,6 +217,7 @@ class Library:
         Args:
             first_use: Called with the device.
             out_of_memory: Called with the device and the bytes asked for, which it has not.
+            is_in_open_loop: Says whether the program is in a loop without an end of its own.
             waits_for_ever: Called with the number of the call stack at which the program waits for
                 a value that does not come. Says whether the program is to be stopped.
         """
@@ -223,6 +225,7 @@ class Library:
         self._callbacks = (
             ctypes.CFUNCTYPE(None, device)(first_use),
             ctypes.CFUNCTYPE(None, device, size)(out_of_memory),
+            ctypes.CFUNCTYPE(ctypes.c_int)(is_in_open_loop),
             ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)(waits_for_ever),
         )  # kept as long as the library calls them
         self.lib.plimsoll_set_callbacks(*self._callbacks)

@@ -14,6 +14,7 @@ from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
+from plimsoll.torch.simulated.program_frames import is_in_open_loop
 
 if TYPE_CHECKING:
     import ctypes
@@ -64,7 +65,12 @@ class Simulation:
             [_properties(profile) for profile in self.profiles],
         )
         self.library.set_values(setup.values, setup.unknown, setup.seed)
-        self.library.call_back(self._make_context, self._tell_observers, self._is_given_up)
+        self.library.call_back(
+            self._make_context,
+            self._tell_observers,
+            lambda: is_in_open_loop(self.runners),
+            self._is_given_up,
+        )
 
     def _make_allocators(self, conf: str) -> list[Allocator]:
         return [

@@ -54,8 +54,9 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version,
 
 PLIMSOLL_EXPORT void plimsoll_set_callbacks(void (*first_use)(int),
                                             void (*out_of_memory)(int, uint64_t),
+                                            int (*is_in_open_loop)(),
                                             int (*waits_for_ever)(uint32_t)) {
-  runtime().callbacks = {first_use, out_of_memory, waits_for_ever};
+  runtime().callbacks = {first_use, out_of_memory, is_in_open_loop, waits_for_ever};
 }
 
 // Which exception, an object of Python's that lives on, ends the program in which of its threads.

@@ -81,6 +81,8 @@ constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a
 struct Callbacks {
   void (*first_use)(int device) = nullptr;
   void (*out_of_memory)(int device, std::uint64_t size) = nullptr;
+  // Whether the calling thread's program is in a loop without an end of its own.
+  int (*is_in_open_loop)() = nullptr;
   // Whether the program is to be stopped, which waits there for a value that will not come.
   int (*waits_for_ever)(std::uint32_t stack) = nullptr;
   // As many requests and frees were made as there may be.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "../runtime.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr std::int64_t kPatience = 8;
 // Where memory grows, as that of a text that is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
+// In a loop that ends by itself conditions come true so late: it has a bound that is hardly one.
+constexpr std::int64_t kPatienceWithinBounds = 4096;
 // Then nothing helped.
 constexpr std::int64_t kMostChanges = 2000;
 
@@ -25,8 +28,9 @@ struct Place {
   std::int64_t alike = 0;  // with the same memory, up to now
   std::int64_t changes = 0;
   std::uint64_t live_bytes = 0;
-  at::Tensor first;       // what was read before it changed
-  bool may_wait = false;  // the program is known to end by itself
+  at::Tensor first;             // what was read before it changed
+  std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
+  bool may_wait = false;        // it is known to end by itself
 };
 
 std::mutex mutex;
@@ -76,31 +80,47 @@ at::Tensor changed(const Place& place, const Description& description) {
   return place.first.mul(factor(place.changes)).to(type);
 }
 
+// A loss may fall in any program. Conditions and counts decide what it does next, so they change
+// only where it would go on for ever. Asks Python, and so holds no lock.
+bool is_to_change(std::uint32_t stack, at::ScalarType type) {
+  if (!c10::isIntegralType(type, /*includeBool=*/true)) return true;
+  std::optional<bool> is_open;
+  {
+    const std::lock_guard lock(mutex);
+    is_open = (*places)[stack].is_open;
+  }
+  if (!is_open) is_open = runtime().callbacks.is_in_open_loop() != 0;
+  const std::lock_guard lock(mutex);
+  Place& place = (*places)[stack];
+  place.is_open = is_open;
+  return *is_open || place.alike >= kPatienceWithinBounds;
+}
+
 }  // namespace
 
 at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& description,
                                c10::DeviceIndex device, std::uint32_t operation) {
-  if (description.is_constant() && !values.numel()) return values;
   const std::uint32_t stack = runtime().api->capture_stack();
-  if (stack == 0) return values;  // a thread without Python
+  if (stack == 0 || values.numel() == 0) return values;  // a thread without Python
   const std::uint64_t live = runtime().device(device).live_bytes;
-  at::Tensor told = values;
-  bool is_stuck = false;
   {
     const std::lock_guard lock(mutex);
     Place& place = (*places)[stack];
     place.alike = place.reads != 0 && place.live_bytes == live ? place.alike + 1 : 0;
     place.live_bytes = live;
     ++place.reads;
+    const bool is_like_first = place.first.defined() && place.first.sizes() == values.sizes() &&
+                               place.first.scalar_type() == values.scalar_type();
     const bool is_repeated = place.alike >= kPatience || place.reads > kPatienceWhileGrowing;
-    if (!is_repeated || place.may_wait) {
-      place.first = values.clone();
-      return values;
-    }
-    if (place.first.sizes() != values.sizes() ||
-        place.first.scalar_type() != values.scalar_type()) {
-      place.first = values.clone();
-    }
+    if (!is_repeated || !is_like_first) place.first = values.clone();
+    if (!is_repeated || place.may_wait) return values;
+  }
+  if (!is_to_change(stack, values.scalar_type())) return values;
+  at::Tensor told;
+  bool is_stuck = false;
+  {
+    const std::lock_guard lock(mutex);
+    Place& place = (*places)[stack];
     told = changed(place, description);
     is_stuck = ++place.changes % kMostChanges == 0;
   }

@@ -1,0 +1,68 @@
+"""Where the simulated program is, and whether it is in a loop without an end of its own."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from plimsoll.analysis import is_program, source_line
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from types import CodeType, FrameType
+
+
+def is_in_open_loop(runners: Collection[str]) -> bool:
+    """Whether the calling thread's program is in a `while`, in any of its functions.
+
+    Args:
+        runners: Files whose code runs the program, and is not its own.
+    """
+    return any(map(_has_open_loop, _frames(sys._getframe(1), runners)))
+
+
+def where(runners: Collection[str]) -> str:
+    """The line at which the script's main thread is."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frames = [
+        (each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
+        for each in _frames(frame, runners)
+    ]
+    return source_line(frames)
+
+
+def _frames(frame: FrameType | None, runners: Collection[str]) -> list[FrameType]:
+    """The program's, innermost first."""
+    frames = []
+    while frame is not None and frame.f_code.co_filename not in runners:
+        code = frame.f_code
+        if is_program((code.co_filename, frame.f_lineno, code.co_name)):
+            frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _has_open_loop(frame: FrameType) -> bool:
+    """Whether a `while` is at work there: it jumps back, and not to the head of a `for`."""
+    heads = _for_heads(frame.f_code)
+    return any(
+        target <= frame.f_lasti <= jump and target not in heads
+        for jump, target in _jumps_back(frame.f_code)
+    )
+
+
+def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
+    return [
+        (each.offset, each.argval)
+        for each in dis.get_instructions(code)
+        if "JUMP" in each.opname and isinstance(each.argval, int) and each.argval <= each.offset
+    ]
+
+
+def _for_heads(code: CodeType) -> set[int]:
+    """Where a `for` takes its next value, and where a generator or a coroutine goes on."""
+    return {
+        each.offset for each in dis.get_instructions(code) if each.opname in ("FOR_ITER", "SEND")
+    }
