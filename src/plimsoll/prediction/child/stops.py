@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 from plimsoll import _core
 from plimsoll.analysis import source_line
-from plimsoll.torch.simulated.program_frames import is_in_open_loop, where
+from plimsoll.torch.simulated.program_frames import integers, is_in_open_loop, where
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
+
+
+_MOST_COUNTED = 20
+"""Times that the library asks, of a loop in which a number counts: it may have an end after all."""
 
 
 class StoppedError(BaseException):
@@ -40,6 +44,7 @@ class Stops:
     def __init__(self, simulation: Simulation, at_most_events: int | None) -> None:
         self.stop: Stop | None = None
         self._simulation = simulation
+        self._asked: dict[int, tuple[int, list[dict[str, int]] | None]] = {}
         simulation.library.end_with(StoppedError)
         simulation.on_waiting_for_ever(self._waits)
         if at_most_events is not None:
@@ -51,8 +56,13 @@ class Stops:
             self.stop = Stop("interrupted", where(self._simulation.runners))
 
     def _waits(self, stack: int) -> bool:
-        """Only a loop without an end of its own is given up."""
+        """A loop without an end of its own is given up; later, where the program counts in it."""
         if not is_in_open_loop(self._simulation.runners):
+            return False
+        counters = integers(self._simulation.runners)
+        asked, before = self._asked.get(stack, (0, None))
+        self._asked[stack] = (asked + 1, counters)
+        if before is None or (counters != before and asked < _MOST_COUNTED):
             return False
         line = source_line(_core.stack_frames(stack))
         self.stop = Stop("it waits for a value that does not come", line)

@@ -23,6 +23,14 @@ def is_in_open_loop(runners: Collection[str]) -> bool:
     return any(map(_has_open_loop, _frames(sys._getframe(1), runners)))
 
 
+def integers(runners: Collection[str]) -> list[dict[str, int]]:
+    """The whole numbers among the variables of the calling thread's program, by function."""
+    return [
+        {name: value for name, value in frame.f_locals.items() if type(value) is int}
+        for frame in _frames(sys._getframe(1), runners)
+    ]
+
+
 def where(runners: Collection[str]) -> str:
     """The line at which the script's main thread is."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)

@@ -1,5 +1,6 @@
 #include "operation.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -53,7 +54,15 @@ std::unique_ptr<OperationInfo> work_out(const c10::OperatorHandle& op) {
   const auto [rule, traits] = find_rule(qualified + overload, info->plain_name);
   info->rule = rule;
   info->traits = traits;
-  if (schema.overload_name().ends_with("out")) info->traits |= kOverwrites;
+  const auto is_output = [](const c10::Argument& argument) {
+    return argument.alias_info() == nullptr || !argument.alias_info()->isWrite() ||
+           argument.kwarg_only();
+  };
+  const bool writes = std::any_of(info->is_written.begin(), info->is_written.end(),
+                                  [](bool written) { return written; });
+  if (writes && std::all_of(schema.arguments().begin(), schema.arguments().end(), is_output)) {
+    info->traits |= kOverwrites;
+  }
   return info;
 }
 

@@ -6,6 +6,7 @@
 
 #include "memory.h"
 #include "runtime.h"
+#include "values/contents.h"
 #include "written_out.h"
 
 namespace plimsoll::simulated {
@@ -46,6 +47,12 @@ Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes, c10::DeviceIndex device) {
   const DeviceScope scope(device);
   c10::DataPtr memory = device_allocator()->allocate(bytes);
+  const Allocation* const before = allocation_of(storage);
+  if (bytes != 0 && before != nullptr && before->contents) {
+    auto* const after = static_cast<Allocation*>(memory.get_context());
+    after->contents = std::make_unique<Contents>(bytes);
+    after->contents->take_over(*before->contents);
+  }
   storage.set_data_ptr_noswap(std::move(memory));
   storage.set_nbytes(bytes);
 }
@@ -99,7 +106,7 @@ Tensor& set_nothing(Tensor& self) {
       self, c10::Storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), true), 0, {0}, {});
 }
 
-// plimsoll::resize_storage, for torch.UntypedStorage.resize_: the contents do not survive.
+// plimsoll::resize_storage, for torch.UntypedStorage.resize_.
 void resize_storage_of(const Tensor& self, std::int64_t bytes) {
   resize_storage(*self.storage().unsafeGetStorageImpl(), static_cast<std::size_t>(bytes),
                  self.device().index());

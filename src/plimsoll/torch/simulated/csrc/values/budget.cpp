@@ -43,8 +43,11 @@ void Budget::give_bytes(std::size_t bytes) { bytes_ -= static_cast<std::int64_t>
 
 bool Budget::take_operations(double operations) {
   if (values_ == Values::real) return true;
-  if (values_ == Values::none || operations_ + operations > kMostOperations) return false;
-  operations_ += operations;
+  if (values_ == Values::none) return false;
+  double taken = operations_;
+  do {
+    if (taken + operations > kMostOperations) return false;
+  } while (!operations_.compare_exchange_weak(taken, taken + operations));
   return true;
 }
 

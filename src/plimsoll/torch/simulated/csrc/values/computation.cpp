@@ -70,6 +70,19 @@ Arguments look_at_arguments(const Call& call) {
   return arguments;
 }
 
+// Of batch normalization, which writes its running mean and variance, and no schema says so.
+bool is_running_statistic(const Call& call, std::size_t argument) {
+  const auto& arguments = call.op().schema().arguments();
+  if (!arguments[argument].name().starts_with("running_")) return false;
+  for (const char* const name : {"training", "train"}) {
+    const std::optional<int> place = call.op().schema().argumentIndexWithName(name);
+    if (!place) continue;
+    const c10::IValue& is_training = call.argument(static_cast<std::size_t>(*place));
+    if (is_training.isBool()) return is_training.toBool();
+  }
+  return false;
+}
+
 // The tensors on a device that the operation writes; none where a result shares its base's values.
 std::optional<std::vector<Written>> find_written(const Call& call) {
   const OperationInfo& info = call.info();
@@ -90,8 +103,8 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
     }
   }
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
-    if (!info.is_written[i]) continue;
-    result = 0;
+    if (!info.is_written[i] && !is_running_statistic(call, i)) continue;
+    result = info.is_written[i] ? 0 : kNoResult;
     for (std::size_t r = 0; r < info.results.size(); ++r) {
       if (info.results[r].kind == Result::Kind::argument && info.results[r].argument == i)
         result = r;
@@ -141,8 +154,9 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
     } else {
       values.push_back(map_tensors(argument, [&](const at::Tensor& tensor) {
         if (!is_simulated(tensor)) return tensor;
-        const at::Tensor value = info.is_written[i] ? writable_values(tensor, info.has(kOverwrites))
-                                                    : read_values(tensor);
+        const bool is_written = info.is_written[i] || is_running_statistic(call, i);
+        const at::Tensor value =
+            is_written ? writable_values(tensor, info.has(kOverwrites)) : read_values(tensor);
         has_room = has_room && value.defined();
         return value;
       }));
@@ -159,6 +173,7 @@ bool run_on_host(const Call& call, std::uint64_t seed) {
     std::optional<torch::jit::Stack> values = arguments_on_host(call);
     if (!values) return false;
     {
+      const c10::impl::ExcludeDispatchKeyGuard as_it_is(c10::autocast_dispatch_keyset);
       std::optional<HostSeedScope> scope;
       if (call.info().is_random) scope.emplace(seed);
       call.op().callBoxed(&*values);
@@ -235,7 +250,10 @@ void compute_values(const Call& call) {
     known = describe(call, *written);
     if (are_constant(known)) return note(*written, known);
   }
-  const bool is_wanted = arguments.can_be_read && is_worth_it(call, arguments, *written);
+  // What is captured runs later, and again; nobody knows what it finds then.
+  const bool is_captured = runtime().device(call.device()).is_capturing;
+  const bool is_wanted =
+      !is_captured && arguments.can_be_read && is_worth_it(call, arguments, *written);
   const bool is_drawn = is_wanted && is_random && draw(call, random);
   if (is_drawn || (is_wanted && run_on_host(call, seed_of(random)))) {
     const Source least = is_random && !is_drawn ? Source::random : Source::computed;

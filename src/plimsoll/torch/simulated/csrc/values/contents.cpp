@@ -35,11 +35,18 @@ Extent extent_of(const at::Tensor& tensor) {
           last + 1 == tensor.numel() && tensor.is_non_overlapping_and_dense()};
 }
 
+// Of the part's bytes, read as numbers of a type: a description is of the type that was written.
+Description description_of(const Contents::Part& part, at::ScalarType type) {
+  const bool is_zero = part.description.is_constant() && part.description.low == 0;
+  const bool is_other = part.type != type && !is_zero;
+  return part.is_unwritten || is_other ? Description::of_type(type) : part.description;
+}
+
 // Elements in order of their places, which begin with `first` in the series.
 void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, std::int64_t count,
                at::ScalarType type) {
   const at::Tensor drawn = at::empty({count}, at::TensorOptions().dtype(at::kDouble));
-  const Description description = part.is_unwritten ? Description::of_type(type) : part.description;
+  const Description description = description_of(part, type);
   draw(description, part.series, first, type, count, drawn.mutable_data_ptr<double>());
   at::from_blob(to, {count}, at::TensorOptions().dtype(type)).copy_(drawn);
 }
@@ -77,13 +84,20 @@ void draw_missing(Contents& contents, const Extent& extent, at::ScalarType type,
   }
 }
 
-at::Tensor over(std::byte* memory, const at::Tensor& tensor, std::size_t begin) {
-  at::Tensor values = at::from_blob(memory + begin, tensor.sizes(), tensor.strides(),
-                                    at::TensorOptions().dtype(tensor.dtype()));
+// What a tensor is besides its elements: conjugated, negated, a plain number.
+at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     values.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
+  if (tensor.is_conj()) values._set_conj(true);
+  if (tensor.is_neg()) values._set_neg(true);
   return values;
+}
+
+at::Tensor over(std::byte* memory, const at::Tensor& tensor, std::size_t begin) {
+  at::Tensor values = at::from_blob(memory + begin, tensor.sizes(), tensor.strides(),
+                                    at::TensorOptions().dtype(tensor.dtype()));
+  return with_bits_of(tensor, values);
 }
 
 Contents& contents_of(Allocation& allocation) {
@@ -165,6 +179,38 @@ void Contents::cut(std::size_t at, std::size_t item) {
   }
 }
 
+void Contents::take_zeros(std::size_t begin, std::size_t end, at::ScalarType type) {
+  const bool are_any =
+      std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.is_unwritten; });
+  if (!are_any || !make_room(type)) return;
+  const std::size_t item = c10::elementSize(type);
+  cut(begin, item);
+  cut(end, item);
+  std::size_t start = 0;
+  for (Part& part : parts_) {
+    if (part.is_unwritten && start >= begin && part.end <= end) {
+      part = {part.end, Source::computed, {}, type, false, 0, 0};
+    }
+    start = part.end;
+  }
+}
+
+void Contents::take_over(const Contents& other) {
+  const std::size_t kept = std::min(size_, other.size_);
+  if (other.memory_ != nullptr && make_room(c10::ScalarType::Byte)) {
+    std::copy_n(other.memory_, kept, memory_);
+  }
+  std::size_t start = 0;
+  for (Part part : other.parts_) {
+    if (start >= kept) return;
+    const std::size_t begin = start;
+    start = part.end;
+    part.end = std::min(part.end, kept);
+    if (memory_ == nullptr && part.source != Source::described) continue;
+    write(begin, part);
+  }
+}
+
 void Contents::write(std::size_t begin, const Part& part) {
   if (begin == 0 && part.end >= size_) {
     parts_.assign(1, part);
@@ -172,8 +218,9 @@ void Contents::write(std::size_t begin, const Part& part) {
     if (part.source == Source::described) give_room_back();
     return;
   }
-  cut(begin, 1);
-  cut(part.end, 1);
+  const std::size_t item = c10::elementSize(part.type);
+  cut(begin, item);
+  cut(part.end, item);
   std::size_t start = 0;
   auto first = parts_.begin();
   while (first != parts_.end() && start < begin) start = (first++)->end;
@@ -253,11 +300,7 @@ at::Tensor read_values(const at::Tensor& tensor) {
                  draw_into(to + (from - extent.begin), part, part.first + (from - start) / item,
                            static_cast<std::int64_t>((until - from) / item), tensor.scalar_type());
                });
-  at::Tensor values = drawn.as_strided(tensor.sizes(), tensor.strides());
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    values.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return values;
+  return with_bits_of(tensor, drawn.as_strided(tensor.sizes(), tensor.strides()));
 }
 
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten) {
@@ -267,6 +310,7 @@ at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten) {
   Contents& contents = contents_of(*allocation);
   const Extent extent = extent_of(tensor);
   const bool is_replaced = is_overwritten && extent.is_dense;
+  if (!is_replaced) contents.take_zeros(extent.begin, extent.end, tensor.scalar_type());
   const bool is_missing = worst_source(contents, extent) == Source::described && !is_replaced;
   const std::size_t item = tensor.itemsize();
   if (is_missing && !are_few(extent.end - extent.begin, tensor.scalar_type())) return {};
@@ -282,6 +326,7 @@ void note_values(const at::Tensor& tensor, Source source) {
   const Extent extent = extent_of(tensor);
   Contents::Part part;
   part.end = extent.end;
+  part.type = tensor.scalar_type();
   part.source = extent.is_dense ? source : std::max(source, worst_source(contents, extent));
   contents.write(extent.begin, part);
 }
@@ -305,11 +350,19 @@ void note_same(const at::Tensor& tensor, const Known& as) {
   const Extent extent = extent_of(tensor);
   Contents::Part part;
   part.end = extent.end;
+  part.type = tensor.scalar_type();
   part.description = as.description;
   part.series = as.series != 0 ? as.series : next_series();
   part.first = as.series != 0 ? as.first : 0;
-  if (!extent.is_dense) {
-    part.description = join(as.description, known_of(tensor).description);
+  if (!extent.is_dense) {  // what lies between is described with it
+    const Description any = Description::of_type(tensor.scalar_type());
+    for_parts_in(contents_of(*allocation), extent.begin, extent.end,
+                 [&](const Contents::Part& between, std::size_t) {
+                   const bool has_values = between.source != Source::described;
+                   part.description =
+                       join(part.description,
+                            has_values ? any : description_of(between, tensor.scalar_type()));
+                 });
     part.series = next_series();
     part.first = 0;
   }

@@ -33,6 +33,7 @@ class Contents {
     std::size_t end = 0;
     Source source = Source::described;
     Description description;
+    c10::ScalarType type = c10::ScalarType::Byte;  // as it was written
     bool is_unwritten = false;  // its description is that of any number of its type
     std::uint64_t series = 0;   // what is drawn from
     std::uint64_t first = 0;    // the number in the series of the part's first element
@@ -43,6 +44,10 @@ class Contents {
   [[nodiscard]] std::byte* memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
+  // Memory that nobody wrote may hold anything: zeros, where something is written in between.
+  void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
+  // Has what another storage holds, as far as both reach.
+  void take_over(const Contents& other);
   // Says what is known of the bytes from `begin` to the part's end.
   void write(std::size_t begin, const Part& part);
   // Cuts parts, so that one begins there.

@@ -49,7 +49,10 @@ class Operands {
                                           : Description::of_type(one.scalar_type())};
     }
     const double value = number(i, std::nan(""));
-    return {Source::computed, std::isnan(value) ? Description() : Description::constant(value)};
+    if (std::isfinite(value)) return {Source::computed, Description::constant(value)};
+    Known known{Source::computed, std::isinf(value) ? Description::constant(value) : Description()};
+    known.description.is_finite = !has(i) || !call_.argument(i).isScalar();
+    return known;
   }
 
  private:
@@ -76,6 +79,13 @@ double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double log_or_nothing(double x) { return x > 0 ? std::log(x) : -kNone; }
 double root(double x) { return std::sqrt(std::max(x, 0.0)); }
 
+Description never(const Operands& of) {
+  return of[0].is_finite ? Description::constant(0) : Description::truth(0.5);
+}
+Description always(const Operands& of) {
+  return of[0].is_finite ? Description::constant(1) : Description::truth(0.5);
+}
+
 template <int Low, int High>
 Description within(const Operands&) {
   return Description::between(Low, High);
@@ -83,6 +93,13 @@ Description within(const Operands&) {
 Description not_negative(const Operands&) { return Description::between(0, kNone); }
 Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
 Description self(const Operands& of) { return of[0]; }
+// The same numbers, in other places.
+Description elsewhere(const Operands& of) {
+  Description x = of[0];
+  x.sums_to_one = 0;
+  x.per_row = 1;
+  return x;
+}
 Description zero(const Operands&) { return Description::constant(0); }
 Description one(const Operands&) { return Description::constant(1); }
 
@@ -118,7 +135,10 @@ constexpr double kHardly = 0.01;
 Description sub(const Operands& of) {
   const at::Tensor left = of.tensor(0);
   const at::Tensor right = of.tensor(1);
-  if (left.defined() && right.defined() && left.is_same(right)) return Description::constant(0);
+  const bool is_plain = of.number(2, 1) == 1;
+  if (is_plain && left.defined() && right.defined() && left.is_same(right)) {
+    return Description::constant(0);
+  }
   const Description x = of[0];
   const Description y = of[1];
   const auto is_logarithm = [](const Description& d) {
@@ -151,6 +171,7 @@ Description mul(const Operands& of) {
 }
 
 Description div(const Operands& of) {
+  if (of.call().argument_count() > 2) return {};  // rounded
   const Description y = of[1];
   if (y.is_constant() && y.low != 0) return linear(of[0], 1 / y.low, 0);
   if (of[0].low >= 0 && y.low >= 0) return Description::between(0, kNone);
@@ -181,16 +202,17 @@ Description exp(const Operands& of) {
 Description clamp(const Operands& of) {
   const double low = of.has(1) ? of[1].low : -kNone;
   const double high = of.has(2) ? of[2].high : kNone;
+  if (of.tensor(1).defined() || of.tensor(2).defined()) return {};
   Description x = of[0];
   if (x.low >= low && x.high <= high) return x;
   return bounded(std::clamp(x.low, low, std::max(low, high)),
                  std::clamp(x.high, low, std::max(low, high)));
 }
 Description clamp_min(const Operands& of) {
-  return bounded(std::max(of[0].low, of[1].low), std::max(of[0].high, of[1].low));
+  return bounded(std::max(of[0].low, of[1].low), std::max(of[0].high, of[1].high));
 }
 Description clamp_max(const Operands& of) {
-  return bounded(std::min(of[0].low, of[1].high), std::min(of[0].high, of[1].high));
+  return bounded(std::min(of[0].low, of[1].low), std::min(of[0].high, of[1].high));
 }
 Description larger(const Operands& of) {
   return bounded(std::max(of[0].low, of[1].low), std::max(of[0].high, of[1].high));
@@ -205,6 +227,7 @@ Description softmax(const Operands& of) {
   if (x.dim() != 0) {
     const std::int64_t dim = of.call().argument(1).toInt();
     made.sums_to_one = x.size(dim);
+    made.sum_stride = of.result().stride(dim);
   }
   return made;
 }
@@ -223,10 +246,17 @@ Description bounds(const Operands& of) {
   return x.is_constant() ? x : bounded(x.low, x.high);
 }
 
+// Whether the one dimension that is summed is that of the rows.
+bool sums_rows(const Operands& of, const Description& x) {
+  if (!of.has(1) || !of.call().argument(1).isIntList()) return false;
+  const std::vector<std::int64_t> dims = of.call().argument(1).toIntVector();
+  return dims.size() == 1 && of.tensor(0).stride(dims[0]) == x.sum_stride;
+}
+
 Description sum(const Operands& of) {
   const Description x = of[0];
   const double count = reduced(of);
-  if (x.sums_to_one != 0 && static_cast<double>(x.sums_to_one) == count) {
+  if (x.sums_to_one != 0 && static_cast<double>(x.sums_to_one) == count && sums_rows(of, x)) {
     return Description::constant(1);
   }
   if (x.is_constant()) return Description::constant(x.low * count);
@@ -240,6 +270,15 @@ Description sum(const Operands& of) {
   return bounded(x.low >= 0 ? 0 : -kNone, x.high <= 0 ? 0 : kNone);
 }
 
+Description running_sum(const Operands& of) {  // (self, dim)
+  const at::Tensor from = of.tensor(0);
+  const Description x = of[0];
+  if (x.is_constant() && x.low == 0) return x;
+  const auto count =
+      from.dim() == 0 ? 1.0 : static_cast<double>(from.size(of.call().argument(1).toInt()));
+  return bounded(std::min(x.low, x.low * count), std::max(x.high, x.high * count));
+}
+
 Description mean(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return x;
@@ -249,18 +288,31 @@ Description mean(const Operands& of) {
   return bounded(x.low, x.high);
 }
 
+// The share of what is not zero.
+double share(const Operands& of, std::size_t i) {
+  constexpr double kNearlyAll = 1 - 1e-9;
+  const Description x = of[i];
+  if (x.is_constant()) return x.low != 0 ? 1 : 0;
+  if (x.low > 0 || x.high < 0) return 1;
+  const at::Tensor tensor = of.tensor(i);
+  if (!tensor.defined() || tensor.scalar_type() == at::kBool) return x.mean;
+  if (!c10::isIntegralType(tensor.scalar_type(), false)) return kNearlyAll;
+  const double values = x.high - x.low + 1;
+  return std::isfinite(values) ? 1 - 1 / values : 0.5;
+}
+
 // Of truth values. Where only data says how many are true: programs ask whether all are finite, or
 // in range.
 Description all(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
-  if (x.is_random()) return Description::truth(std::pow(x.mean, reduced(of)), true);
+  if (x.is_random()) return Description::truth(std::pow(share(of, 0), reduced(of)), true);
   return Description::likely(1);
 }
 Description any(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
-  if (x.is_random()) return Description::truth(1 - std::pow(1 - x.mean, reduced(of)), true);
+  if (x.is_random()) return Description::truth(1 - std::pow(1 - share(of, 0), reduced(of)), true);
   return Description::likely(1);
 }
 
@@ -274,6 +326,7 @@ std::int64_t size_of(const Operands& of, std::size_t dim_argument) {
 }
 
 Description place_of_extreme(const Operands& of) { return Description::chosen(size_of(of, 1)); }
+Description place_of_kth(const Operands& of) { return Description::chosen(size_of(of, 2)); }
 Description places_of_largest(const Operands& of) {  // topk: (self, k, dim)
   const std::int64_t count = size_of(of, 2);
   const std::int64_t k = of.call().argument(1).toInt();
@@ -334,10 +387,15 @@ bool are_same(const Operands& of) {
 }
 
 Description compare(const Operands& of, bool turned, bool or_equal) {
-  if (are_same(of)) return Description::constant(or_equal ? 1 : 0);
+  if (are_same(of) && of[0].is_finite) return Description::constant(or_equal ? 1 : 0);
   const Description x = of[turned ? 1 : 0];
   const Description y = of[turned ? 0 : 1];
-  return Description::truth(chance_of_less(x, y, or_equal), is_random_pair(x, y));
+  const auto is_integer = [&](std::size_t i) {
+    const at::Tensor tensor = of.tensor(i);
+    return !tensor.defined() || c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  };
+  const double chance = chance_of_less(x, y, or_equal, is_integer(0) && is_integer(1));
+  return Description::truth(chance, is_random_pair(x, y));
 }
 Description lt(const Operands& of) { return compare(of, false, false); }
 Description le(const Operands& of) { return compare(of, false, true); }
@@ -345,7 +403,7 @@ Description gt(const Operands& of) { return compare(of, true, false); }
 Description ge(const Operands& of) { return compare(of, true, true); }
 
 double chance_that_equal(const Operands& of) {
-  if (are_same(of)) return 1;
+  if (are_same(of) && of[0].is_finite) return 1;
   return chance_of_equal(of[0], of[1], of.tensor(0).scalar_type());
 }
 Description eq(const Operands& of) {
@@ -355,26 +413,21 @@ Description ne(const Operands& of) {
   return Description::truth(1 - chance_that_equal(of), is_random_pair(of[0], of[1]));
 }
 
-// The share of what is true, as of two series that have nothing to do with each other.
-double share(const Description& x) {
-  if (x.is_constant()) return x.low != 0 ? 1 : 0;
-  return x.low > 0 || x.high < 0 ? 1 : x.mean;
-}
 Description both(const Operands& of) {
-  return Description::truth(share(of[0]) * share(of[1]), is_random_pair(of[0], of[1]));
+  return Description::truth(share(of, 0) * share(of, 1), is_random_pair(of[0], of[1]));
 }
 Description either(const Operands& of) {
-  const double neither = (1 - share(of[0])) * (1 - share(of[1]));
+  const double neither = (1 - share(of, 0)) * (1 - share(of, 1));
   return Description::truth(1 - neither, is_random_pair(of[0], of[1]));
 }
 Description one_of_both(const Operands& of) {
-  const double first = share(of[0]);
-  const double second = share(of[1]);
+  const double first = share(of, 0);
+  const double second = share(of, 1);
   return Description::truth(first * (1 - second) + second * (1 - first),
                             is_random_pair(of[0], of[1]));
 }
 Description not_so(const Operands& of) {
-  return Description::truth(1 - share(of[0]), of[0].is_random());
+  return Description::truth(1 - share(of, 0), of[0].is_random());
 }
 template <Describe OfTruth, Describe Otherwise>
 Description bitwise(const Operands& of) {
@@ -414,14 +467,14 @@ constexpr Row kRows[] = {
     {"clone", self},
     {"contiguous", self},
     {"_to_copy", self},
-    {"flip", self},
-    {"roll", self},
-    {"repeat", self},
-    {"index_select", self},
-    {"gather", self},
-    {"take", self},
-    {"index", self},
-    {"masked_select", self},
+    {"flip", elsewhere},
+    {"roll", elsewhere},
+    {"repeat", elsewhere},
+    {"index_select", elsewhere},
+    {"gather", elsewhere},
+    {"take", elsewhere},
+    {"index", elsewhere},
+    {"masked_select", elsewhere},
     {"masked_fill", joined<0, 2>},
     {"where", joined<1, 2>},
     {"index_put", joined<0, 2>},
@@ -445,7 +498,6 @@ constexpr Row kRows[] = {
     {"embedding", self},
     {"max_pool2d_with_indices", bounds},
     {"_adaptive_avg_pool2d", bounds},
-    {"avg_pool2d", bounds},
     {"upsample_nearest2d", self},
     // Arithmetic.
     {"add", add},
@@ -503,7 +555,7 @@ constexpr Row kRows[] = {
     {"min", bounds, place_of_extreme},
     {"median", bounds, place_of_extreme},
     {"mode", bounds, place_of_extreme},
-    {"kthvalue", bounds, place_of_extreme},
+    {"kthvalue", bounds, place_of_kth},
     {"norm", not_negative},
     {"linalg_vector_norm", not_negative},
     {"var", not_negative},
@@ -513,11 +565,11 @@ constexpr Row kRows[] = {
     {"count_nonzero",
      [](const Operands& of) {
        const double count = reduced(of);
-       return Description::counted(share(of[0]) * count, count, of[0].is_random());
+       return Description::counted(share(of, 0) * count, count, of[0].is_random());
      }},
     {"all", all},
     {"any", any},
-    {"cumsum", sum},
+    {"cumsum", running_sum},
     {"dist", not_negative},
     {"_cdist_forward", not_negative},
     {"_euclidean_dist", not_negative},
@@ -535,7 +587,7 @@ constexpr Row kRows[] = {
     {"argmax", place_of_extreme},
     {"argmin", place_of_extreme},
     {"topk", bounds, places_of_largest},
-    {"sort", self, order},
+    {"sort", elsewhere, order},
     {"argsort", order},
     {"multinomial", samples},
     {"randperm",
@@ -561,11 +613,11 @@ constexpr Row kRows[] = {
     {"ge", ge},
     {"eq", eq},
     {"ne", ne},
-    {"isnan", zero},
-    {"isinf", zero},
+    {"isnan", never},
+    {"isinf", never},
     {"isposinf", zero},
     {"isneginf", zero},
-    {"isfinite", one},
+    {"isfinite", always},
     {"isclose", one},
     {"logical_and", both},
     {"logical_or", either},
@@ -595,6 +647,18 @@ bool keeps_elements(const Call& call) {
   return name == "clone" || name == "contiguous" || name == "_to_copy";
 }
 
+// index_put and scatter may add to what is there, instead of replacing it.
+bool accumulates(const Call& call) {
+  const std::string& name = call.info().plain_name;
+  if (!name.starts_with("index_put") && !name.starts_with("_index_put") &&
+      !name.starts_with("scatter")) {
+    return false;
+  }
+  return std::any_of(call.arguments().begin(), call.arguments().end(), [](const auto& argument) {
+    return argument.isString() || (argument.isBool() && argument.toBool());
+  });
+}
+
 }  // namespace
 
 Known describe_written(const Call& call, const Written& written) {
@@ -604,7 +668,12 @@ Known describe_written(const Call& call, const Written& written) {
   known.description = Description::of_type(type);
   const Describe rule = find(call, written.result);
   if (rule == kAny) return known;
-  known.description = rule(operands);
+  if (accumulates(call)) return known;
+  try {
+    known.description = in_type(rule(operands), type);
+  } catch (const c10::Error&) {  // a rule that does not know this overload
+    return known;
+  }
   if (keeps_elements(call) && operands.tensor(0).strides() == written.tensor.strides()) {
     const Known source = operands.known(0);
     known.series = source.series;

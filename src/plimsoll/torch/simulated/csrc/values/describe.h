@@ -8,10 +8,12 @@
 
 namespace plimsoll::simulated {
 
+constexpr std::size_t kNoResult = 99;
+
 // A tensor on a device that a call writes.
 struct Written {
   at::Tensor tensor;
-  std::size_t result = 0;   // which of the results it is
+  std::size_t result = 0;   // which of the results it is; `kNoResult` for none
   std::size_t element = 0;  // its place, where that is a list
 };
 

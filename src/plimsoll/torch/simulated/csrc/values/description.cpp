@@ -128,6 +128,7 @@ Description join(const Description& one, const Description& other) {
   Description both = one;
   both.low = std::min(one.low, other.low);
   both.high = std::max(one.high, other.high);
+  both.is_finite = one.is_finite && other.is_finite;
   const bool alike = one.spread == other.spread && one.low == other.low && one.high == other.high &&
                      one.mean == other.mean && one.deviation == other.deviation;
   if (!alike) {
@@ -141,29 +142,42 @@ Description join(const Description& one, const Description& other) {
   return both;
 }
 
-double chance_of_less(const Description& one, const Description& other, bool or_equal) {
+double chance_of_less(const Description& one, const Description& other, bool or_equal,
+                      bool are_integers) {
   if (one.high < other.low) return 1;
   if (one.low > other.high) return 0;
   if (one.is_constant() && other.is_constant()) return or_equal ? 1 : 0;
   if (or_equal && one.high <= other.low) return 1;
   if (!or_equal && one.low >= other.high) return 0;
+  // Bounds leave it open, so nobody is sure.
+  const auto open = [](double chance) { return std::clamp(chance, 1e-12, 1 - 1e-12); };
   if (!is_spread(one) || !is_spread(other)) return 0.5;
   using Spread = Description::Spread;
+  const double step = are_integers ? 1 : 0;
+  const auto part_below = [&](const Description& of, double bound, bool with_bound) {
+    const double whole =
+        are_integers ? with_bound ? std::floor(bound) + 1 : std::ceil(bound) : bound;
+    return (whole - of.low) / (of.high - of.low + step);
+  };
   if (one.spread == Spread::even && other.is_constant()) {
-    return (other.low - one.low) / (one.high - one.low);
+    return open(part_below(one, other.low, or_equal));
   }
   if (other.spread == Spread::even && one.is_constant()) {
-    return (other.high - one.low) / (other.high - other.low);
+    return open(1 - part_below(other, one.low, !or_equal));
   }
   const Moments first = moments_of(one);
   const Moments second = moments_of(other);
-  return below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation));
+  return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
 }
 
 double chance_of_equal(const Description& one, const Description& other, c10::ScalarType type) {
   if (one.high < other.low || one.low > other.high) return 0;
   if (one.is_constant() && other.is_constant()) return 1;
-  if (!c10::isIntegralType(type, /*includeBool=*/true)) return 0;
+  const bool is_infinite = (one.is_constant() && std::isinf(one.low) && other.is_finite) ||
+                           (other.is_constant() && std::isinf(other.low) && one.is_finite);
+  if (is_infinite) return 0;
+  constexpr double kHardly = 1e-12;  // data may have zeros, or the ends of its range
+  if (!c10::isIntegralType(type, /*includeBool=*/true)) return kHardly;
   if (type == c10::ScalarType::Bool) {
     const double first = one.is_constant() ? one.low : one.mean;
     const double second = other.is_constant() ? other.low : other.mean;
@@ -175,6 +189,20 @@ double chance_of_equal(const Description& one, const Description& other, c10::Sc
 
 bool is_random_pair(const Description& one, const Description& other) {
   return is_spread(one) && is_spread(other);
+}
+
+Description in_type(Description of, c10::ScalarType type) {
+  if (type == c10::ScalarType::Bool && of.is_constant()) {
+    return Description::constant(of.low != 0 ? 1 : 0);
+  }
+  if (!c10::isIntegralType(type, /*includeBool=*/false)) return of;
+  of.low = std::trunc(of.low);
+  of.high = std::trunc(of.high);
+  const double most = std::exp2(8 * static_cast<double>(c10::elementSize(type)) -
+                                (c10::isSignedType(type) ? 1 : 0));
+  const bool fits = of.high < most && of.low >= (c10::isSignedType(type) ? -most : 0);
+  const bool is_open = std::isinf(of.low) || std::isinf(of.high);
+  return fits || is_open ? of : Description::of_type(type);
 }
 
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,

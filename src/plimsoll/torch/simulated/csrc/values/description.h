@@ -28,6 +28,8 @@ struct Description {
   double deviation = 0;          // of normal
   std::int64_t per_row = 1;      // of chosen: so many that follow each other differ
   std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 for none
+  std::int64_t sum_stride = 0;   // of that dimension
+  bool is_finite = true;         // but for what the program wrote itself
 
   [[nodiscard]] bool is_constant() const { return low == high; }
   // The generator of random numbers spreads them, whatever the program's data is.
@@ -54,10 +56,15 @@ struct Description {
   static Description of_type(c10::ScalarType type);
 };
 
+// The same in another type: numbers lose their fractions in integers, and what does not fit may be
+// anything.
+Description in_type(Description of, c10::ScalarType type);
+
 // What holds for the numbers of both.
 Description join(const Description& one, const Description& other);
 // The chance that a number of the first is less than one of the second; or as large.
-double chance_of_less(const Description& one, const Description& other, bool or_equal);
+double chance_of_less(const Description& one, const Description& other, bool or_equal,
+                      bool are_integers);
 double chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
 // The share that is random draws' doing alone.
 bool is_random_pair(const Description& one, const Description& other);

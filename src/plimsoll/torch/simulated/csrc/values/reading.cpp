@@ -22,6 +22,9 @@ c10::Scalar local_scalar_dense(const Tensor& self) {
 }
 
 bool equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
+              other.device());
   if (self.sizes() != other.sizes()) return false;
   runtime().synchronize(self.device().index());
   const bool are_sure = source_of(self) <= Source::random && source_of(other) <= Source::random;

@@ -19,8 +19,10 @@ constexpr std::int64_t kPatience = 8;
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
 // In a loop that ends by itself conditions come true so late: it has a bound that is hardly one.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
+// What decides a loop is a number, or a flag for each of a batch; more is data.
+constexpr std::int64_t kMostElements = 256;
 // Then nothing helped.
-constexpr std::int64_t kMostChanges = 2000;
+constexpr std::int64_t kMostChanges = 1000;
 
 // A place of the program that reads unknown values.
 struct Place {
@@ -30,18 +32,17 @@ struct Place {
   std::uint64_t live_bytes = 0;
   at::Tensor first;             // what was read before it changed
   std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
-  bool may_wait = false;        // it is known to end by itself
 };
 
 std::mutex mutex;
 auto* const places = new std::unordered_map<std::uint32_t, Place>;
 
-// A value shrinks until nothing is left, is steady for a while, and then grows.
-double factor(std::int64_t change) {
+// A value shrinks until nothing is left, and stays; where that does not end the loop, it grows.
+double factor(std::int64_t change, bool may_grow) {
   constexpr std::int64_t kShrinks = 48;
   constexpr std::int64_t kIsSteady = 16;
   constexpr std::int64_t kCycle = 96;
-  const std::int64_t at = change % kCycle;
+  const std::int64_t at = may_grow ? change % kCycle : std::min(change, kShrinks);
   if (at < kShrinks + kIsSteady) return std::exp2(-static_cast<double>(std::min(at, kShrinks)) - 1);
   return std::exp2(static_cast<double>(at - kShrinks - kIsSteady) + 1);
 }
@@ -57,8 +58,9 @@ at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
+  const double most = std::exp2(std::min(8 * static_cast<double>(first.itemsize()) - 2, 62.0));
   const double grown = std::exp2(static_cast<double>(std::min<std::int64_t>(change, 30)));
-  const double high = is_bounded ? of.high : grown;
+  const double high = std::min(is_bounded ? of.high : grown, most);
   const bool is_chosen = of.spread == Description::Spread::chosen;
   switch (change % 8) {
     case 0: return at::full_like(first, is_chosen ? high : low);
@@ -77,13 +79,19 @@ at::Tensor changed(const Place& place, const Description& description) {
   if (c10::isIntegralType(type, false)) {
     return changed_integer(place.first, description, place.changes);
   }
-  return place.first.mul(factor(place.changes)).to(type);
+  // A large number, but one that half precision has.
+  constexpr double kMost = 60'000;
+  const double by = factor(place.changes, place.is_open.value_or(false));
+  const at::Tensor first = at::isReducedFloatingType(type) || c10::isFloat8Type(type)
+                               ? place.first.to(at::kFloat)
+                               : place.first;
+  const at::Tensor made = first.mul(by);
+  return (by > 1 && !made.is_complex() ? made.clamp(-kMost, kMost) : made).to(type);
 }
 
 // A loss may fall in any program. Conditions and counts decide what it does next, so they change
 // only where it would go on for ever. Asks Python, and so holds no lock.
 bool is_to_change(std::uint32_t stack, at::ScalarType type) {
-  if (!c10::isIntegralType(type, /*includeBool=*/true)) return true;
   std::optional<bool> is_open;
   {
     const std::lock_guard lock(mutex);
@@ -93,7 +101,8 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
   const std::lock_guard lock(mutex);
   Place& place = (*places)[stack];
   place.is_open = is_open;
-  return *is_open || place.alike >= kPatienceWithinBounds;
+  return *is_open || !c10::isIntegralType(type, /*includeBool=*/true) ||
+         place.alike >= kPatienceWithinBounds;
 }
 
 }  // namespace
@@ -101,7 +110,8 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
 at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& description,
                                c10::DeviceIndex device, std::uint32_t operation) {
   const std::uint32_t stack = runtime().api->capture_stack();
-  if (stack == 0 || values.numel() == 0) return values;  // a thread without Python
+  if (stack == 0) return values;  // a thread without Python
+  if (values.numel() == 0 || values.numel() > kMostElements) return values;
   const std::uint64_t live = runtime().device(device).live_bytes;
   {
     const std::lock_guard lock(mutex);
@@ -113,7 +123,7 @@ at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& desc
                                place.first.scalar_type() == values.scalar_type();
     const bool is_repeated = place.alike >= kPatience || place.reads > kPatienceWhileGrowing;
     if (!is_repeated || !is_like_first) place.first = values.clone();
-    if (!is_repeated || place.may_wait) return values;
+    if (!is_repeated) return values;
   }
   if (!is_to_change(stack, values.scalar_type())) return values;
   at::Tensor told;
@@ -126,12 +136,7 @@ at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& desc
   }
   runtime().assume(operation, kWaits);
   if (!is_stuck) return told;
-  if (runtime().callbacks.waits_for_ever(stack) != 0) {
-    runtime().end_program();
-  } else {
-    const std::lock_guard lock(mutex);
-    (*places)[stack].may_wait = true;
-  }
+  if (runtime().callbacks.waits_for_ever(stack) != 0) runtime().end_program();
   return told;
 }
 

@@ -1,0 +1,110 @@
+"""What is known of memory on simulated GPUs, where programs write to it in unusual ways."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.simulated import on_simulated_gpus
+
+torch = pytest.importorskip("torch")
+
+MANY = 1 << 26  # elements beyond every budget
+
+
+@on_simulated_gpus()
+def test_conjugated_numbers_are_read_as_such() -> None:
+    z = torch.complex(torch.ones(2), torch.ones(2)).cuda()
+    assert z.conj()[0].item() == 1 - 1j
+    assert (z.conj() * 1).cpu().tolist() == [1 - 1j] * 2
+    assert z.conj().clone().cpu().tolist() == [1 - 1j] * 2
+    assert z.conj().imag.tolist() == [-1, -1]
+
+
+@on_simulated_gpus()
+def test_interleaved_writes_make_a_whole() -> None:
+    x = torch.empty(6, device="cuda")
+    x[0::2] = 1
+    x[1::2] = 2
+    for _ in range(12):
+        assert x.tolist() == [1, 2, 1, 2, 1, 2]
+    y = torch.empty(1000, 1000, device="cuda")
+    y[:, :500] = torch.ones(1000, 500, device="cuda")
+    y[:, 500:] = torch.ones(1000, 500, device="cuda")
+    assert (y == 1).all()
+
+
+@on_simulated_gpus()
+def test_a_column_of_unknown_numbers_leaves_nobody_sure_of_the_others() -> None:
+    small = torch.zeros(20, 10, device="cuda")
+    small[:, 1] = 5
+    small[:, 0] = torch.isnan(torch.randn(MANY, device="cuda").sin())[:20].float()
+    assert (small[:, 1] == 5).all()
+
+
+@on_simulated_gpus()
+def test_a_storage_that_grows_keeps_what_it_had() -> None:
+    x = torch.arange(4.0).cuda()
+    x.resize_(2, 8)
+    assert x[0, :4].tolist() == [0, 1, 2, 3]
+
+
+@on_simulated_gpus()
+def test_outputs_that_are_given_depend_on_inputs_alone() -> None:
+    x = torch.tensor([3.0, 1, 2, 5, 4, 6]).cuda()
+    values, places = torch.empty(6, device="cuda"), torch.empty(6, device="cuda").long()
+    torch.sort(x, out=(values, places))
+    for _ in range(12):
+        assert values.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@on_simulated_gpus()
+def test_whole_numbers_and_truths_are_counted_as_such() -> None:
+    tossed = torch.randint(0, 2, (MANY,), device="cuda")
+    assert not (tossed > 0).all()
+    assert not (tossed < 1).all()
+    zeros = torch.zeros(MANY, device="cuda")
+    assert zeros[tossed > 0].numel() == pytest.approx(MANY / 2, rel=0.01)
+    numbers = torch.randn(MANY, device="cuda")
+    assert numbers.any()
+    assert numbers.count_nonzero().item() == pytest.approx(MANY, rel=0.01)
+
+
+@on_simulated_gpus()
+def test_nobody_is_sure_of_what_a_rule_does_not_know() -> None:
+    rows = torch.softmax(torch.randn(8, 8, 1024, 2048, device="cuda"), -1)
+    assert (rows.sum(-1) - 1).abs().max().item() < 1e-6
+    sums = rows.sum(-2)[0, 0, :100].tolist()
+    assert any(one != 1 for one in sums)
+    ones = torch.ones(MANY, device="cuda")
+    assert ones.cumsum(0)[5].item() != 1
+    assert (torch.full((MANY,), 2.7, device="cuda").int() == 2).all()
+    assert torch.arange(20.0).cuda().kthvalue(3).values.item() == 2
+    missing = torch.full((MANY,), math.nan, device="cuda")
+    assert not (torch.isnan(missing).any().item() is False and missing[0].item() == missing[0])
+
+
+@on_simulated_gpus()
+def test_running_statistics_are_not_what_they_were() -> None:
+    norm = torch.nn.BatchNorm2d(8).cuda()
+    norm(torch.randn(64, 8, 128, 128, device="cuda").sin() + 7)
+    assert norm.running_mean.tolist() != [0] * 8
+    small = torch.nn.BatchNorm1d(2).cuda()
+    small(torch.tensor([[1.0, 2], [3, 4]]).cuda())
+    assert small.num_batches_tracked.item() == 1
+
+
+@on_simulated_gpus()
+def test_tensors_on_two_devices_are_not_compared() -> None:
+    with pytest.raises(RuntimeError, match="different devices"):
+        torch.equal(torch.ones(2, device="cuda"), torch.ones(2))
+
+
+@on_simulated_gpus()
+def test_a_loss_that_is_read_often_stays_a_number() -> None:
+    x = torch.randn(MANY, device="cuda").sin()
+    for _ in range(300):
+        x.mul_(1.0)
+        math.exp((x * x).mean().item())
+    assert x.half().mean().item() < 60_000
