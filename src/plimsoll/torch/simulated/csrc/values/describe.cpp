@@ -303,17 +303,20 @@ double share(const Operands& of, std::size_t i) {
 
 // Of truth values. Where only data says how many are true: programs ask whether all are finite, or
 // in range.
+// Of data, such as zeros among numbers.
+constexpr double kHardlyAny = 1e-9;
+
 Description all(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
   if (x.is_random()) return Description::truth(std::pow(share(of, 0), reduced(of)), true);
-  return Description::likely(1);
+  return Description::likely(share(of, 0) < kHardlyAny ? 0 : 1);
 }
 Description any(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
   if (x.is_random()) return Description::truth(1 - std::pow(1 - share(of, 0), reduced(of)), true);
-  return Description::likely(1);
+  return Description::likely(share(of, 0) < kHardlyAny ? 0 : 1);
 }
 
 // --- choices -------------------------------------------------------------------------------------

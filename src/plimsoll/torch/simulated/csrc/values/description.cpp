@@ -176,8 +176,8 @@ double chance_of_equal(const Description& one, const Description& other, c10::Sc
   const bool is_infinite = (one.is_constant() && std::isinf(one.low) && other.is_finite) ||
                            (other.is_constant() && std::isinf(other.low) && one.is_finite);
   if (is_infinite) return 0;
-  constexpr double kHardly = 1e-12;  // data may have zeros, or the ends of its range
-  if (!c10::isIntegralType(type, /*includeBool=*/true)) return kHardly;
+  // Numbers with fractions hardly ever hit another one.
+  if (!c10::isIntegralType(type, /*includeBool=*/true)) return 0;
   if (type == c10::ScalarType::Bool) {
     const double first = one.is_constant() ? one.low : one.mean;
     const double second = other.is_constant() ? other.low : other.mean;
