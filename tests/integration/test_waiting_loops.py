@@ -229,6 +229,7 @@ def test_a_loop_over_known_values_ends_by_the_bound_alone() -> None:
     assert found.assumptions == []
 
 
+@pytest.mark.long
 def test_an_interrupt_gives_the_answer_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "plimsoll", "predict", "--json", str(WAITING / "diverges.py")],
