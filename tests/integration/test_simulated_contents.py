@@ -100,3 +100,16 @@ def test_a_loss_that_is_read_often_stays_a_number() -> None:
         x.mul_(1.0)
         math.exp((x * x).mean().item())
     assert x.half().mean().item() < 60_000
+
+
+@on_simulated_gpus()
+def test_what_is_drawn_beyond_the_budget_is_drawn() -> None:
+    torch.empty(8 << 20, device="cuda").normal_()  # takes the budget of bytes
+    kept = [torch.ones(1 << 20) for _ in range(50)]
+    for _ in range(30):
+        x = torch.randn(1000, 1000, device="cuda").sin_()
+        assert (x == 0).sum(0, True).sum().item() == 0
+        to = torch.full((1000, 100), math.nan)
+        to.copy_(x[:, :100])
+        assert to.abs().min() > 0
+    assert len(kept) == 50

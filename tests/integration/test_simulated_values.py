@@ -267,3 +267,60 @@ def test_early_stopping_sees_a_loss_that_falls() -> None:
         if without_progress >= 20:
             break
     assert epochs == 60
+
+
+# --- numbers that many elements are --------------------------------------------------------------
+
+
+@on_simulated_gpus()
+def test_zeros_of_activations_are_counted() -> None:
+    x = torch.randn(MANY, device="cuda")
+    count = x.numel()
+    sparse = x.relu()
+    assert (sparse == 0).sum().item() == pytest.approx(count / 2, rel=0.01)
+    assert (sparse > 0).float().sum().item() == pytest.approx(count / 2, rel=0.01)
+    assert sparse.count_nonzero().item() == pytest.approx(count / 2, rel=0.01)
+    assert (2 * sparse).nonzero().shape[0] == pytest.approx(count / 2, rel=0.01)
+    assert 400 < (sparse[0, :1000] == 0).sum().item() < 600
+    dropped = torch.nn.functional.dropout(x, 0.3)
+    assert (dropped == 0).sum().item() == pytest.approx(0.3 * count, rel=0.01)
+    clamped = x.clamp(max=1)
+    assert (clamped == 1).sum().item() == pytest.approx(0.1587 * count, rel=0.01)
+    cut = torch.nn.functional.threshold(x, 1, 20)
+    assert (cut == 20).sum().item() == pytest.approx(0.8413 * count, rel=0.01)
+
+
+@on_simulated_gpus()
+def test_zeros_of_masks_are_counted() -> None:
+    x = torch.randn(MANY, device="cuda")
+    u = torch.rand(MANY, device="cuda")
+    count = x.numel()
+    mask = u < 0.2
+    assert (mask.float() == 1).sum().item() == pytest.approx(0.2 * count, rel=0.01)
+    assert (x * mask == 0).sum().item() == pytest.approx(0.8 * count, rel=0.01)
+    assert (x.masked_fill(mask, -1.0) == -1).sum().item() == pytest.approx(0.2 * count, rel=0.01)
+    assert (torch.where(mask, x, 3.0) == 3).sum().item() == pytest.approx(0.8 * count, rel=0.01)
+    assert (torch.sign(x) == 1).sum().item() == pytest.approx(0.5 * count, rel=0.01)
+    tokens = torch.randint(0, 10, MANY, device="cuda").masked_fill(mask, -100)
+    assert (tokens == -100).sum().item() == pytest.approx(0.2 * count, rel=0.01)
+    digits = (u * 10).floor()
+    assert (digits == 3).sum().item() == pytest.approx(0.1 * count, rel=0.12)
+    assert (u * 10).long().max().item() <= 9
+    hot = torch.nn.functional.one_hot(torch.randint(0, 8, (MANY[0] * 100,), device="cuda"), 8)
+    assert hot.float().sum().item() == pytest.approx(MANY[0] * 100, rel=0.01)
+
+
+@on_simulated_gpus()
+def test_numbers_with_fractions_hardly_ever_hit_one() -> None:
+    x = torch.randn(MANY, device="cuda").sin() @ torch.randn(10_000, 500, device="cuda")
+    assert (x == 0).sum().item() == 0
+    assert x[x == 0].numel() == 0
+    assert (x != 0).all()
+    assert not (x == 1).any()
+
+
+@on_simulated_gpus("--unknown", "most")
+def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
+    x = torch.randn(MANY, device="cuda").sin() @ torch.randn(10_000, 500, device="cuda")
+    assert (x == 0).sum().item() == 0
+    assert x[x == 0].numel() == 0

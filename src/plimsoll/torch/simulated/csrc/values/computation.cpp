@@ -238,6 +238,7 @@ bool are_constant(const std::vector<Known>& known) {
 }  // namespace
 
 void compute_values(const Call& call) {
+  const WithContentsScope real;
   const bool is_random = call.info().is_random;
   const RandomState random = is_random ? take_random_state(call) : RandomState();
   const auto written = find_written(call);

@@ -69,7 +69,7 @@ Known describe_written(const Call& call, const Written& written) {
   if (rule == kAny) return known;
   if (accumulates(call)) return known;
   try {
-    known.description = in_type(rule(operands), type);
+    known.description = in_type(rule(operands), type, type);
   } catch (const c10::Error&) {  // a rule that does not know this overload
     return known;
   }
@@ -78,10 +78,6 @@ Known describe_written(const Call& call, const Written& written) {
     known.series = source.series;
     known.first = source.first;
   }
-  const bool becomes_truth =
-      type == at::kBool && !known.description.is_constant() && operands.tensor(0).defined() &&
-      operands.tensor(0).scalar_type() != at::kBool && known.description.mean == 0;
-  if (becomes_truth) known.description = Description::of_type(type);
   return known;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../chances.h"
 #include "describing.h"
 
 namespace plimsoll::simulated {
@@ -9,13 +10,26 @@ namespace {
 
 template <double (*F)(double)>
 Description rising(const Operands& of) {  // never falls, so that bounds stay bounds
-  return bounded(F(of[0].low), F(of[0].high));
+  const Description x = of[0];
+  Description y = bounded(F(x.low), F(x.high));
+  for (const Description::Atom& atom : x.atoms) {
+    y.add_atom({F(atom.at), atom.share, atom.is_random});
+  }
+  return y;
 }
 
 double softplus(double x) { return x > 50 ? x : std::log1p(std::exp(x)); }
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double log_or_nothing(double x) { return x > 0 ? std::log(x) : -kNone; }
 double root(double x) { return std::sqrt(std::max(x, 0.0)); }
+
+// Without fractions.
+template <double (*F)(double)>
+Description rounded(const Operands& of) {
+  Description y = rising<F>(of);
+  y.is_whole = true;
+  return y;
+}
 
 template <int Low, int High>
 Description within(const Operands&) {
@@ -25,6 +39,8 @@ Description sum_of(const Description& x, const Description& y) {
   if (x.is_constant()) return linear(y, 1, x.low);
   if (y.is_constant()) return linear(x, 1, y.low);
   Description z = bounded(x.low + y.low, x.high + y.high);
+  z.is_finite = x.is_finite && y.is_finite;
+  z.is_whole = x.is_whole && y.is_whole;
   if (x.spread == Description::Spread::normal && y.spread == Description::Spread::normal) {
     z.spread = Description::Spread::normal;
     z.mean = x.mean + y.mean;
@@ -33,7 +49,9 @@ Description sum_of(const Description& x, const Description& y) {
   return z;
 }
 
-Description add(const Operands& of) { return sum_of(of[0], linear(of[1], of.number(2, 1), 0)); }
+Description add(const Operands& of) {
+  return sum_of(of.as_numbers(0), linear(of.as_numbers(1), of.number(2, 1), 0));
+}
 
 // New less old logarithms of the same chances hardly differ.
 constexpr double kHardly = 0.01;
@@ -45,8 +63,8 @@ Description sub(const Operands& of) {
   if (is_plain && left.defined() && right.defined() && left.is_same(right)) {
     return Description::constant(0);
   }
-  const Description x = of[0];
-  const Description y = of[1];
+  const Description x = of.as_numbers(0);
+  const Description y = of.as_numbers(1);
   const auto is_logarithm = [](const Description& d) {
     return !d.is_constant() && d.high <= 0 && std::isinf(d.low);
   };
@@ -54,8 +72,10 @@ Description sub(const Operands& of) {
   return sum_of(x, linear(y, -of.number(2, 1), 0));
 }
 
-Description rsub(const Operands& of) { return sum_of(of[1], linear(of[0], -of.number(2, 1), 0)); }
-Description neg(const Operands& of) { return linear(of[0], -1, 0); }
+Description rsub(const Operands& of) {
+  return sum_of(of.as_numbers(1), linear(of.as_numbers(0), -of.number(2, 1), 0));
+}
+Description neg(const Operands& of) { return linear(of.as_numbers(0), -1, 0); }
 
 Description product_of(const Description& x, const Description& y) {
   if (x.is_constant()) return linear(y, x.low, 0);
@@ -63,37 +83,65 @@ Description product_of(const Description& x, const Description& y) {
   const auto times = [](double a, double b) { return a == 0 || b == 0 ? 0 : a * b; };
   const double corners[] = {times(x.low, y.low), times(x.low, y.high), times(x.high, y.low),
                             times(x.high, y.high)};
-  return bounded(*std::min_element(std::begin(corners), std::end(corners)),
-                 *std::max_element(std::begin(corners), std::end(corners)));
+  Description z = bounded(*std::min_element(std::begin(corners), std::end(corners)),
+                          *std::max_element(std::begin(corners), std::end(corners)));
+  z.is_finite = x.is_finite && y.is_finite;
+  z.is_whole = x.is_whole && y.is_whole;
+  const Chance first = x.share_at(0);
+  const Chance second = y.share_at(0);
+  z.add_atom({0, 1 - (1 - first.share) * (1 - second.share),
+              (first.share == 0 || first.is_random) && (second.share == 0 || second.is_random)});
+  return z;
 }
 
 Description mul(const Operands& of) {
   const at::Tensor left = of.tensor(0);
   const at::Tensor right = of.tensor(1);
   if (left.defined() && right.defined() && left.is_same(right)) {
-    return Description::between(0, kNone);
+    Description square = Description::between(0, kNone);
+    const Chance zeros = of.as_numbers(0).share_at(0);
+    square.add_atom({0, zeros.share, zeros.is_random});
+    return square;
   }
-  return product_of(of[0], of[1]);
+  return product_of(of.as_numbers(0), of.as_numbers(1));
 }
 
 Description div(const Operands& of) {
   if (of.call().argument_count() > 2) return {};  // rounded
-  const Description y = of[1];
-  if (y.is_constant() && y.low != 0) return linear(of[0], 1 / y.low, 0);
-  if (of[0].low >= 0 && y.low >= 0) return Description::between(0, kNone);
+  const Description y = of.as_numbers(1);
+  if (y.is_constant() && y.low != 0) return linear(of.as_numbers(0), 1 / y.low, 0);
+  if (of.as_numbers(0).low >= 0 && y.low >= 0) return Description::between(0, kNone);
   return {};
 }
 
 Description abs(const Operands& of) {
   const Description x = of[0];
   if (x.low >= 0) return x;
-  return bounded(std::max(0.0, -x.high), std::max(std::abs(x.low), std::abs(x.high)));
+  Description y = bounded(std::max(0.0, -x.high), std::max(std::abs(x.low), std::abs(x.high)));
+  y.is_whole = x.is_whole;
+  for (const Description::Atom& atom : x.atoms) {
+    y.add_atom({std::abs(atom.at), atom.share, atom.is_random});
+  }
+  return y;
 }
 
 Description pow(const Operands& of) {
   const double exponent = of.number(1, 1);
   const bool is_even = std::fmod(exponent, 2) == 0;
   return is_even || of[0].low >= 0 ? Description::between(0, kNone) : Description();
+}
+
+Description sign(const Operands& of) {
+  const Description x = of[0];
+  const Chance zeros = x.share_at(0);
+  const Chance falls = chance_of_less(x, Description::constant(0), false, x.is_whole);
+  Description y = Description::between(x.low >= 0 ? 0 : -1, x.high <= 0 ? 0 : 1);
+  if (y.is_constant()) return y;
+  y.is_whole = true;
+  y.add_atom({-1, falls.share, falls.is_random});
+  y.add_atom({1, std::max(1 - falls.share - zeros.share, 0.0), falls.is_random});
+  y.add_atom({0, zeros.share, zeros.is_random});
+  return y;
 }
 
 // Around one, where what it is the exponential of is hardly different from zero.
@@ -136,16 +184,16 @@ constexpr DescribeRow kArithmeticDescriptions[] = {
     {"tanh", rising<std::tanh>},
     {"erf", rising<std::erf>},
     {"atan", rising<std::atan>},
-    {"floor", rising<std::floor>},
-    {"ceil", rising<std::ceil>},
-    {"round", rising<std::round>},
-    {"trunc", rising<std::trunc>},
-    {"sign", within<-1, 1>},
+    {"floor", rounded<std::floor>},
+    {"ceil", rounded<std::ceil>},
+    {"round", rounded<std::round>},
+    {"trunc", rounded<std::trunc>},
+    {"sign", sign},
     {"sin", within<-1, 1>},
     {"cos", within<-1, 1>},
     {"softplus", rising<softplus>},
     {"log_sigmoid_forward", not_positive},
-    {"hardsigmoid", within<0, 1>},
+
     {"_softmax", softmax},
     {"softmax", softmax},
     {"_log_softmax", not_positive},

@@ -28,6 +28,8 @@ class Operands {
   // Of a tensor, or a number.
   Description operator[](std::size_t i) const { return known(i).description; }
   [[nodiscard]] Known known(std::size_t i) const;
+  // The same as numbers of the result's type: truth becomes zeros and ones.
+  [[nodiscard]] Description as_numbers(std::size_t i) const;
 
  private:
   const Call& call_;
@@ -59,8 +61,11 @@ constexpr Describe kAny = nullptr;
 Description bounded(double low, double high);
 // Moves and stretches numbers.
 Description linear(const Description& x, double factor, double shift);
-// The share of an operand that is not zero.
+// The share of numbers that is not zero; of an operand.
+double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
+// Truth in the result's type: zeros and ones, where a program wants numbers.
+Description as_result(const Operands& of, const Description& truth);
 // How many elements of the first operand make one of the result.
 double reduced(const Operands& of);
 

@@ -20,16 +20,25 @@ Description integers(const Operands& of) {  // random_(self, from, to), (self, t
 Description tosses(const Operands& of) {  // bernoulli(self), of chances; bernoulli_(self, p)
   const bool is_filled = of.call().info().is_in_place();
   const Description p = !is_filled ? of[0] : of.has(1) ? of[1] : Description::constant(0.5);
-  return Description::truth(p.is_constant() ? p.low : 0.5, p.is_constant());
+  return as_result(of, Description::truth(p.is_constant() ? p.low : 0.5, p.is_constant()));
 }
+bool trains(const Operands& of) { return !of.has(2) || of.call().argument(2).toBool(); }
+
 Description kept(const Operands& of) {  // native_dropout's mask: (input, p, train)
-  return Description::truth(1 - of.number(1, 0.5), true);
+  return trains(of) ? Description::truth(1 - of.number(1, 0.5), true) : Description::constant(1);
+}
+
+Description dropped(const Operands& of) {  // (input, p, train)
+  const double p = of.number(1, 0.5);
+  if (!trains(of)) return of[0];
+  if (p >= 1) return Description::constant(0);
+  return join(linear(of[0], 1 / (1 - p), 0), Description::constant(0), 1 - p);
 }
 
 constexpr DescribeRow kDrawingDescriptions[] = {
     {"uniform", uniform},          {"rand", unit},        {"rand_like", unit},
     {"normal", normal_of},         {"randn", gauss},      {"randn_like", gauss},
-    {"random", integers},          {"bernoulli", tosses}, {"native_dropout", kAny, kept},
+    {"random", integers},          {"bernoulli", tosses}, {"native_dropout", dropped, kept},
     {"exponential", not_negative},
 };
 

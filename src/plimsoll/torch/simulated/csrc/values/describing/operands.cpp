@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "../../tensors.h"
+#include "../chances.h"
 #include "describing.h"
 
 namespace plimsoll::simulated {
@@ -26,14 +27,23 @@ Known Operands::known(std::size_t i) const {
   if (const at::Tensor one = tensor(i); one.defined()) {
     if (is_simulated(one)) return known_of(one);
     const bool is_number = one.is_cpu() && one.dim() == 0 && !one.is_complex();
-    return {Source::computed, is_number ? Description::constant(one.item().toDouble())
-                                        : Description::of_type(one.scalar_type())};
+    if (!is_number) return {Source::computed, Description::of_type(one.scalar_type())};
+    const double value = one.item().toDouble();
+    Known known{Source::computed, std::isnan(value) ? Description() : Description::constant(value)};
+    known.description.is_finite = std::isfinite(value);
+    return known;
   }
   const double value = number(i, std::nan(""));
   if (std::isfinite(value)) return {Source::computed, Description::constant(value)};
   Known known{Source::computed, std::isinf(value) ? Description::constant(value) : Description()};
   known.description.is_finite = !has(i) || !call_.argument(i).isScalar();
   return known;
+}
+
+Description Operands::as_numbers(std::size_t i) const {
+  const at::Tensor of = tensor(i);
+  if (!of.defined()) return (*this)[i];
+  return in_type((*this)[i], of.scalar_type(), result().scalar_type());
 }
 
 Description bounded(double low, double high) {
@@ -48,19 +58,27 @@ Description linear(const Description& x, double factor, double shift) {
     y.mean = factor * x.mean + shift;
     y.deviation = std::abs(factor) * x.deviation;
   }
+  y.is_finite = x.is_finite;
+  y.is_whole = x.is_whole && factor == std::trunc(factor) && shift == std::trunc(shift);
+  for (const Description::Atom& atom : x.atoms) {
+    y.add_atom({factor * atom.at + shift, atom.share, atom.is_random});
+  }
   return y;
 }
 
-double share(const Operands& of, std::size_t i) {
-  constexpr double kNearlyAll = 1 - 1e-9;
-  const Description x = of[i];
+double share_of(const Description& x, c10::ScalarType type) {
   if (x.is_constant()) return x.low != 0 ? 1 : 0;
-  if (x.low > 0 || x.high < 0) return 1;
+  if (type == at::kBool) return x.mean;
+  return 1 - chance_of_equal(x, Description::constant(0), type).share;
+}
+
+double share(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
-  if (!tensor.defined() || tensor.scalar_type() == at::kBool) return x.mean;
-  if (!c10::isIntegralType(tensor.scalar_type(), false)) return kNearlyAll;
-  const double values = x.high - x.low + 1;
-  return std::isfinite(values) ? 1 - 1 / values : 0.5;
+  return share_of(of[i], tensor.defined() ? tensor.scalar_type() : at::kBool);
+}
+
+Description as_result(const Operands& of, const Description& truth) {
+  return in_type(truth, at::kBool, of.result().scalar_type());
 }
 
 double reduced(const Operands& of) {

@@ -26,7 +26,11 @@ Description sum(const Operands& of) {
   if (from.scalar_type() == at::kBool) {
     return Description::counted(x.mean * count, count, x.is_random());  // data may say anything
   }
-  if (x.spread == Description::Spread::normal) {
+  if (x.is_whole && x.low == 0 && x.high == 1 && x.atom_share() > 1 - kHardlyEver) {
+    const Chance ones = x.share_at(1);
+    return Description::counted(ones.share * count, count, ones.is_random);
+  }
+  if (x.spread == Description::Spread::normal && x.atom_share() == 0) {
     return Description::normal(x.mean * count, x.deviation * std::sqrt(count));
   }
   return bounded(x.low >= 0 ? 0 : -kNone, x.high <= 0 ? 0 : kNone);
@@ -44,7 +48,7 @@ Description running_sum(const Operands& of) {  // (self, dim)
 Description mean(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return x;
-  if (x.spread == Description::Spread::normal) {
+  if (x.spread == Description::Spread::normal && x.atom_share() == 0) {
     return Description::normal(x.mean, x.deviation / std::sqrt(reduced(of)));
   }
   return bounded(x.low, x.high);
@@ -52,20 +56,18 @@ Description mean(const Operands& of) {
 
 // Of truth values. Where only data says how many are true: programs ask whether all are finite, or
 // in range.
-// Of data, such as zeros among numbers.
-constexpr double kHardlyAny = 1e-9;
 
 Description all(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
   if (x.is_random()) return Description::truth(std::pow(share(of, 0), reduced(of)), true);
-  return Description::likely(share(of, 0) < kHardlyAny ? 0 : 1);
+  return Description::likely(share(of, 0) < kHardlyEver ? 0 : 1);
 }
 Description any(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
   if (x.is_random()) return Description::truth(1 - std::pow(1 - share(of, 0), reduced(of)), true);
-  return Description::likely(share(of, 0) < kHardlyAny ? 0 : 1);
+  return Description::likely(share(of, 0) < kHardlyEver ? 0 : 1);
 }
 
 constexpr DescribeRow kReductionDescriptions[] = {

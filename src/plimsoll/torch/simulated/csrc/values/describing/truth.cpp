@@ -1,14 +1,19 @@
 // Truth values: comparisons, and what is made of these.
+#include "../chances.h"
 #include "describing.h"
 
 namespace plimsoll::simulated {
 namespace {
 
 Description never(const Operands& of) {
-  return of[0].is_finite ? Description::constant(0) : Description::truth(0.5);
+  const Description x = of[0];
+  if (x.is_finite) return Description::constant(0);
+  const double infinite = x.share_at(kNone).share + x.share_at(-kNone).share;
+  return infinite > 0 ? Description::truth(infinite) : Description::truth(0.5);
 }
 Description always(const Operands& of) {
-  return of[0].is_finite ? Description::constant(1) : Description::truth(0.5);
+  const Description x = never(of);
+  return x.is_constant() ? Description::constant(1 - x.low) : Description::truth(1 - x.mean);
 }
 
 bool are_same(const Operands& of) {
@@ -26,25 +31,27 @@ Description compare(const Operands& of, bool turned, bool or_equal) {
   const Description y = of[turned ? 0 : 1];
   const auto is_integer = [&](std::size_t i) {
     const at::Tensor tensor = of.tensor(i);
-    return !tensor.defined() || c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+    return !tensor.defined() || of[i].is_whole ||
+           c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   };
-  const double chance = chance_of_less(x, y, or_equal, is_integer(0) && is_integer(1));
-  return Description::truth(chance, is_random_pair(x, y));
+  return as_result(
+      of, Description::truth(chance_of_less(x, y, or_equal, is_integer(0) && is_integer(1))));
 }
 Description lt(const Operands& of) { return compare(of, false, false); }
 Description le(const Operands& of) { return compare(of, false, true); }
 Description gt(const Operands& of) { return compare(of, true, false); }
 Description ge(const Operands& of) { return compare(of, true, true); }
 
-double chance_that_equal(const Operands& of) {
-  if (are_same(of) && of[0].is_finite) return 1;
+Chance chance_that_equal(const Operands& of) {
+  if (are_same(of) && of[0].is_finite) return {1, true};
   return chance_of_equal(of[0], of[1], of.tensor(0).scalar_type());
 }
 Description eq(const Operands& of) {
-  return Description::truth(chance_that_equal(of), is_random_pair(of[0], of[1]));
+  return as_result(of, Description::truth(chance_that_equal(of)));
 }
 Description ne(const Operands& of) {
-  return Description::truth(1 - chance_that_equal(of), is_random_pair(of[0], of[1]));
+  const Chance same = chance_that_equal(of);
+  return as_result(of, Description::truth(1 - same.share, same.is_random));
 }
 
 Description both(const Operands& of) {
