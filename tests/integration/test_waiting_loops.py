@@ -284,5 +284,6 @@ def test_a_long_for_loop_has_an_end_of_its_own() -> None:
     lines = [f"    x{i} = i + {i}" for i in range(200)]
     names: dict[str, Any] = {"asked": lambda: is_in_open_loop([__file__])}
     code = ["def run(head):", "  kinds = []", "  for i in range(2):", *lines]
-    exec("\n".join([*code, "    kinds.append(asked())", "  return kinds"]), names)
+    code += ["    kinds.append(asked())", "  return kinds"]
+    exec(compile("\n".join(code), "program.py", "exec"), names)
     assert names["run"](0) == [False, False]

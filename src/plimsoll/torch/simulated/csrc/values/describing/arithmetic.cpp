@@ -144,6 +144,13 @@ Description sign(const Operands& of) {
   return y;
 }
 
+Description round(const Operands& of) {  // (self, *, decimals)
+  const double step = std::pow(10, of.number(1, 0));
+  const Description x = of[0];
+  if (step == 1) return rounded<std::nearbyint>(of);
+  return bounded(std::floor(x.low * step) / step, std::ceil(x.high * step) / step);
+}
+
 // Around one, where what it is the exponential of is hardly different from zero.
 Description exp(const Operands& of) {
   const Description x = of[0];
@@ -186,7 +193,7 @@ constexpr DescribeRow kArithmeticDescriptions[] = {
     {"atan", rising<std::atan>},
     {"floor", rounded<std::floor>},
     {"ceil", rounded<std::ceil>},
-    {"round", rounded<std::round>},
+    {"round", round},
     {"trunc", rounded<std::trunc>},
     {"sign", sign},
     {"sin", within<-1, 1>},

@@ -23,10 +23,17 @@ Description places_of_largest(const Operands& of) {  // topk: (self, k, dim)
                        of.call().argument(2).toInt() == -1;
   return Description::chosen(count, is_last ? k : 1);
 }
-Description order(const Operands& of) {  // a permutation of each row
+// A permutation of each row: sort(self, dim, descending), and its stable form.
+Description order(const Operands& of) {
   const at::Tensor x = of.tensor(0);
-  const std::int64_t count = x.dim() == 0 ? 1 : std::max<std::int64_t>(x.size(-1), 1);
-  return Description::chosen(count, count);
+  if (x.dim() == 0) return Description::constant(0);
+  std::int64_t dim = -1;
+  for (std::size_t i = 1; i < of.call().argument_count(); ++i) {
+    if (of.call().argument(i).isInt()) dim = of.call().argument(i).toInt();
+  }
+  if (dim < 0) dim += x.dim();
+  const std::int64_t count = std::max<std::int64_t>(x.size(dim), 1);
+  return Description::chosen(count, of.result().stride(dim) == 1 ? count : 1);
 }
 Description samples(const Operands& of) {  // multinomial: (self, num_samples, replacement)
   const bool again = of.call().argument(2).toBool();

@@ -1,4 +1,7 @@
 // Random numbers.
+#include <algorithm>
+#include <cmath>
+
 #include "describing.h"
 
 namespace plimsoll::simulated {
@@ -12,10 +15,30 @@ Description normal_of(const Operands& of) {  // normal_(self, mean, std)
   return Description::normal(of.number(1, 0), of.number(2, 1));
 }
 Description gauss(const Operands&) { return Description::normal(0, 1); }
-Description integers(const Operands& of) {  // random_(self, from, to), (self, to)
-  const bool has_both = of.has(2) && of.call().argument(2).isInt();
-  const double from = has_both ? of.number(1, 0) : 0;
-  return Description::even(from, of.number(has_both ? 2 : 1, 256) - 1);
+Description whole(double low, double high) {
+  Description made = Description::even(low, high);
+  made.is_whole = true;
+  return made;
+}
+
+// random_(self, from, to), (self, to), (self): up to what the type can hold, or count to.
+Description integers(const Operands& of) {
+  const c10::IValue& first = of.call().argument(1);
+  const bool has_both = of.call().argument_count() == 4;
+  const bool has_one = of.call().argument_count() == 3 && first.isInt();
+  if (has_both && of.has(2)) return whole(of.number(1, 0), of.number(2, 0) - 1);
+  if (has_one) return whole(0, of.number(1, 0) - 1);
+  const at::ScalarType type = of.result().scalar_type();
+  if (type == at::kBool) return Description::truth(0.5, true);
+  const double bits = type == at::kHalf       ? 11
+                      : type == at::kBFloat16 ? 8
+                      : type == at::kFloat    ? 24
+                      : type == at::kDouble   ? 53
+                                              : 8 * static_cast<double>(of.result().itemsize()) -
+                                                  (c10::isSignedType(type) ? 1 : 0);
+  const double end = std::exp2(bits);  // the last one below may be one that no double is
+  const double last = c10::isFloatingType(type) ? end : std::min(end - 1, std::nextafter(end, 0.0));
+  return whole(has_both ? of.number(1, 0) : 0, last);
 }
 Description tosses(const Operands& of) {  // bernoulli(self), of chances; bernoulli_(self, p)
   const bool is_filled = of.call().info().is_in_place();
