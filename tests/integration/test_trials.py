@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import socket
 import subprocess
 import sys
@@ -134,6 +135,16 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
         {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
     ]
     assert "terminate" not in done.stderr  # of a server that outlives the script and its folder
+    assert contents(project) == before
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the program is machine code")
+def test_calls_of_the_kernel_without_libc_write_to_the_layer_too(project: Path) -> None:
+    before = contents(project)
+    found = predict(PROGRAMS / "prediction" / "raw_calls.py")
+    assert {one.path: one.bytes for one in found.written} == {
+        "first": 5, "forked": 6, "opened": 4, "second": 6,
+    }  # fmt: skip
     assert contents(project) == before
 
 
