@@ -104,6 +104,11 @@ def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
     before = contents(project)
     found = fit(CHECKPOINTS, "--vary", [tracker.port, "0"], gpu="T4", at_most=2)
     assert found.largest == 2
+    kinds = {one.path: one.kind for one in found.written}
+    assert kinds["runs"] == "removed"
+    assert kinds["checkpoints/last.pt"] == "changed"
+    assert len(kinds) == len(found.written)  # of two trials
+    assert "\n\nWritten, and thrown away:\n" in str(found)
     assert contents(project) == before
     assert tracker.calls == 0
 

@@ -245,6 +245,8 @@ class FitParts:
             where the next one does not.
         curve: Every value that was tried, sorted.
         seconds: Time that the predictions took.
+        written: What the script wrote in any of the trials, as in a `Prediction`; of a path that
+            several wrote, the largest.
     """
 
     gpu: str
@@ -253,6 +255,7 @@ class FitParts:
     stopped: str | None
     curve: list[Trial]
     seconds: float
+    written: list[Written]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
