@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll.errors import ScriptError
 from plimsoll.prediction import Written, fit, predict
 from tests.simulated import PROGRAMS, simulate
 
@@ -141,6 +142,25 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
     ]
     assert "terminate" not in done.stderr  # of a server that outlives the script and its folder
     assert contents(project) == before
+
+
+def test_a_script_that_fails_because_a_hub_is_offline_is_told_so(project: Path) -> None:
+    script = project / "load.py"
+    script.write_text(
+        "import os\n"
+        "class OfflineModeIsEnabled(ConnectionError): pass\n"
+        "try:\n"
+        "    if os.environ['HF_HUB_OFFLINE'] == '1': raise OfflineModeIsEnabled('no way')\n"
+        "except ConnectionError as error:\n"
+        "    raise OSError('there is no such model') from error\n"
+    )
+    with pytest.raises(ScriptError) as failure:
+        predict(script)
+    assert failure.value.missed_network
+    assert str(failure.value).startswith(
+        f"{script} failed because hubs are offline in a trial; fetch what it loads once before, or "
+        "let it talk, and its writes stay, with --keep-writes"
+    )
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program is machine code")
