@@ -378,6 +378,14 @@ Description kept(const Operands& of) {  // native_dropout's mask: (input, p, tra
   return Description::truth(1 - of.number(1, 0.5), true);
 }
 
+// What a division by a positive number leaves.
+Description remainder(const Operands& of) {
+  const Description by = of[1];
+  if (!by.is_constant() || !(by.low > 0)) return {};
+  if (of[0].is_whole && by.low == 1) return Description::constant(0);
+  return Description::between(0, by.low);
+}
+
 // --- truth ---------------------------------------------------------------------------------------
 
 bool are_same(const Operands& of) {
@@ -522,6 +530,7 @@ constexpr Row kRows[] = {
     {"tanh", rising<std::tanh>},
     {"erf", rising<std::erf>},
     {"atan", rising<std::atan>},
+    {"remainder", remainder},
     {"floor", rising<std::floor>},
     {"ceil", rising<std::ceil>},
     {"round", rising<std::round>},
@@ -674,6 +683,7 @@ Known describe_written(const Call& call, const Written& written) {
   if (accumulates(call)) return known;
   try {
     known.description = in_type(rule(operands), type);
+    if (rule != self && rule != elsewhere) known.description.is_whole = false;
   } catch (const c10::Error&) {  // a rule that does not know this overload
     return known;
   }

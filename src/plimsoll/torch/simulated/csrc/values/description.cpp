@@ -36,6 +36,10 @@ Moments moments_of(const Description& of) {
   return {(of.low + of.high) / 2, (of.high - of.low) / std::sqrt(12.0)};
 }
 
+bool is_whole(const Description& of) {
+  return of.is_whole || (of.is_constant() && of.low == std::trunc(of.low));
+}
+
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
 // A number of something's choice of `count`, other than those before it in its row.
@@ -73,7 +77,7 @@ double draw_one(const Description& of, std::uint64_t series, std::uint64_t numbe
                                        std::cos(2 * std::numbers::pi * other);
     return std::clamp(drawn, of.low, of.high);
   }
-  const bool is_integer = c10::isIntegralType(type, /*includeBool=*/true);
+  const bool is_integer = c10::isIntegralType(type, /*includeBool=*/true) || of.is_whole;
   const bool has_low = std::isfinite(of.low);
   const bool has_high = std::isfinite(of.high);
   if (is_integer) {
@@ -129,6 +133,7 @@ Description join(const Description& one, const Description& other) {
   both.low = std::min(one.low, other.low);
   both.high = std::max(one.high, other.high);
   both.is_finite = one.is_finite && other.is_finite;
+  both.is_whole = is_whole(one) && is_whole(other);
   const bool alike = one.spread == other.spread && one.low == other.low && one.high == other.high &&
                      one.mean == other.mean && one.deviation == other.deviation;
   if (!alike) {
@@ -177,7 +182,8 @@ double chance_of_equal(const Description& one, const Description& other, c10::Sc
                            (other.is_constant() && std::isinf(other.low) && one.is_finite);
   if (is_infinite) return 0;
   // Numbers with fractions hardly ever hit another one.
-  if (!c10::isIntegralType(type, /*includeBool=*/true)) return 0;
+  const bool are_whole = is_whole(one) && is_whole(other);
+  if (!are_whole && !c10::isIntegralType(type, /*includeBool=*/true)) return 0;
   if (type == c10::ScalarType::Bool) {
     const double first = one.is_constant() ? one.low : one.mean;
     const double second = other.is_constant() ? other.low : other.mean;

@@ -30,6 +30,7 @@ struct Description {
   std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 for none
   std::int64_t sum_stride = 0;   // of that dimension
   bool is_finite = true;         // but for what the program wrote itself
+  bool is_whole = false;         // without fractions, in a type that could have them too
 
   [[nodiscard]] bool is_constant() const { return low == high; }
   // The generator of random numbers spreads them, whatever the program's data is.
