@@ -27,12 +27,15 @@ class Assumed:
         operation: PyTorch's name of the operation it is about, or "".
         line: Where the program called it first, or None.
         count: How often.
+        bytes: Of memory that a kernel takes inside and that is not known: what the operands and
+            results of the largest call take, which is about what it may cost; else None.
     """
 
     what: str
     operation: str
     line: str | None
     count: int
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)

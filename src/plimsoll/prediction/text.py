@@ -205,13 +205,16 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
         return
     yield "Assumed:"
     by_text: dict[str, list[str]] = {}
-    for assumed in p.assumptions:
+    for assumed in sorted(p.assumptions, key=lambda assumed: -(assumed.bytes or 0)):
         where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
-        by_text.setdefault(assumed.what, []).append(assumed.operation + where)
+        size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""
+        by_text.setdefault(assumed.what, []).append(assumed.operation + where + size)
+    costly = {assumed.what for assumed in p.assumptions if assumed.bytes}
     for text, operations in list(by_text.items())[:_MOST_ASSUMPTIONS]:
         more = len(operations) - _MOST_OPERATIONS
         shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
-        yield f"  {text}: {shown}"
+        cost = ", but may take about as much as its tensors" if text in costly else ""
+        yield f"  {text}{cost}: {shown}"
 
 
 def _matters(assumed: Assumed) -> bool:

@@ -168,15 +168,16 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
         operation = simulation.library.name(assumption.operation)
-        entry = merged.setdefault((what, operation), [None, 0])
+        entry = merged.setdefault((what, operation), [None, 0, 0])
         if entry[0] is None and assumption.stack:
             entry[0] = _line(assumption.stack)
         entry[1] += assumption.count
+        entry[2] = max(entry[2], assumption.bytes)
     # What was not computed is of interest where something hung on values that nobody knows.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
-        Assumed(what, operation, line, count)
-        for (what, operation), (line, count) in merged.items()
+        Assumed(what, operation, line, count, size or None)
+        for (what, operation), (line, count, size) in merged.items()
         if matters or what != BEYOND_BUDGET
     ]
 
