@@ -14,6 +14,8 @@ SIZES_BY_DATA = (
     "its size depends on random numbers, of another generator",
 )
 """What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
+STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
+"""What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
 

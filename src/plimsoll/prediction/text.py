@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.parts import STARTED_PROGRAM
 from plimsoll.printable import join_lines, printable
 from plimsoll.units import format_count, format_size, size_row
 
@@ -24,7 +25,14 @@ def prediction_text(prediction: PredictionParts) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
-        return _paragraphs([[first], _written(prediction.written)])
+        started = [each for each in prediction.assumptions if each.what == STARTED_PROGRAM]
+        if started:
+            first = (
+                f"{prediction.script} itself never touches CUDA; the Python programs that it "
+                "started have no simulated GPUs, and are not seen: predict them by themselves"
+            )
+        programs = [f"  {each.operation}" for each in started]
+        return _paragraphs([[first, *programs], _written(prediction.written)])
     parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed)
     return _paragraphs(
         [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
