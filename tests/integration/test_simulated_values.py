@@ -407,3 +407,16 @@ def test_gradients_of_attention_are_those_of_the_host() -> None:
             assert torch.allclose(
                 here.grad, other.grad.cpu(), atol=1e-4 if kind == torch.float else 0.2
             )
+
+
+@on_simulated_gpus()
+def test_whole_numbers_stay_whole_in_a_buffer_of_floats() -> None:
+    """As a rollout keeps the actions that a policy chose."""
+    logits = torch.randn(MANY, device="cuda")
+    kept = torch.zeros(2, MANY[0], device="cuda")
+    kept[0] = torch.distributions.Categorical(logits=logits).sample()
+    kept[1] = logits.argmax(-1)
+    few = kept.flatten()[torch.randint(0, kept.numel(), (100,), device="cuda")]
+    assert all(value.is_integer() and 0 <= value < MANY[1] for value in few.tolist())
+    torch.distributions.Categorical(logits=logits).log_prob(kept[0])
+    assert not all(value.is_integer() for value in (kept[0, :50] * 0.3).tolist())

@@ -215,7 +215,7 @@ void Call::note_work(double flops, at::ScalarType type, bool allows_tf32) {
 void Call::launch() {
   constexpr double kLaunchNs = 3000;
   constexpr double kEfficiency = 0.7;
-  double bytes = 2 * temporary_bytes_;
+  double bytes = 0;
   const auto count = [&](const at::Tensor& tensor) {
     if (is_simulated(tensor)) {
       bytes += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
@@ -227,6 +227,10 @@ void Call::launch() {
     if (info_.results[i].kind == Result::Kind::fresh) map_tensors(results_[i], count);
   }
   Runtime& state = runtime();
+  if (assumed_memory_ != nullptr) {
+    state.assume(info_.name, assumed_memory_, static_cast<std::uint64_t>(bytes));
+  }
+  bytes += 2 * temporary_bytes_;
   const Device& on = state.device(device_);
   const double time =
       kLaunchNs + std::max(bytes / (on.properties.bytes_per_ns * kEfficiency), work_ns_);
@@ -265,7 +269,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);
-  if (!info.is_known()) call.assume("its kernel takes no memory besides its results");
+  if (!info.is_known()) call.assume_memory("its kernel takes no memory besides its results");
   if (info.is_random && info.is_in_place()) {
     const at::Tensor target = call.tensor(info.results[0].argument);
     const Allocation* const allocation = allocation_of(target);

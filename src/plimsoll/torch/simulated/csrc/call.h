@@ -57,6 +57,8 @@ class Call {
   void release(std::size_t temporary);
   void release_last() { release(temporaries_.size() - 1); }
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
+  // The same of the memory that its kernel takes inside, which may be as much as its tensors.
+  void assume_memory(const char* what) { assumed_memory_ = what; }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
   // What the kernel computes, besides moving its arguments and results.
@@ -88,6 +90,7 @@ class Call {
   std::vector<bool> is_allocated_;
   std::vector<at::DataPtr> temporaries_;
   double temporary_bytes_ = 0;
+  const char* assumed_memory_ = nullptr;
   double flops_ = 0;
   double work_ns_ = 0;
 };

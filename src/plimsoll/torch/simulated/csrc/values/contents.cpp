@@ -261,6 +261,9 @@ Known known_of(const at::Tensor& tensor) {
     if (known.source >= Source::assumed) known.description = signs_of(known.description, any);
     known.series = 0;
   }
+  if (c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+    known.description.is_whole = true;
+  }
   return known;
 }
 

@@ -31,6 +31,14 @@ Description rounded(const Operands& of) {
   return y;
 }
 
+// What a division by a positive number leaves.
+Description remainder(const Operands& of) {
+  const Description by = of[1];
+  if (!by.is_constant() || !(by.low > 0)) return {};
+  if (of[0].is_whole && by.low == 1) return Description::constant(0);
+  return Description::between(0, by.low);
+}
+
 template <int Low, int High>
 Description within(const Operands&) {
   return Description::between(Low, High);
@@ -191,6 +199,7 @@ constexpr DescribeRow kArithmeticDescriptions[] = {
     {"tanh", rising<std::tanh>},
     {"erf", rising<std::erf>},
     {"atan", rising<std::atan>},
+    {"remainder", remainder},
     {"floor", rounded<std::floor>},
     {"ceil", rounded<std::ceil>},
     {"round", round},
