@@ -179,6 +179,9 @@ class Library:
         _check_layout(lib)
         self.lib = lib
         lib.plimsoll_current_stream.restype = ctypes.c_int64
+        lib.plimsoll_set_capturing.restype = ctypes.c_uint64
+        lib.plimsoll_replay.argtypes = [ctypes.c_uint64]
+        lib.plimsoll_forget_capture.argtypes = [ctypes.c_uint64]
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = ctypes.c_char_p
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]

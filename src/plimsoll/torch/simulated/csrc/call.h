@@ -75,6 +75,7 @@ class Call {
  private:
   void find_device();
   void check_devices() const;
+  void check_overlap() const;
   void check_indices() const;
 
   const c10::OperatorHandle& op_;

@@ -18,6 +18,7 @@
 #include "profiler.h"
 #include "runtime.h"
 #include "values/budget.h"
+#include "values/capture.h"
 #include "values/description.h"
 
 namespace plimsoll::simulated {
@@ -94,9 +95,11 @@ PLIMSOLL_EXPORT void plimsoll_use(int device) {
   if (!runtime().is_bad_fork) runtime().use(static_cast<c10::DeviceIndex>(device));
 }
 PLIMSOLL_EXPORT int plimsoll_is_bad_fork() { return runtime().is_bad_fork ? 1 : 0; }
-PLIMSOLL_EXPORT void plimsoll_set_capturing(int device, int on) {
-  runtime().devices[static_cast<std::size_t>(device)].is_capturing = on != 0;
+PLIMSOLL_EXPORT uint64_t plimsoll_set_capturing(int device, int on) {
+  return set_capturing(static_cast<c10::DeviceIndex>(device), on != 0);
 }
+PLIMSOLL_EXPORT void plimsoll_replay(uint64_t capture) { replay(capture); }
+PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) { forget_capture(capture); }
 
 // Autograd's threads end first. Otherwise one that still lets go of a Python object when the
 // interpreter is gone takes the process down with it. So does one that has been told to stop, and
