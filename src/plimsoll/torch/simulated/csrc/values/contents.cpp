@@ -195,7 +195,9 @@ Description bounds_of(const at::Tensor& values) {
 // What is left of the bounds of values that nobody is sure of.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
-    return Description::likely(bounds.is_constant() ? bounds.low : bounds.mean);
+    constexpr double kUnsure = 1e-6;  // whatever was drawn, the next may be another
+    const double share = bounds.is_constant() ? bounds.low : bounds.mean;
+    return Description::likely(std::clamp(share, kUnsure, 1 - kUnsure));
   }
   Description kept = any;
   if (bounds.low >= 0) kept.low = std::max(kept.low, 0.0);
