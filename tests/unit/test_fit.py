@@ -12,7 +12,7 @@ from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import Prediction, fit
 from plimsoll.prediction.parts import Assumed, CardVerdict, Written
-from plimsoll.units import MiB
+from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,13 @@ def test_what_was_written_is_listed_as_far_as_there_is_room() -> None:
     lines = str(replace(found, written=many)).split("thrown away:\n")[1].split("\n\n")[0]
     assert lines.splitlines()[-2:] == ["        1 byte  5.pt", "  and 2 more"]
     assert "Written" not in str(replace(found, written=[]))
+
+
+def test_a_range_is_shown_where_its_ends_read_differently() -> None:
+    found = replace(prediction(2 * GiB), peak_allocated_range_bytes=(2 * GiB, 3 * GiB))
+    assert "2.00 GiB to 3.00 GiB, by what the data is like" in str(found)
+    alike = replace(found, peak_allocated_range_bytes=(2 * GiB, 2 * GiB + 1))
+    assert "by what the data is like" not in str(alike)
 
 
 def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None:
