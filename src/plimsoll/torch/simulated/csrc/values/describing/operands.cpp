@@ -11,8 +11,8 @@ at::Tensor Operands::tensor(std::size_t i) const {
   const c10::IValue& value = call_.argument(i);
   if (value.isTensor()) return value.toTensor();
   if (!value.isTensorList()) return {};
-  const std::vector<at::Tensor> list = value.toTensorVector();
-  return written_.element < list.size() ? list[written_.element] : at::Tensor();
+  const c10::ArrayRef<c10::IValue> list = value.toListRef();
+  return written_.element < list.size() ? list[written_.element].toTensor() : at::Tensor();
 }
 
 double Operands::number(std::size_t i, double otherwise) const {
