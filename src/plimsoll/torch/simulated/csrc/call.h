@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "operation.h"
 #include "runtime.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 
@@ -59,8 +60,11 @@ class Call {
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
-  // What the kernel computes, besides moving its arguments and results.
-  void note_work(double flops, at::ScalarType type, bool allows_tf32);
+  // What the kernels compute, besides moving arguments and results.
+  void note_product(const Product& product);
+  void note_convolution(const ConvolutionWork& work, Pass pass);
+  void note_attention(const AttentionWork& work, bool is_backward);
+  void note_recurrent(const RecurrentWork& work, bool is_backward);
   [[nodiscard]] double flops() const { return flops_; }
   // Queues the kernel: its time follows from the work and the bytes it moves.
   void launch();
@@ -87,9 +91,8 @@ class Call {
   std::vector<c10::IValue> results_;
   std::vector<bool> is_allocated_;
   std::vector<at::DataPtr> temporaries_;
-  double temporary_bytes_ = 0;
   double flops_ = 0;
-  double work_ns_ = 0;
+  double computed_ns_ = 0;
 };
 
 // The kernel for every operation on CUDA tensors.

@@ -57,6 +57,14 @@ void Runtime::use(c10::DeviceIndex index) {
   if (!on.is_used.exchange(true)) callbacks.first_use(index);
 }
 
+void Runtime::pass_host_time(c10::DeviceIndex index, double ns) const {
+  api->advance(device(index).engine, ns);
+}
+
+void Runtime::launch(c10::DeviceIndex index, std::uint32_t /*operation*/, double ns) {
+  api->launch(device(index).engine, static_cast<std::uint64_t>(current_stream(index)), ns);
+}
+
 void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {
   if (!device(index).is_capturing) return;
   throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kCaptureUnsupported,

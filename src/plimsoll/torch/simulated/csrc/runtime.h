@@ -110,8 +110,6 @@ class Runtime {
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
   std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
-  // What Python and the dispatcher take for an operation, in the middle.
-  double host_ns_per_operation = 60'000;
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
     return devices[static_cast<std::size_t>(index)];
@@ -123,6 +121,10 @@ class Runtime {
   void use(c10::DeviceIndex index);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index) const;
+  // The host works for a time.
+  void pass_host_time(c10::DeviceIndex index, double ns) const;
+  // Queues work of an operation on the current stream of a device.
+  void launch(c10::DeviceIndex index, std::uint32_t operation, double ns);
   // A captured stream runs nothing, so nobody may wait for it.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
