@@ -38,20 +38,34 @@ class ScriptError(RuntimeError):
         status: Its exit status; -n if signal n killed it.
         unknown_read: The first line where it had read a value that the simulation cannot know, and
             that may be why; None if it read none.
+        missed_network: It failed because trackers and hubs are offline in a trial.
     """
 
-    def __init__(self, script: str, status: int, unknown_read: str | None = None) -> None:
+    def __init__(
+        self,
+        script: str,
+        status: int,
+        unknown_read: str | None = None,
+        *,
+        missed_network: bool = False,
+    ) -> None:
         killed = status < 0 and -status in set(signal.Signals)
         end = (
             f"was killed by {signal.Signals(-status).name}"
             if killed
             else f"ended with status {status}"
         )
-        if unknown_read is not None:
+        if missed_network:
+            end = (
+                "failed because hubs are offline in a trial; fetch what it loads once before, or "
+                f"let it talk, and its writes stay, with --keep-writes; it {end}"
+            )
+        elif unknown_read is not None:
             end = f"failed after it read values that nobody knows ({unknown_read}); it {end}"
         super().__init__(printable(f"{script} {end}"))
         self.status = status
         self.unknown_read = unknown_read
+        self.missed_network = missed_network
 
 
 DriverError = _core.DriverError

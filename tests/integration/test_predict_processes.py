@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.prediction import predict
+from plimsoll.prediction.parts import STARTED_PROGRAM
 from plimsoll.units import GiB, MiB
 from tests.simulated import PROGRAMS
 
@@ -83,3 +84,21 @@ def test_one_process_of_one_has_nothing_pretended(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ONE_PROCESS + "import torch\ntorch.zeros(3, device='cuda')\n")
     assert predict(script, gpu="T4").assumptions == []
+
+
+def test_python_programs_that_are_started_otherwise_are_named(tmp_path: Path) -> None:
+    script = tmp_path / "launch.py"
+    script.write_text(
+        "import os, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'print(1)'])\n"
+        "subprocess.run(f'cd . && {sys.executable} -c 1', shell=True)\n"
+        "subprocess.run(['true'])\n"
+        "os.system('true')\n"
+    )
+    found = predict(script)
+    assert not found.uses_cuda
+    assert [one.what for one in found.assumptions] == [STARTED_PROGRAM] * 2
+    first, *programs = str(found).splitlines()
+    assert first.startswith(f"{script} itself never touches CUDA; the Python programs that it")
+    assert programs[0] == f"  {sys.executable} -c print(1)"[:82]
+    assert "needs no GPU memory" not in str(found)

@@ -100,3 +100,45 @@ def test_a_loss_that_is_read_often_stays_a_number() -> None:
         x.mul_(1.0)
         math.exp((x * x).mean().item())
     assert x.half().mean().item() < 60_000
+
+
+@on_simulated_gpus()
+def test_what_is_drawn_beyond_the_budget_is_drawn() -> None:
+    torch.empty(8 << 20, device="cuda").normal_()  # takes the budget of bytes
+    kept = [torch.ones(1 << 20) for _ in range(50)]
+    for _ in range(30):
+        x = torch.randn(1000, 1000, device="cuda").sin_()
+        assert (x == 0).sum(0, True).sum().item() == 0
+        to = torch.full((1000, 100), math.nan)
+        to.copy_(x[:, :100])
+        assert to.abs().min() > 0
+    assert len(kept) == 50
+
+
+@on_simulated_gpus()
+def test_whole_random_numbers_have_their_own_range() -> None:
+    numbers = torch.empty(MANY, dtype=torch.long, device="cuda").random_()
+    assert not (numbers < 256).all()
+    assert (numbers >= 0).all()
+    above = torch.empty(MANY, dtype=torch.int, device="cuda").random_(1000, None)
+    assert (above >= 1000).all()
+    assert not (above < 2000).all()
+    assert torch.empty(MANY, dtype=torch.int, device="cuda").random_(5, 9).max().item() <= 8
+
+
+@on_simulated_gpus()
+def test_numbers_are_rounded_to_decimals() -> None:
+    u = torch.rand(MANY, device="cuda")
+    assert not (u.round(decimals=1) == u.round(decimals=1).round()).all()
+    assert torch.full((MANY,), 0.25, device="cuda").round(decimals=2)[0].item() == 0.25
+    x, mask = torch.native_dropout(u, 0.5, False)
+    assert mask.all()
+    assert not (x > 1).any()
+
+
+@on_simulated_gpus()
+def test_places_are_in_order_along_the_dimension_that_is_sorted() -> None:
+    x = torch.randn(64, 1 << 20, device="cuda").sin()
+    places = x.sort(dim=0).indices
+    assert places.max().item() <= 63
+    assert x.argsort(dim=1).max().item() > 63

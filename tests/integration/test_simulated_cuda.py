@@ -306,6 +306,18 @@ def test_a_program_that_polls_an_event_gets_on() -> None:
         pass
 
 
+@on_simulated_gpus()
+def test_however_long_a_program_polls_a_few_hundred_questions_do() -> None:
+    torch.cuda._sleep(1_000_000_000)  # half a second
+    event = torch.cuda.Event()
+    event.record()
+    asked = 0
+    while not torch.cuda.current_stream().query():
+        asked += 1
+    assert 100 < asked < 300
+    assert event.query()
+
+
 def test_settings_that_the_script_makes_hold() -> None:
     done = simulate(PROGRAMS / "simulated" / "own_settings.py", gpu="T4", environment={})
     assert done.returncode == 0, done.stderr

@@ -267,3 +267,156 @@ def test_early_stopping_sees_a_loss_that_falls() -> None:
         if without_progress >= 20:
             break
     assert epochs == 60
+
+
+# --- numbers that many elements are --------------------------------------------------------------
+
+
+@on_simulated_gpus()
+def test_zeros_of_activations_are_counted() -> None:
+    x = torch.randn(MANY, device="cuda")
+    count = x.numel()
+    sparse = x.relu()
+    assert (sparse == 0).sum().item() == pytest.approx(count / 2, rel=0.01)
+    assert (sparse > 0).float().sum().item() == pytest.approx(count / 2, rel=0.01)
+    assert sparse.count_nonzero().item() == pytest.approx(count / 2, rel=0.01)
+    assert (2 * sparse).nonzero().shape[0] == pytest.approx(count / 2, rel=0.01)
+    assert 400 < (sparse[0, :1000] == 0).sum().item() < 600
+    dropped = torch.nn.functional.dropout(x, 0.3)
+    assert (dropped == 0).sum().item() == pytest.approx(0.3 * count, rel=0.01)
+    clamped = x.clamp(max=1)
+    assert (clamped == 1).sum().item() == pytest.approx(0.1587 * count, rel=0.01)
+    cut = torch.nn.functional.threshold(x, 1, 20)
+    assert (cut == 20).sum().item() == pytest.approx(0.8413 * count, rel=0.01)
+
+
+@on_simulated_gpus()
+def test_zeros_of_masks_are_counted() -> None:
+    x = torch.randn(MANY, device="cuda")
+    u = torch.rand(MANY, device="cuda")
+    count = x.numel()
+    mask = u < 0.2
+    assert (mask.float() == 1).sum().item() == pytest.approx(0.2 * count, rel=0.01)
+    assert (x * mask == 0).sum().item() == pytest.approx(0.8 * count, rel=0.01)
+    assert (x.masked_fill(mask, -1.0) == -1).sum().item() == pytest.approx(0.2 * count, rel=0.01)
+    assert (torch.where(mask, x, 3.0) == 3).sum().item() == pytest.approx(0.8 * count, rel=0.01)
+    assert (torch.sign(x) == 1).sum().item() == pytest.approx(0.5 * count, rel=0.01)
+    tokens = torch.randint(0, 10, MANY, device="cuda").masked_fill(mask, -100)
+    assert (tokens == -100).sum().item() == pytest.approx(0.2 * count, rel=0.01)
+    digits = (u * 10).floor()
+    assert (digits == 3).sum().item() == pytest.approx(0.1 * count, rel=0.12)
+    assert (u * 10).long().max().item() <= 9
+    hot = torch.nn.functional.one_hot(torch.randint(0, 8, (MANY[0] * 100,), device="cuda"), 8)
+    assert hot.float().sum().item() == pytest.approx(MANY[0] * 100, rel=0.01)
+
+
+@on_simulated_gpus()
+def test_numbers_with_fractions_hardly_ever_hit_one() -> None:
+    x = torch.randn(MANY, device="cuda").sin() @ torch.randn(10_000, 500, device="cuda")
+    assert (x == 0).sum().item() == 0
+    assert x[x == 0].numel() == 0
+    assert (x != 0).all()
+    assert not (x == 1).any()
+
+
+@on_simulated_gpus("--unknown", "most")
+def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
+    x = torch.randn(MANY, device="cuda").sin() @ torch.randn(10_000, 500, device="cuda")
+    assert (x == 0).sum().item() == 0
+    assert x[x == 0].numel() == 0
+
+
+# --- what only GPUs have -------------------------------------------------------------------------
+
+
+def rounds_until_learned(model: Any, x: Any, y: Any) -> int:
+    """Train with early stopping, and see that the loss is truly small in the end."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    best, without_progress, rounds = math.inf, 0, 0
+    for _ in range(300):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rounds += 1
+        without_progress = 0 if loss.item() < best - 1e-3 else without_progress + 1
+        best = min(best, loss.item())
+        if without_progress >= 5:
+            break
+    assert best < 0.1
+    assert (model(x).argmax(-1) == y).float().mean().item() > 0.95
+    return rounds
+
+
+@on_simulated_gpus()
+def test_a_classifier_with_batch_normalization_learns() -> None:
+    torch.manual_seed(0)
+    y = torch.arange(64, device="cuda") % 2
+    x = torch.randn(64, 3, 6, 6, device="cuda") + y[:, None, None, None]
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.Flatten(), torch.nn.Linear(128, 2),
+    ).cuda()  # fmt: skip
+    assert rounds_until_learned(model, x, y) < 300
+    assert model[1].running_var.min().item() > 0
+    assert torch.allclose(model.eval()(x).cpu(), model.cpu()(x.cpu()), atol=1e-3)
+
+
+class Attending(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """A layer of attention before a classifier."""
+
+    def __init__(self, size: int, *, is_causal: bool) -> None:
+        super().__init__()
+        self.of = torch.nn.Linear(size, 3 * size)
+        self.out = torch.nn.Linear(size, 2)
+        self.is_causal = is_causal
+
+    def forward(self, x: Any) -> Any:
+        """Attend with two heads, and look at the last place."""
+        parts = self.of(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        seen = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=self.is_causal)
+        return self.out(seen.transpose(1, 2).flatten(2)[:, -1]).float()
+
+
+@on_simulated_gpus()
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_classifier_with_attention_learns(is_causal: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 5, 16, device="cuda")
+    y = (x[:, 1, 0] > 0).long()
+    model = Attending(16, is_causal=is_causal).cuda()
+    assert rounds_until_learned(model, x, y) < 300
+    assert torch.allclose(model(x).cpu(), model.cpu()(x.cpu()), atol=1e-3)
+
+
+@on_simulated_gpus()
+def test_gradients_of_attention_are_those_of_the_host() -> None:
+    torch.manual_seed(0)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    bias = torch.randn(2, 4, 6, 6)
+    for kind in (torch.float, torch.bfloat16):
+        heads = [torch.randn(2, 4, 6, 8, dtype=kind, requires_grad=True) for _ in range(3)]
+        there = [each.detach().cuda().requires_grad_() for each in heads]
+        for mask in (None, bias.to(kind)):
+            attention(*heads, attn_mask=mask).square().sum().backward()
+            attention(
+                *there, attn_mask=None if mask is None else mask.cuda()
+            ).square().sum().backward()
+        for here, other in zip(heads, there, strict=True):
+            assert other.grad is not None
+            assert torch.allclose(
+                here.grad, other.grad.cpu(), atol=1e-4 if kind == torch.float else 0.2
+            )
+
+
+@on_simulated_gpus()
+def test_whole_numbers_stay_whole_in_a_buffer_of_floats() -> None:
+    """As a rollout keeps the actions that a policy chose."""
+    logits = torch.randn(MANY, device="cuda")
+    kept = torch.zeros(2, MANY[0], device="cuda")
+    kept[0] = torch.distributions.Categorical(logits=logits).sample()
+    kept[1] = logits.argmax(-1)
+    few = kept.flatten()[torch.randint(0, kept.numel(), (100,), device="cuda")]
+    assert all(value.is_integer() and 0 <= value < MANY[1] for value in few.tolist())
+    torch.distributions.Categorical(logits=logits).log_prob(kept[0])
+    assert not all(value.is_integer() for value in (kept[0, :50] * 0.3).tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll.errors import ScriptError
 from plimsoll.prediction import Written, fit, predict
 from tests.simulated import PROGRAMS, simulate
 
@@ -103,6 +105,11 @@ def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
     before = contents(project)
     found = fit(CHECKPOINTS, "--vary", [tracker.port, "0"], gpu="T4", at_most=2)
     assert found.largest == 2
+    kinds = {one.path: one.kind for one in found.written}
+    assert kinds["runs"] == "removed"
+    assert kinds["checkpoints/last.pt"] == "changed"
+    assert len(kinds) == len(found.written)  # of two trials
+    assert "\n\nWritten, and thrown away:\n" in str(found)
     assert contents(project) == before
     assert tracker.calls == 0
 
@@ -134,6 +141,35 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
         {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
     ]
     assert "terminate" not in done.stderr  # of a server that outlives the script and its folder
+    assert contents(project) == before
+
+
+def test_a_script_that_fails_because_a_hub_is_offline_is_told_so(project: Path) -> None:
+    script = project / "load.py"
+    script.write_text(
+        "import os\n"
+        "class OfflineModeIsEnabled(ConnectionError): pass\n"
+        "try:\n"
+        "    if os.environ['HF_HUB_OFFLINE'] == '1': raise OfflineModeIsEnabled('no way')\n"
+        "except ConnectionError as error:\n"
+        "    raise OSError('there is no such model') from error\n"
+    )
+    with pytest.raises(ScriptError) as failure:
+        predict(script)
+    assert failure.value.missed_network
+    assert str(failure.value).startswith(
+        f"{script} failed because hubs are offline in a trial; fetch what it loads once before, or "
+        "let it talk, and its writes stay, with --keep-writes"
+    )
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the program is machine code")
+def test_calls_of_the_kernel_without_libc_write_to_the_layer_too(project: Path) -> None:
+    before = contents(project)
+    found = predict(PROGRAMS / "prediction" / "raw_calls.py")
+    assert {one.path: one.bytes for one in found.written} == {
+        "first": 5, "forked": 6, "opened": 4, "second": 6,
+    }  # fmt: skip
     assert contents(project) == before
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -275,3 +276,15 @@ def test_sizes_that_hang_on_data_are_a_range() -> None:
     uneven = predict(WAITING / "experts.py", unknown="most")
     assert uneven.peak_allocated_range_bytes is None
     assert least <= uneven.peak_allocated_bytes <= most
+
+
+@on_simulated_gpus()
+def test_a_long_for_loop_has_an_end_of_its_own() -> None:
+    from plimsoll.torch.simulated.program_frames import is_in_open_loop
+
+    lines = [f"    x{i} = i + {i}" for i in range(200)]
+    names: dict[str, Any] = {"asked": partial(is_in_open_loop, [__file__])}
+    code = ["def run(head):", "  kinds = []", "  for i in range(2):", *lines]
+    code += ["    kinds.append(asked())", "  return kinds"]
+    exec(compile("\n".join(code), "program.py", "exec"), names)
+    assert names["run"](0) == [False, False]

@@ -11,7 +11,7 @@ import pytest
 from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import Prediction, fit
-from plimsoll.prediction.parts import CardVerdict, Written
+from plimsoll.prediction.parts import Assumed, CardVerdict, Written
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -51,6 +51,20 @@ def test_what_was_written_is_listed_as_far_as_there_is_room() -> None:
     lines = str(replace(found, written=many)).split("thrown away:\n")[1].split("\n\n")[0]
     assert lines.splitlines()[-2:] == ["        1 byte  5.pt", "  and 2 more"]
     assert "Written" not in str(replace(found, written=[]))
+
+
+def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None:
+    what = "its kernel takes no memory besides its results"
+    assumed = [
+        Assumed("tensors of equal shape are taken for equal", "aten::equal", None, 1),
+        Assumed(what, "aten::small", None, 9, MiB),
+        Assumed(what, "aten::large", None, 1, 3 * MiB),
+    ]
+    text = str(replace(prediction(2 * MiB), assumptions=assumed))
+    assert (
+        f"Assumed:\n  {what}, but may take about as much as its tensors: "
+        "aten::large (3.00 MiB), aten::small (1.00 MiB)\n  tensors of equal" in text
+    )
 
 
 def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:

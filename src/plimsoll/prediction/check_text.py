@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.printable import join_lines
-from plimsoll.units import format_size
+from plimsoll.units import format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +45,8 @@ def _held(c: CheckParts) -> Iterator[str]:
     for row in c.held[:_MOST_ROWS]:
         sign = "-" if row.difference_bytes < 0 else "+"
         difference = sign + format_size(abs(row.difference_bytes))
-        yield (
-            f"  {format_size(row.predicted_bytes):>12}  {format_size(row.recorded_bytes):>12}"
-            f"  {difference:>13}  {row.what}"
-        )
+        rest = size_row(row.recorded_bytes, f"{difference:>13}  {row.what}")
+        yield f"  {size_row(row.predicted_bytes, rest)}"
     if len(c.held) > _MOST_ROWS:
         yield f"  and {len(c.held) - _MOST_ROWS} more"
 

@@ -152,7 +152,12 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
         raise ScriptError(request.script, status)
     report: dict[str, Any] = json.loads(path.read_text())
     if report["error"] == "other":
-        raise ScriptError(request.script, status, report["unknown_read"])
+        raise ScriptError(
+            request.script,
+            status,
+            report["unknown_read"],
+            missed_network=report["missed_network"] and not request.keep_writes,
+        )
     if report["error"] == "killed":
         raise InputError(
             f"{request.script}: a process that it started used a simulated GPU, and was killed "

@@ -11,9 +11,10 @@ from plimsoll.prediction.predict import predict_request
 from plimsoll.prediction.results import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
 
+    from plimsoll.prediction.parts import Written
     from plimsoll.prediction.results import Prediction
 
 _PATIENCE = 10  # doublings without a byte more; a batch of 1024 shows in any program's memory
@@ -72,7 +73,7 @@ def fit(
                 raise
             raise _Stopped(f"with {vary} {value} the script fails") from None
         if not found.uses_cuda:
-            raise InputError(f"{script} never touches CUDA: it needs no GPU memory")
+            raise InputError(str(found).splitlines()[0])
         tried[value] = found
         if progress is not None:
             progress(value, found.fits)
@@ -99,6 +100,7 @@ def fit(
         stopped=stopped,
         curve=[Trial(value, tried[value].fits, tried[value].device_used_bytes) for value in values],
         seconds=sum(one.seconds for one in tried.values()),
+        written=_written(tried.values()),
     )
 
 
@@ -124,6 +126,16 @@ def _next(tried: dict[int, Prediction], vary: str, at_most: int | None) -> int:
             )
         raise _Stopped(f"memory is the same from {vary} {same_since} on")
     return 2 * last if at_most is None else min(2 * last, at_most)
+
+
+def _written(trials: Iterable[Prediction]) -> list[Written]:
+    """All that was written, the largest first; a path once, as large as it ever was."""
+    largest: dict[str, Written] = {}
+    for one in (one for trial in trials for one in trial.written):
+        before = largest.get(one.path)
+        if before is None or before.bytes < one.bytes:
+            largest[one.path] = one
+    return sorted(largest.values(), key=lambda one: (-one.bytes, one.path))
 
 
 def _requested_bytes(found: Prediction) -> int:

@@ -14,6 +14,8 @@ SIZES_BY_DATA = (
     "its size depends on random numbers, of another generator",
 )
 """What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
+STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
+"""What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
 
@@ -27,12 +29,15 @@ class Assumed:
         operation: PyTorch's name of the operation it is about, or "".
         line: Where the program called it first, or None.
         count: How often.
+        bytes: Of memory that a kernel takes inside and that is not known: what the operands and
+            results of the largest call take, which is about what it may cost; else None.
     """
 
     what: str
     operation: str
     line: str | None
     count: int
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -245,6 +250,8 @@ class FitParts:
             where the next one does not.
         curve: Every value that was tried, sorted.
         seconds: Time that the predictions took.
+        written: What the script wrote in any of the trials, as in a `Prediction`; of a path that
+            several wrote, the largest.
     """
 
     gpu: str
@@ -253,6 +260,7 @@ class FitParts:
     stopped: str | None
     curve: list[Trial]
     seconds: float
+    written: list[Written]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.parts import STARTED_PROGRAM
 from plimsoll.printable import join_lines, printable
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from plimsoll.prediction.parts import Assumed, FitParts, PredictionParts
+    from plimsoll.prediction.parts import Assumed, FitParts, PredictionParts, Written
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -24,10 +25,18 @@ def prediction_text(prediction: PredictionParts) -> str:
     """The whole prediction, without colour."""
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
-        return _paragraphs([[first], _written(prediction)])
-    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed,
-             _written, _effort)  # fmt: skip
-    return _paragraphs(part(prediction) for part in parts)
+        started = [each for each in prediction.assumptions if each.what == STARTED_PROGRAM]
+        if started:
+            first = (
+                f"{prediction.script} itself never touches CUDA; the Python programs that it "
+                "started have no simulated GPUs, and are not seen: predict them by themselves"
+            )
+        programs = [f"  {each.operation}" for each in started]
+        return _paragraphs([[first, *programs], _written(prediction.written)])
+    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed)
+    return _paragraphs(
+        [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
+    )
 
 
 def _paragraphs(parts: Iterable[Iterable[str]]) -> str:
@@ -49,7 +58,7 @@ def fit_text(fit: FitParts) -> str:
         used = format_size(trial.device_used_bytes) if trial.fits else "-"
         verdict = "fits" if trial.fits else "does not fit"
         rows.append(f"  {trial.value:>{width}}  {used:>12}  {verdict}")
-    return join_lines([first, *rows])
+    return _paragraphs([[first, *rows], _written(fit.written)])
 
 
 def processes_line(p: PredictionParts) -> str | None:
@@ -204,13 +213,16 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
         return
     yield "Assumed:"
     by_text: dict[str, list[str]] = {}
-    for assumed in p.assumptions:
+    for assumed in sorted(p.assumptions, key=lambda assumed: -(assumed.bytes or 0)):
         where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
-        by_text.setdefault(assumed.what, []).append(assumed.operation + where)
+        size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""
+        by_text.setdefault(assumed.what, []).append(assumed.operation + where + size)
+    costly = {assumed.what for assumed in p.assumptions if assumed.bytes}
     for text, operations in list(by_text.items())[:_MOST_ASSUMPTIONS]:
         more = len(operations) - _MOST_OPERATIONS
         shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
-        yield f"  {text}: {shown}"
+        cost = ", but may take about as much as its tensors" if text in costly else ""
+        yield f"  {text}{cost}: {shown}"
 
 
 def _matters(assumed: Assumed) -> bool:
@@ -218,14 +230,14 @@ def _matters(assumed: Assumed) -> bool:
     return "nobody knows" in assumed.what or "random" in assumed.what or "loop" in assumed.what
 
 
-def _written(p: PredictionParts) -> Iterator[str]:
-    if not p.written:
+def _written(written: list[Written]) -> Iterator[str]:
+    if not written:
         return
     yield "Written, and thrown away:"
-    for one in p.written[:_MOST_WRITTEN]:
+    for one in written[:_MOST_WRITTEN]:
         yield f"  {size_row(one.bytes, one.path)}{'' if one.kind == 'new' else f', {one.kind}'}"
-    if len(p.written) > _MOST_WRITTEN:
-        yield f"  and {len(p.written) - _MOST_WRITTEN} more"
+    if len(written) > _MOST_WRITTEN:
+        yield f"  and {len(written) - _MOST_WRITTEN} more"
 
 
 def _effort(p: PredictionParts) -> Iterator[str]:

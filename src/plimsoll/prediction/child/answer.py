@@ -38,7 +38,8 @@ def make_report(
     """A `PredictionParts` as a dictionary, and how the script ended.
 
     Keys: prediction; error: None, "out_of_memory" or "other"; unknown_read: where the script first
-    read a value that nobody knows, or None.
+    read a value that nobody knows, or None; missed_network: whether it ended because something is
+    offline.
     """
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
     failed = not has_ended and stop is None
@@ -99,6 +100,7 @@ def make_report(
         "prediction": prediction.to_dict(),
         "error": kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
+        "missed_network": failed and _missed_network(error),
     }
 
 
@@ -111,11 +113,24 @@ def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
 def _out_of_memory(error: BaseException | None) -> str | None:
     """PyTorch's text, if that is why the script ended, whatever it made of the error."""
     torch = sys.modules.get("torch")
-    while error is not None and torch is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return str(error)
+    if torch is None:
+        return None
+    failures = (each for each in _behind(error) if isinstance(each, torch.OutOfMemoryError))
+    return next(map(str, failures), None)
+
+
+def _missed_network(error: BaseException | None) -> bool:
+    """Whether one of the errors is that of a library which was told to stay offline."""
+    return any("offline" in f"{type(each).__name__} {each.args}".lower() for each in _behind(error))
+
+
+def _behind(error: BaseException | None) -> list[BaseException]:
+    """An error, and those that led to it."""
+    errors: list[BaseException] = []
+    while error is not None and error not in errors:
+        errors.append(error)
         error = error.__cause__ or error.__context__
-    return None
+    return errors
 
 
 def _run(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
@@ -153,15 +168,16 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
         operation = simulation.library.name(assumption.operation)
-        entry = merged.setdefault((what, operation), [None, 0])
+        entry = merged.setdefault((what, operation), [None, 0, 0])
         if entry[0] is None and assumption.stack:
             entry[0] = _line(assumption.stack)
         entry[1] += assumption.count
+        entry[2] = max(entry[2], assumption.bytes)
     # What was not computed is of interest where something hung on values that nobody knows.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
-        Assumed(what, operation, line, count)
-        for (what, operation), (line, count) in merged.items()
+        Assumed(what, operation, line, count, size or None)
+        for (what, operation), (line, count, size) in merged.items()
         if matters or what != BEYOND_BUDGET
     ]
 

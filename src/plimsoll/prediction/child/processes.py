@@ -158,7 +158,9 @@ def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for assumed in prediction["assumptions"]:
             key = (assumed["what"], assumed["operation"])
             before = merged.get(key, {"count": 0})
-            merged[key] = {**assumed, **before, "count": before["count"] + assumed["count"]}
+            count = before["count"] + assumed["count"]
+            size = max(before.get("bytes") or 0, assumed["bytes"] or 0) or None
+            merged[key] = {**assumed, **before, "count": count, "bytes": size}
     return list(merged.values())
 
 

@@ -16,6 +16,7 @@ import runpy
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
+from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
@@ -78,6 +80,7 @@ def main() -> None:
         else:
             record_if_asked()
 
+    programs = StartedPrograms()
     simulation.runners.add(__file__)
     simulate(simulation, install, started)
     stops = Stops(simulation, request.at_most_events)
@@ -105,6 +108,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
         report = started.add_to(report, uses_of(simulation, high_water))
+        report["prediction"]["assumptions"] += map(asdict, programs.assumptions())
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":

@@ -86,6 +86,7 @@ class Assumption(ctypes.Structure):
         ("operation", ctypes.c_uint32),
         ("what", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint64),
     ]
 
 

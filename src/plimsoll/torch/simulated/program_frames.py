@@ -70,7 +70,17 @@ def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
 
 
 def _for_heads(code: CodeType) -> set[int]:
-    """Where a `for` takes its next value, and where a generator or a coroutine goes on."""
-    return {
-        each.offset for each in dis.get_instructions(code) if each.opname in ("FOR_ITER", "SEND")
-    }
+    """Where a `for` takes its next value, and where a generator or a coroutine goes on.
+
+    What takes the next value of a long loop begins with what extends its argument.
+    """
+    heads = set()
+    begins: int | None = None
+    for each in dis.get_instructions(code):
+        if each.opname == "EXTENDED_ARG":
+            begins = each.offset if begins is None else begins
+            continue
+        if each.opname in ("FOR_ITER", "SEND"):
+            heads.add(each.offset if begins is None else begins)
+        begins = None
+    return heads

@@ -219,8 +219,22 @@ void Call::note_recurrent(const RecurrentWork& work, bool is_backward) {
   computed_ns_ += recurrent_ns(work, is_backward, properties());
 }
 
+std::uint64_t Call::tensor_bytes() const {
+  std::uint64_t bytes = 0;
+  const auto count = [&](const at::Tensor& tensor) {
+    if (is_simulated(tensor)) bytes += tensor.nbytes();
+    return tensor;
+  };
+  for (const c10::IValue& argument : arguments_) map_tensors(argument, count);
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    if (info_.results[i].kind == Result::Kind::fresh) map_tensors(results_[i], count);
+  }
+  return bytes;
+}
+
 void Call::launch() {
   Runtime& state = runtime();
+  if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
   const double time = computed_ns_ > 0 ? computed_ns_ : memory_ns(*this);
   state.pass_host_time(device_, host_ns(*this));
   state.launch(device_, info_.name, time);
@@ -257,7 +271,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationInfo& info = info_of(op);
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);
-  if (!info.is_known()) call.assume("its kernel takes no memory besides its results");
+  if (!info.is_known()) call.assume_memory("its kernel takes no memory besides its results");
   if (info.is_random && info.is_in_place()) {
     const at::Tensor target = call.tensor(info.results[0].argument);
     const Allocation* const allocation = allocation_of(target);

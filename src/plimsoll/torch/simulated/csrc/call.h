@@ -58,6 +58,8 @@ class Call {
   void release(std::size_t temporary);
   void release_last() { release(temporaries_.size() - 1); }
   void assume(std::string_view what) { runtime().assume(info_.name, what); }
+  // The same of the memory that its kernel takes inside, which may be as much as its tensors.
+  void assume_memory(const char* what) { assumed_memory_ = what; }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
   // What the kernels compute, besides moving arguments and results.
@@ -78,6 +80,8 @@ class Call {
   void find_device();
   void check_devices() const;
   void check_indices() const;
+  // Of arguments and results.
+  [[nodiscard]] std::uint64_t tensor_bytes() const;
 
   const c10::OperatorHandle& op_;
   const OperationInfo& info_;
@@ -93,6 +97,7 @@ class Call {
   std::vector<at::DataPtr> temporaries_;
   double flops_ = 0;
   double computed_ns_ = 0;
+  const char* assumed_memory_ = nullptr;
 };
 
 // The kernel for every operation on CUDA tensors.

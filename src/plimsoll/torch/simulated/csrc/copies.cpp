@@ -48,7 +48,7 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
   }
   Known known = known_of(from);
   if (to.strides() != from.strides()) known.series = 0;
-  known.description = in_type(known.description, to.scalar_type());
+  known.description = in_type(known.description, from.scalar_type(), to.scalar_type());
   note_same(to, known);
 }
 

@@ -7,7 +7,11 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "memory.h"
 #include "plimsoll/torch_version.h"
@@ -21,18 +25,46 @@ using c10::DeviceType;
 using c10::Stream;
 
 constexpr long kCudnnVersion = 91900;
-constexpr double kQueryNs = 2000;  // so that a program which polls gets on
 
 c10::StreamId stream_id(const Stream& stream) { return stream.id(); }
 std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream_id(stream)); }
 plimsoll_engine* engine(DeviceIndex index) { return runtime().device(index).engine; }
+
+// Whether work is done, asked again and again. Each question takes time, so that a program which
+// polls gets on; one in vain makes the next take a little longer, so that a wait of any length ends
+// after some hundred questions, and at most a sixteenth too late.
+class Polling {
+ public:
+  template <typename Question>
+  bool ask(DeviceIndex device, Question is_done) {
+    runtime().api->advance(engine(device), next_ns_);
+    const bool done = is_done();
+    next_ns_ = done ? kQueryNs : next_ns_ * kGrowth;
+    return done;
+  }
+
+ private:
+  static constexpr double kQueryNs = 2000;
+  static constexpr double kGrowth = 1.0 + 1.0 / 16;
+
+  std::atomic<double> next_ns_{kQueryNs};
+};
 
 // An event lives on the device it was recorded on.
 struct RecordedEvent {
   DeviceIndex device = 0;
   std::uint64_t number = 0;
   double time_ns = 0;
+  Polling polling;
 };
+
+// Of a stream; it lives as long as the process.
+Polling& polling_of(const Stream& stream) {
+  static std::mutex mutex;
+  static std::map<std::pair<DeviceIndex, c10::StreamId>, Polling> pollings;
+  const std::scoped_lock lock(mutex);
+  return pollings[{stream.device_index(), stream.id()}];
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override { return DeviceType::CUDA; }
@@ -98,11 +130,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
   }
   bool queryEvent(void* event) const override {
-    const auto* const recorded = static_cast<RecordedEvent*>(event);
-    if (recorded != nullptr) runtime().api->advance(engine(recorded->device), kQueryNs);
-    return recorded == nullptr || recorded->number == 0 ||
-           runtime().api->query_event(engine(recorded->device), recorded->number) ==
-               PLIMSOLL_SUCCESS;
+    auto* const recorded = static_cast<RecordedEvent*>(event);
+    if (recorded == nullptr) return true;
+    return recorded->polling.ask(recorded->device, [recorded] {
+      return recorded->number == 0 ||
+             runtime().api->query_event(engine(recorded->device), recorded->number) ==
+                 PLIMSOLL_SUCCESS;
+    });
   }
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
     const auto* const recorded = static_cast<RecordedEvent*>(event);
@@ -125,13 +159,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const Stream& stream) const override {
     const plimsoll_c_api& api = *runtime().api;
-    std::uint64_t event = 0;
-    plimsoll_engine* const on = engine(stream.device_index());
-    api.advance(on, kQueryNs);
-    api.record_event(on, queue(stream), &event);
-    const bool done = api.query_event(on, event) == PLIMSOLL_SUCCESS;
-    api.destroy_event(on, event);
-    return done;
+    return polling_of(stream).ask(stream.device_index(), [&] {
+      std::uint64_t event = 0;
+      plimsoll_engine* const on = engine(stream.device_index());
+      api.record_event(on, queue(stream), &event);
+      const bool done = api.query_event(on, event) == PLIMSOLL_SUCCESS;
+      api.destroy_event(on, event);
+      return done;
+    });
   }
   void synchronizeStream(const Stream& stream) const override {
     runtime().refuse_while_capturing(stream.device_index());

@@ -32,9 +32,11 @@ void assume(c10::string_view operation, c10::string_view what) {
   runtime().assume(runtime().name(operation), what);
 }
 
-void refuse_sparse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
+  const bool is_nested = keys.has(c10::DispatchKey::NestedTensorCUDA);
   TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation ", op.schema().name(),
-                              ": sparse tensors on a GPU are not modelled");
+                              ": ", is_nested ? "nested" : "sparse",
+                              " tensors on a GPU are not modelled");
 }
 
 void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -171,10 +173,11 @@ void register_kernels() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_simulated>());
-  for (const auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA}) {
-    static auto* const sparse = new std::deque<torch::Library>;
-    sparse->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
-    sparse->back().fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
+  for (const auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA,
+                         c10::DispatchKey::NestedTensorCUDA}) {
+    static auto* const refused = new std::deque<torch::Library>;
+    refused->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+    refused->back().fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
   }
   simulate_all_but(add_written_out());
   listen_for_operators();

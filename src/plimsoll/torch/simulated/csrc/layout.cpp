@@ -53,7 +53,7 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
       STRUCTURE(Site, FIELD(Site, stack), FIELD(Site, operation), FIELD(Site, role),
                 FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, reserved)) +
       STRUCTURE(Assumption, FIELD(Assumption, stack), FIELD(Assumption, operation),
-                FIELD(Assumption, what), FIELD(Assumption, count)) +
+                FIELD(Assumption, what), FIELD(Assumption, count), FIELD(Assumption, bytes)) +
       STRUCTURE(LateRole, FIELD(LateRole, serial), FIELD(LateRole, device), FIELD(LateRole, role)) +
       STRUCTURE(Counter, FIELD(Counter, current), FIELD(Counter, peak), FIELD(Counter, allocated),
                 FIELD(Counter, freed)) +

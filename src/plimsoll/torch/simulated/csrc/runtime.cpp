@@ -193,15 +193,17 @@ void Runtime::note_role(c10::DeviceIndex device, std::uint64_t serial, Role role
   late_roles_.push_back({serial, device, static_cast<std::int32_t>(role)});
 }
 
-void Runtime::assume(std::uint32_t operation, std::string_view what) {
+void Runtime::assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes) {
   const std::uint32_t number = stack();
   const std::uint32_t text = name(what);
   const std::uint64_t key =
       ((std::uint64_t{number} * 1000003U + operation) * 1000003U) + std::uint64_t{text};
   const std::lock_guard lock(mutex_);
   const auto [place, is_new] = assumption_places_.try_emplace(key, assumptions_.size());
-  if (is_new) assumptions_.push_back({number, operation, text, 0});
-  ++assumptions_[place->second].count;
+  if (is_new) assumptions_.push_back({number, operation, text});
+  Assumption& assumption = assumptions_[place->second];
+  ++assumption.count;
+  assumption.bytes = std::max(assumption.bytes, bytes);
 }
 
 }  // namespace plimsoll::simulated

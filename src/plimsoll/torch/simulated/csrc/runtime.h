@@ -59,6 +59,7 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // a name's number
   std::uint32_t count = 0;
+  std::uint64_t bytes = 0;  // of memory that is not known: of the largest call's tensors
 };
 
 // A role that became clear after the allocation. Shared with Python.
@@ -146,7 +147,7 @@ class Runtime {
   // The number of the calling thread's stack, or in a backward pass that of the forward operation.
   std::uint32_t stack();
   std::uint32_t site(std::uint32_t operation, Role role);
-  void assume(std::uint32_t operation, std::string_view what);
+  void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
   // The number of the device's next allocation.
   std::uint64_t next_serial(c10::DeviceIndex device) {

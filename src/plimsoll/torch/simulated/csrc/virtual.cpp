@@ -73,6 +73,7 @@ struct Place {
 };
 
 std::optional<Place> place_of(std::size_t elements, c10::ScalarType type, bool pinned) {
+  if (WithContentsScope::is_entered()) return std::nullopt;
   const std::size_t bytes = elements * c10::elementSize(type);
   const bool is_integer = c10::isIntegralType(type, /*includeBool=*/true);
   if (pinned || bytes < (is_integer ? kLeastIntegerBytes : kLeastBytes)) return std::nullopt;

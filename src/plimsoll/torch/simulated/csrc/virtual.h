@@ -15,6 +15,20 @@ constexpr c10::DispatchKey kVirtualKey = c10::DispatchKey::CustomRNGKeyId;
 
 void register_virtual_tensors();
 
+// Tensors of the host that this thread makes meanwhile have contents, whatever their size: those
+// with which the simulation itself computes.
+class WithContentsScope {
+ public:
+  WithContentsScope() { ++depth; }
+  ~WithContentsScope() { --depth; }
+  WithContentsScope(const WithContentsScope&) = delete;
+  WithContentsScope& operator=(const WithContentsScope&) = delete;
+  static bool is_entered() { return depth != 0; }
+
+ private:
+  inline static thread_local int depth = 0;
+};
+
 inline bool is_virtual(const at::Tensor& tensor) {
   return tensor.defined() && tensor.key_set().has(kVirtualKey);
 }

@@ -61,7 +61,7 @@ void ctc_loss_backward(Call& call) {
 // --- batch normalization over several processes --------------------------------------------------
 
 void note_staging(Call& call, const at::Tensor& input) {
-  if (!input.is_contiguous()) call.assume("its kernel takes no memory besides its results");
+  if (!input.is_contiguous()) call.assume_memory("its kernel takes no memory besides its results");
 }
 
 // Numbers of each channel, in at least single precision.
@@ -96,7 +96,7 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // (self, b, rcond, driver, solution, residuals, rank, singular_values), by QR decomposition.
 void least_squares(Call& call) {
-  call.assume("the memory that its kernel takes inside is not known");
+  call.assume_memory("the memory that its kernel takes inside is not known");
   const at::Tensor matrix = call.tensor(0);
   const at::Tensor right = call.tensor(1);
   const std::int64_t rows = matrix.size(-2);

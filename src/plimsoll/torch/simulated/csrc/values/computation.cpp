@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "contents.h"
 #include "describe.h"
 #include "random_numbers.h"
+#include "substitutes.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -24,14 +26,26 @@ namespace {
 class HostSeedScope {
  public:
   explicit HostSeedScope(std::uint64_t seed)
-      : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
+      : turn_(turns()), generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    saved_ = generator_.get_state();
     generator_.set_current_seed(seed);
   }
-  ~HostSeedScope() { generator_.set_state(saved_); }
+  ~HostSeedScope() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(saved_);
+  }
   HostSeedScope(const HostSeedScope&) = delete;
   HostSeedScope& operator=(const HostSeedScope&) = delete;
 
  private:
+  // Kernels take the generator's own lock for each draw, so it cannot be held for all of them.
+  static std::mutex& turns() {
+    static auto* const mutex = new std::mutex;
+    return *mutex;
+  }
+
+  std::lock_guard<std::mutex> turn_;
   at::Generator generator_;
   at::Tensor saved_;
 };
@@ -176,7 +190,11 @@ bool run_on_host(const Call& call, std::uint64_t seed) {
       const c10::impl::ExcludeDispatchKeyGuard as_it_is(c10::autocast_dispatch_keyset);
       std::optional<HostSeedScope> scope;
       if (call.info().is_random) scope.emplace(seed);
-      call.op().callBoxed(&*values);
+      if (const Substitute substitute = find_substitute(call)) {
+        substitute(call, *values);
+      } else {
+        call.op().callBoxed(&*values);
+      }
     }
     for (std::size_t i = 0; i < call.results().size(); ++i) {
       if (call.info().results[i].kind != Result::Kind::fresh) continue;
@@ -238,6 +256,7 @@ bool are_constant(const std::vector<Known>& known) {
 }  // namespace
 
 void compute_values(const Call& call) {
+  const WithContentsScope real;
   const bool is_random = call.info().is_random;
   const RandomState random = is_random ? take_random_state(call) : RandomState();
   const auto written = find_written(call);

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "../memory.h"
+#include "../virtual.h"
 #include "budget.h"
 
 namespace plimsoll::simulated {
@@ -230,6 +231,7 @@ void Contents::write(std::size_t begin, const Part& part) {
 }
 
 Known known_of(const at::Tensor& tensor) {
+  const WithContentsScope real;
   const Allocation* const allocation = allocation_of(tensor);
   const Description any = Description::of_type(tensor.scalar_type());
   if (allocation == nullptr || !allocation->contents) {
@@ -241,11 +243,15 @@ Known known_of(const at::Tensor& tensor) {
   const Extent extent = extent_of(tensor);
   Known known{Source::computed, any, 0, 0};
   bool is_first = true;
+  double before = 0;  // bytes
   for_parts_in(
       contents, extent.begin, extent.end, [&](const Contents::Part& part, std::size_t start) {
-        const Description description = part.is_unwritten ? any : part.description;
+        const Description description = description_of(part, tensor.scalar_type());
         known.source = std::max(known.source, part.source);
-        known.description = is_first ? description : join(known.description, description);
+        const auto here =
+            static_cast<double>(std::min(part.end, extent.end) - std::max(start, extent.begin));
+        known.description = join(known.description, description, before / (before + here));
+        before += here;
         known.series = is_first ? part.series : 0;
         known.first = part.first + (std::max(extent.begin, start) - start) / tensor.itemsize();
         is_first = false;
@@ -254,6 +260,9 @@ Known known_of(const at::Tensor& tensor) {
     known.description = tensor.numel() <= kMostSearched ? bounds_of(read_values(tensor)) : any;
     if (known.source >= Source::assumed) known.description = signs_of(known.description, any);
     known.series = 0;
+  }
+  if (c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+    known.description.is_whole = true;
   }
   return known;
 }
@@ -276,6 +285,7 @@ bool can_be_read(const at::Tensor& tensor) {
 }
 
 at::Tensor read_values(const at::Tensor& tensor) {
+  const WithContentsScope real;
   if (tensor.numel() == 0)
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.dtype()));
   Allocation* const allocation = allocation_of(tensor);
@@ -304,6 +314,7 @@ at::Tensor read_values(const at::Tensor& tensor) {
 }
 
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten) {
+  const WithContentsScope real;
   if (tensor.numel() == 0) return read_values(tensor);
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return {};

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "chances.h"
+
 namespace plimsoll::simulated {
 namespace {
 
@@ -20,23 +22,6 @@ std::uint64_t mix(std::uint64_t value) {  // the finalizer of SplitMix64
 }
 
 double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
-
-// The chance that a standard normal number is below.
-double below(double value) { return 0.5 * std::erfc(-value / std::numbers::sqrt2); }
-
-// Mean and deviation of numbers whose spread is known.
-struct Moments {
-  double mean;
-  double deviation;
-};
-
-Moments moments_of(const Description& of) {
-  if (of.is_constant()) return {of.low, 0};
-  if (of.spread == Description::Spread::normal) return {of.mean, of.deviation};
-  return {(of.low + of.high) / 2, (of.high - of.low) / std::sqrt(12.0)};
-}
-
-bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
 // A number of something's choice of `count`, other than those before it in its row.
 double choose(const Description& of, std::uint64_t series, std::uint64_t number) {
@@ -60,22 +45,28 @@ double draw_one(const Description& of, std::uint64_t series, std::uint64_t numbe
     if (chosen_unknown == Unknown::balanced) return of.mean;
     return chosen_unknown == Unknown::most ? of.high : of.low;
   }
-  const double part = fraction(mix(series ^ mix(number)));
+  double part = fraction(mix(series ^ mix(number)));
   if (type == c10::ScalarType::Bool) {
-    if (of.spread == Spread::data && chosen_unknown != Unknown::balanced) {
+    if (of.spread == Spread::data && of.is_open() && chosen_unknown != Unknown::balanced) {
       return chosen_unknown == Unknown::most ? 1 : 0;
     }
     return part < of.mean ? 1 : 0;
   }
+  for (const Description::Atom& atom : of.atoms) {
+    if (part < atom.share) return atom.at;
+    part -= atom.share;
+  }
+  part = std::clamp(part / std::max(1 - of.atom_share(), kHardlyEver), 0.0, 1 - 0x1.0p-53);
   if (of.spread == Spread::normal) {
     const double other = fraction(mix(series ^ ~mix(number)));
     const double drawn = of.mean + of.deviation * std::sqrt(-2 * std::log1p(-part)) *
                                        std::cos(2 * std::numbers::pi * other);
     return std::clamp(drawn, of.low, of.high);
   }
-  const bool is_integer = c10::isIntegralType(type, /*includeBool=*/true);
   const bool has_low = std::isfinite(of.low);
   const bool has_high = std::isfinite(of.high);
+  const bool is_integer =
+      c10::isIntegralType(type, /*includeBool=*/true) || (of.is_whole && has_low && has_high);
   if (is_integer) {
     if (has_low && has_high) {
       if (of.spread == Spread::data && chosen_unknown == Unknown::most) return of.high;
@@ -114,7 +105,11 @@ double expected_of_random(double mean, double most) {
 
 Description Description::counted(double mean, double most, bool random) {
   const double expected = std::round(mean);
-  if (!random) return {0, most, Spread::counted, expected};
+  const double share = mean / std::max(most, 1.0);
+  if (!random && share > kHardlyEver && share < 1 - kHardlyEver) {
+    return {0, most, Spread::counted, expected};
+  }
+  if (!random) return {0, most, Spread::normal, expected, 0};
   return {0, most, Spread::normal, expected_of_random(mean, most), 0};
 }
 
@@ -124,85 +119,95 @@ Description Description::of_type(c10::ScalarType type) {
   return {};
 }
 
-Description join(const Description& one, const Description& other) {
+void Description::add_atom(const Atom& atom) {
+  if (atom.share <= 0 || std::isnan(atom.at)) return;
+  for (Atom& known : atoms) {
+    if (known.share > 0 && known.at != atom.at) continue;
+    known = {atom.at, known.share + atom.share,
+             atom.is_random && (known.share == 0 || known.is_random)};
+    return;
+  }
+  Atom& least = atoms[0].share < atoms[1].share ? atoms[0] : atoms[1];
+  if (least.share < atom.share) least = atom;
+}
+
+double Description::atom_share() const { return std::min(atoms[0].share + atoms[1].share, 1.0); }
+
+Chance Description::share_at(double value) const {
+  if (is_constant()) return {low == value ? 1.0 : 0.0, true};
+  for (const Atom& atom : atoms) {
+    if (atom.share > 0 && atom.at == value) return {atom.share, atom.is_random};
+  }
+  return {};
+}
+
+Description join(const Description& one, const Description& other, double share) {
+  if (share <= 0) return other;
+  if (share >= 1) return one;
+  const bool alike = one.spread == other.spread && one.low == other.low && one.high == other.high &&
+                     one.mean == other.mean && one.deviation == other.deviation &&
+                     one.atom_share() == 0 && other.atom_share() == 0;
   Description both = one;
   both.low = std::min(one.low, other.low);
   both.high = std::max(one.high, other.high);
   both.is_finite = one.is_finite && other.is_finite;
-  const bool alike = one.spread == other.spread && one.low == other.low && one.high == other.high &&
-                     one.mean == other.mean && one.deviation == other.deviation;
-  if (!alike) {
-    both.spread = Description::Spread::data;
-    both.mean = (one.is_constant() ? one.low : one.mean) / 2 +
-                (other.is_constant() ? other.low : other.mean) / 2;
-    both.deviation = 0;
-    both.per_row = 1;
-    both.sums_to_one = 0;
-  }
+  const auto is_whole = [](const Description& of) {
+    return of.is_whole || (of.is_constant() && of.low == std::trunc(of.low));
+  };
+  both.is_whole = is_whole(one) && is_whole(other);
+  if (alike) return both;
+  both.spread = Description::Spread::data;
+  both.mean = share * (one.is_constant() ? one.low : one.mean) +
+              (1 - share) * (other.is_constant() ? other.low : other.mean);
+  both.deviation = 0;
+  both.per_row = 1;
+  both.sums_to_one = 0;
+  both.atoms = {};
+  const auto add = [&](const Description& of, double part) {
+    if (of.is_constant()) both.add_atom({of.low, part});
+    for (const Description::Atom& atom : of.atoms) {
+      both.add_atom({atom.at, part * atom.share, atom.is_random});
+    }
+  };
+  add(one, share);
+  add(other, 1 - share);
   return both;
 }
 
-double chance_of_less(const Description& one, const Description& other, bool or_equal,
-                      bool are_integers) {
-  if (one.high < other.low) return 1;
-  if (one.low > other.high) return 0;
-  if (one.is_constant() && other.is_constant()) return or_equal ? 1 : 0;
-  if (or_equal && one.high <= other.low) return 1;
-  if (!or_equal && one.low >= other.high) return 0;
-  // Bounds leave it open, so nobody is sure.
-  const auto open = [](double chance) { return std::clamp(chance, 1e-12, 1 - 1e-12); };
-  if (!is_spread(one) || !is_spread(other)) return 0.5;
-  using Spread = Description::Spread;
-  const double step = are_integers ? 1 : 0;
-  const auto part_below = [&](const Description& of, double bound, bool with_bound) {
-    const double whole =
-        are_integers ? with_bound ? std::floor(bound) + 1 : std::ceil(bound) : bound;
-    return (whole - of.low) / (of.high - of.low + step);
-  };
-  if (one.spread == Spread::even && other.is_constant()) {
-    return open(part_below(one, other.low, or_equal));
+Description in_type(Description of, c10::ScalarType from, c10::ScalarType to) {
+  const bool was_truth = from == c10::ScalarType::Bool;
+  if (to == c10::ScalarType::Bool) {
+    if (of.is_constant()) return Description::constant(of.low != 0 ? 1 : 0);
+    if (was_truth) return of;
+    const Chance is_zero = chance_of_equal(of, Description::constant(0), from);
+    Description made = Description::truth(1 - is_zero.share, is_zero.is_random);
+    made.is_finite = of.is_finite;
+    return made;
   }
-  if (other.spread == Spread::even && one.is_constant()) {
-    return open(1 - part_below(other, one.low, !or_equal));
+  if (was_truth && !of.is_constant()) {
+    Description made = Description::between(0, 1);
+    made.is_whole = true;
+    made.add_atom({1, of.mean, of.is_random()});
+    made.add_atom({0, 1 - of.mean, of.is_random()});
+    return made;
   }
-  const Moments first = moments_of(one);
-  const Moments second = moments_of(other);
-  return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
-}
-
-double chance_of_equal(const Description& one, const Description& other, c10::ScalarType type) {
-  if (one.high < other.low || one.low > other.high) return 0;
-  if (one.is_constant() && other.is_constant()) return 1;
-  const bool is_infinite = (one.is_constant() && std::isinf(one.low) && other.is_finite) ||
-                           (other.is_constant() && std::isinf(other.low) && one.is_finite);
-  if (is_infinite) return 0;
-  // Numbers with fractions hardly ever hit another one.
-  if (!c10::isIntegralType(type, /*includeBool=*/true)) return 0;
-  if (type == c10::ScalarType::Bool) {
-    const double first = one.is_constant() ? one.low : one.mean;
-    const double second = other.is_constant() ? other.low : other.mean;
-    return first * second + (1 - first) * (1 - second);
-  }
-  const double values = std::max(one.high - one.low, other.high - other.low) + 1;
-  return std::isfinite(values) ? 1 / values : 0.5;
-}
-
-bool is_random_pair(const Description& one, const Description& other) {
-  return is_spread(one) && is_spread(other);
-}
-
-Description in_type(Description of, c10::ScalarType type) {
-  if (type == c10::ScalarType::Bool && of.is_constant()) {
-    return Description::constant(of.low != 0 ? 1 : 0);
-  }
-  if (!c10::isIntegralType(type, /*includeBool=*/false)) return of;
+  const bool was_integer = c10::isIntegralType(from, /*includeBool=*/true);
+  of.is_whole = of.is_whole || was_integer;
+  if (!c10::isIntegralType(to, /*includeBool=*/false)) return of;
+  const bool is_below = of.spread == Description::Spread::even && !of.is_whole && of.low >= 0 &&
+                        of.high == std::trunc(of.high) && of.high > of.low;
   of.low = std::trunc(of.low);
-  of.high = std::trunc(of.high);
-  const double most = std::exp2(8 * static_cast<double>(c10::elementSize(type)) -
-                                (c10::isSignedType(type) ? 1 : 0));
-  const bool fits = of.high < most && of.low >= (c10::isSignedType(type) ? -most : 0);
+  of.high = is_below ? of.high - 1 : std::trunc(of.high);  // a generator leaves out the end
+  for (Description::Atom& atom : of.atoms) atom.at = std::trunc(atom.at);
+  if (of.atoms[0].at == of.atoms[1].at) {
+    of.atoms = {Description::Atom{of.atoms[0].at, of.atom_share()}, {}};
+  }
+  of.is_whole = true;
+  const double most =
+      std::exp2(8 * static_cast<double>(c10::elementSize(to)) - (c10::isSignedType(to) ? 1 : 0));
+  const bool fits = of.high < most && of.low >= (c10::isSignedType(to) ? -most : 0);
   const bool is_open = std::isinf(of.low) || std::isinf(of.high);
-  return fits || is_open ? of : Description::of_type(type);
+  return fits || is_open ? of : Description::of_type(to);
 }
 
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,

@@ -3,6 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -10,6 +11,15 @@ namespace plimsoll::simulated {
 
 // What unknown data is taken to be like, where sizes hang on it.
 enum class Unknown : std::uint8_t { balanced, most, least };
+
+// Less than this hardly ever happens, and nobody is sure that it does not.
+constexpr double kHardlyEver = 1e-9;
+
+// How likely something is of a number; `is_random`: by random draws alone, whatever the data is.
+struct Chance {
+  double share = 0;
+  bool is_random = false;
+};
 
 // Numbers are finite, always: a healthy run has no others.
 struct Description {
@@ -21,6 +31,13 @@ struct Description {
     chosen,   // indices that something chose of [0, high]: tokens, experts
     counted,  // how many of something there are: `mean`, or by the choice of data the bounds
   };
+  // A number that many elements are: the zeros of relu, the ends of clamp. What is left of the
+  // elements is spread.
+  struct Atom {
+    double at = 0;
+    double share = 0;
+    bool is_random = false;
+  };
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
@@ -30,12 +47,17 @@ struct Description {
   std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 for none
   std::int64_t sum_stride = 0;   // of that dimension
   bool is_finite = true;         // but for what the program wrote itself
+  bool is_whole = false;         // numbers without fractions, whatever their type
+  std::array<Atom, 2> atoms{};   // of numbers, not of truth values
 
   [[nodiscard]] bool is_constant() const { return low == high; }
   // The generator of random numbers spreads them, whatever the program's data is.
   [[nodiscard]] bool is_random() const {
     return spread == Spread::even || spread == Spread::normal;
   }
+
+  // Of truth values: data may decide either way.
+  [[nodiscard]] bool is_open() const { return mean > kHardlyEver && mean < 1 - kHardlyEver; }
 
   static Description constant(double value) { return {value, value}; }
   static Description between(double low, double high) { return {low, high}; }
@@ -48,27 +70,27 @@ struct Description {
   }
   // Truth values; `random`: the share is that of random numbers, and not of data.
   static Description truth(double share, bool random = false);
+  static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
   // Truth that data decides: it is likely, or not, but nobody is sure.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // How many of `most` there are.
   static Description counted(double mean, double most, bool random);
+  // Makes a share of the elements one number; none in place of more than there is room for.
+  void add_atom(const Atom& atom);
+  // How many elements are atoms.
+  [[nodiscard]] double atom_share() const;
+  // How many are that number for sure.
+  [[nodiscard]] Chance share_at(double value) const;
   // What nothing is said of.
   static Description of_type(c10::ScalarType type);
 };
 
-// The same in another type: numbers lose their fractions in integers, and what does not fit may be
-// anything.
-Description in_type(Description of, c10::ScalarType type);
+// The same in another type: numbers lose their fractions in integers, truth becomes zeros and ones,
+// and what does not fit may be anything.
+Description in_type(Description of, c10::ScalarType from, c10::ScalarType to);
 
-// What holds for the numbers of both.
-Description join(const Description& one, const Description& other);
-// The chance that a number of the first is less than one of the second; or as large.
-double chance_of_less(const Description& one, const Description& other, bool or_equal,
-                      bool are_integers);
-double chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
-// The share that is random draws' doing alone.
-bool is_random_pair(const Description& one, const Description& other);
-
+// What holds for the numbers of both; `share` of the elements are of the first one.
+Description join(const Description& one, const Description& other, double share = 0.5);
 // How many of `most` random draws hit, whose number is `mean` on average: with most or least of
 // them as many as are hardly ever exceeded.
 double expected_of_random(double mean, double most);

@@ -7,6 +7,7 @@
 
 #include "../memory.h"
 #include "../runtime.h"
+#include "../virtual.h"
 #include "../written_out.h"
 #include "contents.h"
 #include "waiting.h"
@@ -45,6 +46,7 @@ Tensor fill(const Tensor& like, const Description& description) {
 }  // namespace
 
 Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
+  const WithContentsScope real;
   const Source source = source_of(tensor);
   if (source == Source::computed) return read_values(tensor);
   if (source == Source::random) {

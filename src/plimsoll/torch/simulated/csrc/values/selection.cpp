@@ -7,6 +7,7 @@
 
 #include "../memory.h"
 #include "../runtime.h"
+#include "../virtual.h"
 #include "../written_out.h"
 #include "contents.h"
 
@@ -37,12 +38,15 @@ double longest(const Tensor& tensor) {
 std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;
-  if (tensor.scalar_type() != at::kBool) return tensor.numel();
-  if (of.is_random()) {
-    return static_cast<std::int64_t>(expected_of_random(of.mean * count, count));
+  const Description truth = in_type(of, tensor.scalar_type(), at::kBool);
+  if (truth.is_constant()) return truth.low != 0 ? tensor.numel() : 0;
+  if (truth.is_random()) {
+    return static_cast<std::int64_t>(expected_of_random(truth.mean * count, count));
   }
-  if (unknown() != Unknown::balanced) return unknown() == Unknown::most ? tensor.numel() : 0;
-  return static_cast<std::int64_t>(std::round(of.mean * count));
+  if (unknown() != Unknown::balanced && truth.is_open()) {
+    return unknown() == Unknown::most ? tensor.numel() : 0;
+  }
+  return static_cast<std::int64_t>(std::round(truth.mean * count));
 }
 
 // How many elements a mask or an index selects.
@@ -60,6 +64,7 @@ Selected select(const Tensor& self) {
     runtime().assume(name, kSizeOfRandom);
   }
   if (can_be_read(self)) {
+    const WithContentsScope real;
     Tensor places = at::nonzero(read_values(self));
     return {places.size(0), places};
   }

@@ -1,0 +1,83 @@
+// What results are like, by what operands are like: one table a file of this folder.
+//
+// A rule says what holds of the numbers that an operation writes. What it does not know may be
+// anything: `Description()`. It never says more than is so, for programs go on with what they read.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "../contents.h"
+#include "../describe.h"
+#include "../description.h"
+
+namespace plimsoll::simulated {
+
+// The descriptions of a call's operands; of lists, those of one place.
+class Operands {
+ public:
+  Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
+
+  [[nodiscard]] const Call& call() const { return call_; }
+  [[nodiscard]] const at::Tensor& result() const { return written_.tensor; }
+  [[nodiscard]] bool has(std::size_t i) const {
+    return i < call_.argument_count() && !call_.argument(i).isNone();
+  }
+  [[nodiscard]] at::Tensor tensor(std::size_t i) const;
+  [[nodiscard]] double number(std::size_t i, double otherwise) const;
+  // Of a tensor, or a number.
+  Description operator[](std::size_t i) const { return known(i).description; }
+  [[nodiscard]] Known known(std::size_t i) const;
+  // The same as numbers of the result's type: truth becomes zeros and ones.
+  [[nodiscard]] Description as_numbers(std::size_t i) const;
+
+ private:
+  const Call& call_;
+  const Written& written_;
+};
+
+using Describe = Description (*)(const Operands&);
+
+// A new rule is a new row of one of the tables.
+struct DescribeRow {
+  const char* name;           // without `_foreach_` before it, and `_` behind it
+  Describe first;             // null: anything
+  Describe second = nullptr;  // of a second result
+};
+
+// Each file's table.
+std::span<const DescribeRow> arithmetic_descriptions();
+std::span<const DescribeRow> choice_descriptions();
+std::span<const DescribeRow> drawing_descriptions();
+std::span<const DescribeRow> limit_descriptions();
+std::span<const DescribeRow> placement_descriptions();
+std::span<const DescribeRow> reduction_descriptions();
+std::span<const DescribeRow> truth_descriptions();
+
+constexpr double kNone = Description::kNone;
+constexpr Describe kAny = nullptr;
+
+// A bound that is not a number is none.
+Description bounded(double low, double high);
+// Moves and stretches numbers.
+Description linear(const Description& x, double factor, double shift);
+// The share of numbers that is not zero; of an operand.
+double share_of(const Description& x, c10::ScalarType type);
+double share(const Operands& of, std::size_t i);
+// Truth in the result's type: zeros and ones, where a program wants numbers.
+Description as_result(const Operands& of, const Description& truth);
+// How many elements of the first operand make one of the result.
+double reduced(const Operands& of);
+
+// Rules that several tables have.
+inline Description self(const Operands& of) { return of[0]; }
+inline Description zero(const Operands&) { return Description::constant(0); }
+inline Description one(const Operands&) { return Description::constant(1); }
+inline Description not_negative(const Operands&) { return Description::between(0, kNone); }
+inline Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
+// The same numbers, in other places.
+Description elsewhere(const Operands& of);
+// The bounds stay, but nothing is spread any more as it was.
+Description bounds(const Operands& of);
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,114 @@
+// The same numbers in other places, and numbers of several tensors.
+#include <algorithm>
+
+#include "../../tensors.h"
+#include "describing.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+double count(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
+
+// What part of the elements is replaced, where places are chosen: each at most once.
+double replaced(const Operands& of, double places) {
+  return std::min(places / std::max(count(of.result()), 1.0), 1.0);
+}
+
+Description masked_fill(const Operands& of) {  // (self, mask, value)
+  return join(of[0], of[2], 1 - share(of, 1));
+}
+Description where(const Operands& of) {  // (condition, self, other)
+  return join(of[1], of[2], share(of, 0));
+}
+Description scatter(const Operands& of) {  // (self, dim, index, src)
+  return join(of[0], of[3], 1 - replaced(of, count(of.tensor(2))));
+}
+Description slice_scatter(const Operands& of) {  // (self, src, ...)
+  return join(of[0], of[1], 1 - replaced(of, count(of.tensor(1))));
+}
+// Along one dimension.
+Description index_fill(const Operands& of) {  // (self, dim, index, value)
+  const at::Tensor x = of.tensor(0);
+  const double size = x.dim() == 0 ? 1 : static_cast<double>(x.size(of.call().argument(1).toInt()));
+  return join(of[0], of[3], 1 - std::min(count(of.tensor(2)) / std::max(size, 1.0), 1.0));
+}
+// Places by a mask, or by one index or several.
+Description index_put(const Operands& of) {  // (self, indices, values)
+  double part = 1;
+  double most = 1;
+  std::int64_t dim = 0;
+  for (const at::Tensor& index : of.call().tensors(1)) {
+    if (!index.defined()) continue;
+    if (index.scalar_type() == at::kBool) {
+      part *= is_simulated(index) ? share_of(known_of(index).description, at::kBool) : 0.5;
+    } else {
+      most = std::max(most, count(index));
+      part /= std::max<double>(static_cast<double>(of.tensor(0).size(dim)), 1);
+    }
+    ++dim;
+  }
+  return join(of[0], of[2], 1 - std::min(part * most, 1.0));
+}
+Description joined_list(const Operands& of) {
+  Description all_of;
+  double joined = 0;
+  for (const at::Tensor& tensor : of.call().tensors(0)) {
+    if (tensor.numel() == 0) continue;
+    const Description each =
+        in_type(is_simulated(tensor) ? known_of(tensor).description
+                                     : Description::of_type(tensor.scalar_type()),
+                tensor.scalar_type(), of.result().scalar_type());
+    all_of = join(all_of, each, joined / (joined + count(tensor)));
+    joined += count(tensor);
+  }
+  return all_of;
+}
+Description padded(const Operands& of) {  // (self, pad, value)
+  return join(of[0], of.has(2) ? of[2] : Description::constant(0), reduced(of));
+}
+Description triangle(const Operands& of) { return join(of[0], Description::constant(0)); }
+// As it was, in the result's type.
+Description converted(const Operands& of) { return of.as_numbers(0); }
+
+constexpr DescribeRow kPlacementDescriptions[] = {
+    {"clone", self},
+    {"contiguous", self},
+    {"_to_copy", converted},
+    {"flip", elsewhere},
+    {"roll", elsewhere},
+    {"repeat", elsewhere},
+    {"index_select", elsewhere},
+    {"gather", elsewhere},
+    {"take", elsewhere},
+    {"index", elsewhere},
+    {"masked_select", elsewhere},
+    {"masked_fill", masked_fill},
+    {"where", where},
+    {"index_put", index_put},
+    {"_index_put_impl", index_put},
+    {"index_copy", index_fill},
+    {"scatter", scatter},
+    {"slice_scatter", slice_scatter},
+    {"select_scatter", slice_scatter},
+    {"index_fill", index_fill},
+    {"fill", [](const Operands& of) { return of[1]; }},
+    {"zero", zero},
+    {"zeros_like", zero},
+    {"ones_like", one},
+    {"full", [](const Operands& of) { return of[1]; }},
+    {"full_like", [](const Operands& of) { return of[1]; }},
+    {"cat", joined_list},
+    {"stack", joined_list},
+    {"constant_pad_nd", padded},
+    {"tril", triangle},
+    {"triu", triangle},
+    {"embedding", self},
+    {"upsample_nearest2d", self},
+    {"nan_to_num", self},
+};
+
+}  // namespace
+
+std::span<const DescribeRow> placement_descriptions() { return kPlacementDescriptions; }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,106 @@
+// Truth values: comparisons, and what is made of these.
+#include "../chances.h"
+#include "describing.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+Description never(const Operands& of) {
+  const Description x = of[0];
+  if (x.is_finite) return Description::constant(0);
+  const double infinite = x.share_at(kNone).share + x.share_at(-kNone).share;
+  return infinite > 0 ? Description::truth(infinite) : Description::truth(0.5);
+}
+Description always(const Operands& of) {
+  const Description x = never(of);
+  return x.is_constant() ? Description::constant(1 - x.low) : Description::truth(1 - x.mean);
+}
+
+bool are_same(const Operands& of) {
+  const at::Tensor left = of.tensor(0);
+  const at::Tensor right = of.tensor(1);
+  if (!left.defined() || !right.defined()) return false;
+  if (left.is_same(right)) return true;
+  return left.is_alias_of(right) && left.storage_offset() == right.storage_offset() &&
+         left.sizes() == right.sizes() && left.strides() == right.strides();
+}
+
+Description compare(const Operands& of, bool turned, bool or_equal) {
+  if (are_same(of) && of[0].is_finite) return Description::constant(or_equal ? 1 : 0);
+  const Description x = of[turned ? 1 : 0];
+  const Description y = of[turned ? 0 : 1];
+  const auto is_integer = [&](std::size_t i) {
+    const at::Tensor tensor = of.tensor(i);
+    return !tensor.defined() || of[i].is_whole ||
+           c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  };
+  return as_result(
+      of, Description::truth(chance_of_less(x, y, or_equal, is_integer(0) && is_integer(1))));
+}
+Description lt(const Operands& of) { return compare(of, false, false); }
+Description le(const Operands& of) { return compare(of, false, true); }
+Description gt(const Operands& of) { return compare(of, true, false); }
+Description ge(const Operands& of) { return compare(of, true, true); }
+
+Chance chance_that_equal(const Operands& of) {
+  if (are_same(of) && of[0].is_finite) return {1, true};
+  return chance_of_equal(of[0], of[1], of.tensor(0).scalar_type());
+}
+Description eq(const Operands& of) {
+  return as_result(of, Description::truth(chance_that_equal(of)));
+}
+Description ne(const Operands& of) {
+  const Chance same = chance_that_equal(of);
+  return as_result(of, Description::truth(1 - same.share, same.is_random));
+}
+
+Description both(const Operands& of) {
+  return Description::truth(share(of, 0) * share(of, 1), is_random_pair(of[0], of[1]));
+}
+Description either(const Operands& of) {
+  const double neither = (1 - share(of, 0)) * (1 - share(of, 1));
+  return Description::truth(1 - neither, is_random_pair(of[0], of[1]));
+}
+Description one_of_both(const Operands& of) {
+  const double first = share(of, 0);
+  const double second = share(of, 1);
+  return Description::truth(first * (1 - second) + second * (1 - first),
+                            is_random_pair(of[0], of[1]));
+}
+Description not_so(const Operands& of) {
+  return Description::truth(1 - share(of, 0), of[0].is_random());
+}
+template <Describe OfTruth, Describe Otherwise>
+Description bitwise(const Operands& of) {
+  return of.result().scalar_type() == at::kBool ? OfTruth(of) : Otherwise(of);
+}
+Description unknown_integer(const Operands&) { return {}; }
+
+constexpr DescribeRow kTruthDescriptions[] = {
+    {"lt", lt},
+    {"le", le},
+    {"gt", gt},
+    {"ge", ge},
+    {"eq", eq},
+    {"ne", ne},
+    {"isnan", never},
+    {"isinf", never},
+    {"isposinf", zero},
+    {"isneginf", zero},
+    {"isfinite", always},
+    {"isclose", one},
+    {"logical_and", both},
+    {"logical_or", either},
+    {"logical_xor", one_of_both},
+    {"logical_not", not_so},
+    {"bitwise_and", bitwise<both, unknown_integer>},
+    {"bitwise_or", bitwise<either, unknown_integer>},
+    {"bitwise_xor", bitwise<one_of_both, unknown_integer>},
+    {"bitwise_not", bitwise<not_so, unknown_integer>},
+};
+
+}  // namespace
+
+std::span<const DescribeRow> truth_descriptions() { return kTruthDescriptions; }
+
+}  // namespace plimsoll::simulated

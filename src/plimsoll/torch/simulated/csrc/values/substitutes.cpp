@@ -1,0 +1,215 @@
+#include "substitutes.h"
+
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+// The arguments on the host, by their names.
+class Named {
+ public:
+  Named(const Call& call, torch::jit::Stack stack) : call_(call), values_(std::move(stack)) {}
+
+  [[nodiscard]] const c10::IValue& operator[](const char* name) const {
+    const auto place = call_.op().schema().argumentIndexWithName(name);
+    TORCH_CHECK(place, "no argument ", name);
+    return values_.at(static_cast<std::size_t>(*place));
+  }
+  // Undefined where there is none.
+  [[nodiscard]] Tensor tensor(const char* name) const {
+    const auto place = call_.op().schema().argumentIndexWithName(name);
+    if (!place) return {};
+    const c10::IValue& value = values_.at(static_cast<std::size_t>(*place));
+    return value.isTensor() ? value.toTensor() : Tensor();
+  }
+
+ private:
+  const Call& call_;
+  torch::jit::Stack values_;
+};
+
+// Leaves the results; what a GPU keeps besides for its backward pass is zeros.
+void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
+  for (std::size_t i = 0; i < call.results().size(); ++i) {
+    const c10::IValue& like = call.results()[i];
+    if (!like.isTensor() || !like.toTensor().defined()) {
+      stack.push_back(like);
+    } else if (i < results.size() && results[i].defined()) {
+      stack.emplace_back(results[i]);
+    } else {
+      stack.emplace_back(at::zeros(like.toTensor().sizes(),
+                                   at::TensorOptions().dtype(like.toTensor().scalar_type())));
+    }
+  }
+}
+
+torch::jit::Stack take(torch::jit::Stack& stack) { return std::exchange(stack, {}); }
+
+// --- convolution ---------------------------------------------------------------------------------
+
+void convolve(const Call& call, torch::jit::Stack& stack, bool transposed) {
+  const Named of(call, take(stack));
+  const std::vector<std::int64_t> padding = of["padding"].toIntVector();
+  const bool is_depthwise = call.info().plain_name == "_conv_depthwise2d";
+  const std::vector<std::int64_t> more = transposed ? of["output_padding"].toIntVector()
+                                                    : std::vector<std::int64_t>(padding.size(), 0);
+  const Tensor from = of.tensor("self");
+  leave(call, stack,
+        {at::convolution(from, of.tensor("weight"), of.tensor("bias"), of["stride"].toIntVector(),
+                         padding, of["dilation"].toIntVector(), transposed, more,
+                         is_depthwise ? from.size(1) : of["groups"].toInt())});
+}
+void convolution(const Call& call, torch::jit::Stack& stack) { convolve(call, stack, false); }
+void transposed_convolution(const Call& call, torch::jit::Stack& stack) {
+  convolve(call, stack, true);
+}
+
+// --- batch normalization -------------------------------------------------------------------------
+
+void batch_norm(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, take(stack));
+  auto [output, mean, deviation] = at::native_batch_norm(
+      of.tensor("input"), of.tensor("weight"), of.tensor("bias"), of.tensor("running_mean"),
+      of.tensor("running_var"), of["training"].toBool(),
+      of["exponential_average_factor"].toDouble(), of["epsilon"].toDouble());
+  leave(call, stack, {output, mean, deviation});
+}
+
+void batch_norm_backward(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, take(stack));
+  auto [input, weight, bias] = at::native_batch_norm_backward(
+      of.tensor("grad_output"), of.tensor("input"), of.tensor("weight"), of.tensor("running_mean"),
+      of.tensor("running_var"), of.tensor("save_mean"), of.tensor("save_var"), /*train=*/true,
+      of["epsilon"].toDouble(), std::array{true, true, true});
+  leave(call, stack, {input, weight, bias});
+}
+
+// --- attention -----------------------------------------------------------------------------------
+
+// In single precision, as kernels accumulate.
+Tensor widened(const Tensor& tensor) {
+  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
+
+// Fewer heads of keys and values serve several of queries each.
+Tensor for_heads(const Tensor& tensor, const Tensor& query) {
+  const std::int64_t times = query.size(1) / tensor.size(1);
+  return times == 1 ? tensor : tensor.repeat_interleave(times, 1);
+}
+
+Tensor sum_of_heads(const Tensor& gradient, const Tensor& like) {
+  const std::int64_t times = gradient.size(1) / like.size(1);
+  if (times == 1) return gradient;
+  return gradient.unflatten(1, {like.size(1), times}).sum(2);
+}
+
+class Attention {
+ public:
+  explicit Attention(const Named& of) {
+    TORCH_CHECK(of["dropout_p"].toDouble() == 0, "what is dropped is known to the GPU alone");
+    query = widened(of.tensor("query"));
+    key = for_heads(widened(of.tensor("key")), query);
+    value = for_heads(widened(of.tensor("value")), query);
+    const c10::IValue& given = of["scale"];
+    scale = given.isNone() ? 1 / std::sqrt(static_cast<double>(query.size(-1))) : given.toDouble();
+    scores = query.matmul(key.transpose(-2, -1)).mul(scale);
+    if (const Tensor bias = of.tensor("attn_bias"); bias.defined())
+      scores = scores.add(widened(bias));
+    if (of["is_causal"].toBool()) {
+      const Tensor later =
+          at::ones({query.size(-2), key.size(-2)}, at::TensorOptions().dtype(at::kBool)).triu(1);
+      scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+    }
+    chances = scores.softmax(-1);
+  }
+
+  Tensor query, key, value, scores, chances;
+  double scale = 1;
+};
+
+void attention(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, take(stack));
+  const Attention made(of);
+  const at::ScalarType type = of.tensor("query").scalar_type();
+  const Tensor output = made.chances.matmul(made.value).to(type);
+  Tensor sums;  // kernels make room for more rows than there are
+  if (const c10::IValue& like = call.results()[1]; like.isTensor() && like.toTensor().defined()) {
+    const Tensor found = made.scores.logsumexp(-1);
+    const Tensor to = like.toTensor();
+    if (to.numel() != 0) {
+      sums = at::zeros(to.sizes(), at::TensorOptions().dtype(to.scalar_type()));
+      sums.narrow(2, 0, found.size(2)).copy_(to.dim() == 4 ? found.unsqueeze(-1) : found);
+    }
+  }
+  leave(call, stack, {output, sums});
+}
+
+void attention_backward(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, take(stack));
+  const Attention made(of);
+  Tensor gradient = of.tensor("grad_out");
+  if (!gradient.defined()) gradient = of.tensor("grad_out_");
+  const at::ScalarType type = gradient.scalar_type();
+  gradient = widened(gradient);
+  const Tensor of_chances = gradient.matmul(made.value.transpose(-2, -1));
+  const Tensor of_scores =
+      of_chances.sub(of_chances.mul(made.chances).sum(-1, /*keepdim=*/true)).mul(made.chances);
+  const Tensor of_query = of_scores.matmul(made.key).mul(made.scale);
+  const Tensor of_key = of_scores.transpose(-2, -1).matmul(made.query).mul(made.scale);
+  const Tensor of_value = made.chances.transpose(-2, -1).matmul(gradient);
+  std::vector<Tensor> results{of_query.to(type), sum_of_heads(of_key, of.tensor("key")).to(type),
+                              sum_of_heads(of_value, of.tensor("value")).to(type)};
+  if (const Tensor bias = of.tensor("attn_bias"); bias.defined()) {
+    results.push_back(of_scores.sum_to_size(bias.sizes()).to(type));
+  }
+  leave(call, stack, results);
+}
+
+struct Row {
+  const char* name;
+  Substitute function;
+};
+
+constexpr Row kRows[] = {
+    {"cudnn_convolution", convolution},
+    {"cudnn_convolution_transpose", transposed_convolution},
+    {"_conv_depthwise2d", convolution},
+    {"cudnn_batch_norm", batch_norm},
+    {"cudnn_batch_norm_backward", batch_norm_backward},
+    {"_scaled_dot_product_flash_attention", attention},
+    {"_scaled_dot_product_flash_attention_backward", attention_backward},
+    {"_scaled_dot_product_efficient_attention", attention},
+    {"_scaled_dot_product_efficient_attention_backward", attention_backward},
+    {"_scaled_dot_product_cudnn_attention", attention},
+    {"_scaled_dot_product_cudnn_attention_backward", attention_backward},
+};
+
+}  // namespace
+
+Substitute find_substitute(const Call& call) {
+  const std::string_view name = call.info().plain_name;
+  for (const Row& row : kRows) {
+    if (name == row.name) return row.function;
+  }
+  return nullptr;
+}
+
+}  // namespace plimsoll::simulated

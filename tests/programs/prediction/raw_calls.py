@@ -1,0 +1,46 @@
+"""Makes calls of the kernel without libc, as libraries in Rust do: gives files their names.
+
+`python raw_calls.py`: in the first thread, in another one, and in a process forked from both.
+"""
+
+import ctypes
+import mmap
+import os
+import threading
+from pathlib import Path
+
+# mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; syscall; ret
+_CODE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 0f05 c3")
+_RENAME, _OPEN = 82, 2
+
+memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+memory.write(_CODE)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, *[ctypes.c_void_p] * 3)(address)
+
+
+def name_file(name: str) -> None:
+    """Write it under another name first."""
+    Path("unnamed").write_text(name)
+    result = call(_RENAME, ctypes.c_char_p(b"unnamed"), ctypes.c_char_p(name.encode()), None)
+    assert result == 0, os.strerror(-result)
+
+
+def in_fork() -> None:
+    child = os.fork()
+    if child == 0:
+        name_file("forked")
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+
+
+name_file("first")
+threads = [threading.Thread(target=name_file, args=["second"]), threading.Thread(target=in_fork)]
+for thread in threads:
+    thread.start()
+    thread.join()
+file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
+assert os.write(file, b"text") == 4
+missing = call(_RENAME, ctypes.c_char_p(b"nowhere"), ctypes.c_char_p(b"there"), None)
+assert missing == -2, missing
