@@ -124,10 +124,10 @@ def names_of(folder: Path, only: str) -> list[str]:
     for pair in PAIRS:
         every += [name for name in pair if name not in every]
     wanted = set(only.split(",")) if only else None
-    return [name for name in every if wanted is None or name.split()[0] in wanted]
+    return [n for n in every if wanted is None or n in wanted or n.split()[0] in wanted]
 
 
-def measure(folder: Path, only: str, results: Path) -> None:
+def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
     import torch
 
     path = results / "steps.json"
@@ -135,7 +135,7 @@ def measure(folder: Path, only: str, results: Path) -> None:
     for name in names_of(folder, only):
         runs = [run_apart(name, folder, profiled=False) for _ in range(1 if " " in name else 2)]
         row = dict(runs[0])
-        if " " not in name and name != "llama_generate":
+        if profiled and " " not in name and name != "llama_generate":
             row = run_apart(name, folder, profiled=True)
         row["profiled_step_ms"] = row.pop("step_ms", [])
         row["step_ms"] = [statistics.median(run["step_ms"]) for run in runs if run.get("step_ms")]
@@ -179,7 +179,7 @@ def main() -> None:
     if chosen.what == "here":
         print(json.dumps(run_here(chosen.folder, parse(chosen.name)[1], profiled=chosen.profiled)))
     elif chosen.what == "measure":
-        measure(chosen.folder, chosen.only, chosen.results)
+        measure(chosen.folder, chosen.only, chosen.results, profiled=chosen.profiled)
     else:
         compare(chosen.folder, chosen.only, chosen.gpu or "H200", chosen.results)
 

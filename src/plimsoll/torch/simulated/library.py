@@ -65,6 +65,15 @@ class DeviceProperties(ctypes.Structure):
     ]
 
 
+class Clock(ctypes.Structure):
+    """What a device did so far, in ns; Clock of csrc/runtime.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_double) for name in ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns")),
+        ("kernels", ctypes.c_uint64),
+    ]
+
+
 class Site(ctypes.Structure):
     """Who asked for memory; Site of csrc/runtime.h."""
 
@@ -117,6 +126,7 @@ class PinnedStatistics(ctypes.Structure):
 
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     DeviceProperties,
+    Clock,
     Site,
     Assumption,
     LateRole,
@@ -184,7 +194,7 @@ class Library:
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
-        for rows in ("sites", "assumptions", "late_roles"):
+        for rows in ("sites", "assumptions", "late_roles", "stack_times"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")
             copy.restype = ctypes.c_size_t
             copy.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -278,6 +288,16 @@ class Library:
         statistics = PinnedStatistics()
         self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
         return statistics
+
+    def clock(self, device: int) -> Clock:
+        """What a device did so far."""
+        clock = Clock()
+        self.lib.plimsoll_clock(device, ctypes.byref(clock))
+        return clock
+
+    def stack_times(self) -> list[float]:
+        """What the work of each call stack took on GPUs, in ns, by the stack's number."""
+        return _read(self.lib.plimsoll_copy_stack_times, ctypes.c_double)
 
     def late_roles(self) -> list[LateRole]:
         """All roles that became clear after the allocation, in order."""

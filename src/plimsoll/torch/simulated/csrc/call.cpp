@@ -237,7 +237,7 @@ void Call::launch() {
   if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
   const double time = computed_ns_ > 0 ? computed_ns_ : memory_ns(*this);
   state.pass_host_time(device_, host_ns(*this));
-  state.launch(device_, info_.name, time);
+  state.launch(device_, Work::compute, time);
 }
 
 void Call::finish() {

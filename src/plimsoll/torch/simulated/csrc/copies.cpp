@@ -86,9 +86,12 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   const bool is_pinned_copy = crosses && is_pinned(host);
   constexpr double kHostNs = 5000;
   state.pass_host_time(index, kHostNs);
-  state.launch(index, state.name("aten::copy_"),
-               crosses ? transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties)
-                       : copy_ns(to, from, on.properties));
+  if (crosses) {
+    state.launch(index, Work::transfer,
+                 transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));
+  } else {
+    state.launch(index, Work::compute, copy_ns(to, from, on.properties));
+  }
   if (!from.is_cuda()) note_input(to);
   if (is_pinned_copy && non_blocking) {
     note_pinned_use(host, index, state.current_stream(index));

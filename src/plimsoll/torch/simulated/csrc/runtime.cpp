@@ -61,8 +61,33 @@ void Runtime::pass_host_time(c10::DeviceIndex index, double ns) const {
   api->advance(device(index).engine, ns);
 }
 
-void Runtime::launch(c10::DeviceIndex index, std::uint32_t /*operation*/, double ns) {
-  api->launch(device(index).engine, static_cast<std::uint64_t>(current_stream(index)), ns);
+void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
+  Device& on = devices[static_cast<std::size_t>(index)];
+  const auto queue = static_cast<std::uint64_t>(current_stream(index));
+  const double begin = api->done_at(on.engine, queue);
+  api->launch(on.engine, queue, ns);
+  const std::uint32_t number = record_sites ? stack() : 0;
+  const std::lock_guard lock(mutex_);
+  const auto note = [end = begin + ns, begin](double& until, double& sum) {
+    sum += std::max(0.0, end - std::max(begin, until));
+    until = std::max(until, end);
+  };
+  note(on.clock.ends_ns, on.clock.busy_ns);
+  if (work == Work::compute) note(on.clock.compute_ends_ns, on.clock.compute_ns);
+  ++on.clock.kernels;
+  if (!record_sites) return;
+  if (stack_times_.size() <= number) stack_times_.resize(2 * std::size_t{number} + 1);
+  stack_times_[number] += ns;
+}
+
+Clock Runtime::clock(c10::DeviceIndex index) {
+  const std::lock_guard lock(mutex_);
+  return device(index).clock;
+}
+
+std::size_t Runtime::copy_stack_times(double* to, std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  return copy_rows(stack_times_, to, most);
 }
 
 void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {

@@ -30,6 +30,17 @@ struct DeviceProperties {
   double copy_bytes_per_ns = 0;    // between host and device
 };
 
+// What a device did so far; times are since the start, on the simulated machine's clock. Shared
+// with Python.
+struct Clock {
+  double ends_ns = 0;          // when all that is queued will be done
+  double compute_ends_ns = 0;  // of that, all but copies between host and device
+  double busy_ns = 0;          // while anything ran
+  double compute_ns = 0;       // while anything but such copies ran
+  std::uint64_t kernels = 0;
+};
+enum class Work : std::uint8_t { compute, transfer };
+
 struct Device {
   plimsoll_engine* engine = nullptr;
   DeviceProperties properties;
@@ -37,6 +48,7 @@ struct Device {
   std::atomic<std::uint64_t> live_bytes = 0;  // as asked for
   std::atomic<bool> is_used = false;          // it has a context
   std::atomic<bool> is_capturing = false;     // a graph, of what is queued
+  Clock clock;
 };
 
 // Why memory was asked for; a new value is a new entry in layout.cpp. Both are shared with Python.
@@ -124,8 +136,8 @@ class Runtime {
   void synchronize(c10::DeviceIndex index) const;
   // The host works for a time.
   void pass_host_time(c10::DeviceIndex index, double ns) const;
-  // Queues work of an operation on the current stream of a device.
-  void launch(c10::DeviceIndex index, std::uint32_t operation, double ns);
+  // Queues work on the current stream of a device.
+  void launch(c10::DeviceIndex index, Work work, double ns);
   // A captured stream runs nothing, so nobody may wait for it.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
@@ -144,6 +156,9 @@ class Runtime {
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
   std::size_t copy_late_roles(LateRole* to, std::size_t most);
+  // What the work of each call stack took on GPUs, in ns, by the stack's number.
+  std::size_t copy_stack_times(double* to, std::size_t most);
+  [[nodiscard]] Clock clock(c10::DeviceIndex index);
   // The number of the calling thread's stack, or in a backward pass that of the forward operation.
   std::uint32_t stack();
   std::uint32_t site(std::uint32_t operation, Role role);
@@ -172,6 +187,7 @@ class Runtime {
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
   std::vector<LateRole> late_roles_;
+  std::vector<double> stack_times_;
   std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;

@@ -122,6 +122,25 @@ void vector_product(Call& call) {
   take_blas_workspace(call);
 }
 
+// Groups are taken to be of one size: which rows belong to which is data.
+void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
+  Product product;
+  product.type = left.scalar_type();
+  product.allows_tf32 = at::globalContext().allowTF32CuBLAS();
+  product.rows =
+      static_cast<double>(left.size(-2)) / (left.dim() == 2 && right.dim() == 3 ? groups : 1);
+  product.terms =
+      static_cast<double>(left.size(-1)) / (left.dim() == 2 && right.dim() == 2 ? groups : 1);
+  product.columns =
+      static_cast<double>(right.size(-1)) / (left.dim() == 3 && right.dim() == 2 ? groups : 1);
+  if (left.scalar_type() == at::kBFloat16) {  // one kernel
+    product.batch = groups;
+    call.note_product(product);
+    return;
+  }
+  for (double group = 0; group < groups; ++group) call.note_product(product);
+}
+
 // _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
 // PyTorch's own shape function refuses what the fallback, one product a group, accepts.
 void grouped_mm(Call& call) {
@@ -149,6 +168,7 @@ void grouped_mm(Call& call) {
   call.set_shape(0,
                  at::empty_strided(sizes, strides, left.options().dtype(type).device(at::kMeta)));
   call.allocate_all();
+  note_groups(call, left, right, static_cast<double>(std::max<std::int64_t>(1, groups)));
   const int major = call.properties().major;
   if (left.scalar_type() == at::kBFloat16 && (major == 9 || major == 10)) {
     call.temporary(60 * static_cast<std::size_t>(groups));

@@ -168,8 +168,8 @@ double attention_ns(const AttentionWork& w, bool is_backward, const DeviceProper
   constexpr double kBlock = 128;
   const Row& row =
       w.is_float ? kFloatRows[is_backward] : kRows[static_cast<int>(w.kernel)][is_backward];
-  const double scale =
-      w.is_float ? on.flops_per_ns / kH200FlopsPerNs : on.tensor_flops_per_ns / kH200TensorFlopsPerNs;
+  const double scale = w.is_float ? on.flops_per_ns / kH200FlopsPerNs
+                                  : on.tensor_flops_per_ns / kH200TensorFlopsPerNs;
   const double tflops = (w.width <= 64 ? row.narrow : row.wide) * scale;
   const double rows = std::ceil(w.rows / kBlock) * kBlock;
   const double keys = std::ceil(w.key_rows / kBlock) * kBlock;
@@ -186,8 +186,9 @@ double attention_ns(const AttentionWork& w, bool is_backward, const DeviceProper
 
 double recurrent_ns(const RecurrentWork& w, bool is_backward, const DeviceProperties& on) {
   const double gates = w.gates * w.hidden;
-  const Product of_inputs{
-      1, w.steps * w.batch, gates, (w.input + (w.layers - 1) * w.hidden) / w.layers, w.type, w.allows_tf32};
+  const Product of_inputs{1,      w.steps * w.batch,
+                          gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
+                          w.type, w.allows_tf32};
   const Product of_step{1, w.batch, gates, w.hidden, w.type, w.allows_tf32};
   // Each step waits for the one before: a product of few rows, and the gates' functions.
   const double step = product_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
