@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESULTS = Path(__file__).parent / "results"
-Timed = "Callable[[Callable[[str], None]], None]"
 
 
 def small(*shape: int, **options: object) -> torch.Tensor:
-    return torch.randn(*shape, device="cuda", **options)  # type: ignore[call-overload, no-any-return]
+    """A tensor on the GPU."""
+    return torch.randn(*shape, device="cuda", **options)
 
 
 def chain() -> Callable[[Callable[[str], None]], None]:
+    """Functions without modules, and views."""
     x = small(16, 16, requires_grad=True)
 
     def run(mark: Callable[[str], None]) -> None:
@@ -54,9 +55,8 @@ def chain() -> Callable[[Callable[[str], None]], None]:
 
 
 def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
-    parts = [
-        part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())
-    ]
+    """Modules of one kernel each."""
+    parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
     net = nn.Sequential(*parts).to("cuda")
     x = small(8, 32)
     name = "60 modules" + (", autocast" if autocast else "")
@@ -74,6 +74,7 @@ def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
 
 
 def encoder() -> Callable[[Callable[[str], None]], None]:
+    """PyTorch's own transformer layers."""
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
     net = nn.TransformerEncoder(layer, 8).to("cuda")
     x = small(2, 16, 64)
@@ -90,6 +91,7 @@ def encoder() -> Callable[[Callable[[str], None]], None]:
 
 
 def images() -> Callable[[Callable[[str], None]], None]:
+    """Convolutions with normalization."""
     parts = [
         part
         for _ in range(16)
@@ -110,11 +112,13 @@ def images() -> Callable[[Callable[[str], None]], None]:
 
 
 def optimizers() -> Callable[[Callable[[str], None]], None]:
+    """Steps over 150 small parameters."""
+
     def of(kind: type[torch.optim.Optimizer], **options: object) -> torch.optim.Optimizer:
         parameters = [nn.Parameter(small(64)) for _ in range(150)]
         for parameter in parameters:
             parameter.grad = small(64)
-        made = kind(parameters, lr=1e-3, **options)  # type: ignore[call-arg, arg-type]
+        made = kind(parameters, lr=1e-3, **options)
         made.step()
         return made
 
@@ -139,6 +143,7 @@ def optimizers() -> Callable[[Callable[[str], None]], None]:
 
 
 def llama() -> Callable[[Callable[[str], None]], None]:
+    """A small model of a library."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -163,6 +168,7 @@ def llama() -> Callable[[Callable[[str], None]], None]:
 
 
 def plans() -> Callable[[Callable[[str], None]], None]:
+    """Shapes that cuDNN sees for the first time."""
     lengths = iter(range(64, 64000, 8))
 
     def run(mark: Callable[[str], None]) -> None:
@@ -212,6 +218,7 @@ def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
 
 
 def measure(results: Path) -> None:
+    """Measure all cases on a GPU, and write what they take."""
     rows = times(lambda: time.perf_counter() * 1e6, 15)
     with (results / "host.csv").open("w", newline="") as file:
         out = csv.writer(file)
@@ -222,14 +229,15 @@ def measure(results: Path) -> None:
 
 
 def compare(results: Path) -> None:
-    from plimsoll.torch.simulated.simulation import Simulation
-
+    """Compare the simulated clock with what was measured."""
     import gc
+
+    from plimsoll.torch.simulated.simulation import Simulation
 
     simulation = next(one for one in gc.get_objects() if type(one) is Simulation)
 
     def host_us() -> float:
-        return simulation.machine.host.now_ns * 1e-3
+        return simulation.machine.now * 1e6
 
     with (results / "host.csv").open() as file:
         measured = {row["case"]: float(row["us"]) for row in csv.DictReader(file)}
@@ -242,6 +250,7 @@ def compare(results: Path) -> None:
 
 
 def main() -> None:
+    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--results", type=Path, default=RESULTS)

@@ -3,10 +3,10 @@
     python benchmarks/kernels.py measure [--only mm,conv] [--results FOLDER]
     python benchmarks/kernels.py compare [--only mm,conv] [--worst 20]
 
-`measure` needs a GPU, and writes FOLDER/kernels.csv: a row for each case with the time on the GPU and
-the time of the call on the host, in nanoseconds. The GPU sleeps while the host queues a case many
-times, so that no time of the host is in the GPU's. `compare` runs the same cases on a simulated GPU
-and says, for each operation, how far the simulated clock is from that file.
+`measure` needs a GPU, and writes FOLDER/kernels.csv: a row for each case, with the time on the GPU
+and the time of the call on the host, in nanoseconds. The GPU sleeps while the host queues a case
+many times, so that no time of the host is in the GPU's. `compare` runs the same cases on a simulated
+GPU and says, for each operation, how far the simulated clock is from that file.
 """
 
 from __future__ import annotations
@@ -44,21 +44,26 @@ class Case:
 
     @property
     def name(self) -> str:
+        """The operation and its operands."""
         return f"{self.operation} {self.what}"
 
 
 def tensor(*shape: int, dtype: torch.dtype = FP32) -> torch.Tensor:
+    """Random numbers on the GPU."""
     return torch.empty(shape, device="cuda", dtype=dtype).normal_()
 
 
 def integers(below: int, *shape: int) -> torch.Tensor:
+    """Random indices."""
     return torch.randint(below, shape, device="cuda")
 
 
 def elementwise() -> Iterator[Case]:
     """Operations that read and write each element once."""
 
-    def case(name: str, count: int, dtype: torch.dtype, call: Callable[..., object], n: int) -> Case:
+    def case(
+        name: str, count: int, dtype: torch.dtype, call: Callable[..., object], n: int
+    ) -> Case:
         def make() -> Callable[[], object]:
             x = [tensor(count, dtype=dtype) for _ in range(n)]
             return lambda: call(*x)
@@ -113,7 +118,9 @@ def strided() -> Iterator[Case]:
         yield case("transposed_add", (side, side), dtype, lambda x: x + x.t())
         yield case("bias_add", (side, side), dtype, lambda x: x + x[0])
         yield case("column_mul", (side, side), dtype, lambda x: x * x[:, :1])
-        yield case("half_of_rows", (side, side), dtype, lambda x: x[:, : side // 2].contiguous())
+        yield case(
+            "half_of_rows", (side, side), dtype, lambda x: x[:, : x.shape[1] // 2].contiguous()
+        )
         yield case("cat_rows", (side, side), dtype, lambda x: torch.cat([x, x]))
         yield case("cat_columns", (side, side), dtype, lambda x: torch.cat([x, x], dim=1))
         yield case("repeat", (side, side), dtype, lambda x: x.repeat(2, 1))
@@ -205,15 +212,17 @@ def rows() -> Iterator[Case]:
         yield case("gather", shape, FP32, gathered)
         yield case("scatter_add_", shape, FP32, scattered)
     for count in (2**10, 2**16, 2**20, 2**24, 2**26):
-        shape = (count,)
-        yield case("sort_flat", shape, FP32, lambda x: lambda: x.sort())
-        yield case("cumsum_flat", shape, FP32, lambda x: lambda: x.cumsum(0))
-        yield case("nonzero", shape, FP32, lambda x: lambda: x.nonzero())
-        yield case("index_by_mask", shape, FP32, lambda x: lambda: x[x > 0])
-        yield case("item", shape, FP32, lambda x: lambda: x[0].item())
+        flat = (count,)
+        yield case("sort_flat", flat, FP32, lambda x: lambda: x.sort())
+        yield case("cumsum_flat", flat, FP32, lambda x: lambda: x.cumsum(0))
+        yield case("nonzero", flat, FP32, lambda x: lambda: x.nonzero())
+        yield case("index_by_mask", flat, FP32, lambda x: lambda: x[x > 0])
+        yield case("item", flat, FP32, lambda x: lambda: x[0].item())
 
 
 def lookups() -> Iterator[Case]:
+    """Rows of tables, and their gradients."""
+
     def embedding(count: int, width: int, dtype: torch.dtype) -> Case:
         def make() -> Callable[[], object]:
             table, i = tensor(50257, width, dtype=dtype), integers(50257, count)
@@ -496,6 +505,8 @@ def lists() -> Iterator[Case]:
 
 
 def recurrent() -> Iterator[Case]:
+    """Recurrent layers, by cuDNN."""
+
     def case(kind: str, layers: int, batch: int, length: int, width: int, *, back: bool) -> Case:
         def make() -> Callable[[], object]:
             torch.backends.cudnn.allow_tf32 = False
@@ -511,8 +522,8 @@ def recurrent() -> Iterator[Case]:
         return Case(f"{kind.lower()}{'_backward' if back else ''}", what, make)
 
     for kind, back in itertools.product(("LSTM", "GRU"), (False, True)):
-        for layers, batch, length, width in [(1, 32, 32, 128), (2, 64, 128, 512), (2, 128, 64, 1024),
-                                             (1, 16, 512, 256)]:  # fmt: skip
+        sizes = [(1, 32, 32, 128), (2, 64, 128, 512), (2, 128, 64, 1024), (1, 16, 512, 256)]
+        for layers, batch, length, width in sizes:
             yield case(kind, layers, batch, length, width, back=back)
 
 
@@ -536,14 +547,15 @@ def copies() -> Iterator[Case]:
 
 
 GROUPS = (
-    elementwise, strided, rows, lookups, products, attention, convolutions, images, lists, recurrent,
-    copies,
+    elementwise, strided, rows, lookups, products, attention, convolutions, images, lists,
+    recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
 """Whose call ends only when the GPU has done it: the time of the call is the time on the GPU."""
 
 
 def cases(only: str) -> Iterator[Case]:
+    """All cases, or those of some groups or operations."""
     wanted = set(only.split(",")) if only else None
     for group in GROUPS:
         for case in group():
@@ -586,6 +598,7 @@ def measure_case(case: Case, sleep: float) -> tuple[float, float]:
 
 
 def measure(only: str, results: Path) -> None:
+    """Measure cases on a GPU, and write what they take."""
     path = results / "kernels.csv"
     skipped = 0
     begin = time.time()
@@ -607,6 +620,7 @@ def measure(only: str, results: Path) -> None:
 
 
 def simulated_ns(case: Case) -> float:
+    """What the simulated clock says of a case."""
     call = case.make()
     call()
     torch.cuda.synchronize()
@@ -617,10 +631,11 @@ def simulated_ns(case: Case) -> float:
     call()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end) * 1e6
+    return float(start.elapsed_time(end) * 1e6)
 
 
 def compare(only: str, worst: int, results: Path) -> None:
+    """Compare the simulated clock with what was measured."""
     with (results / "kernels.csv").open() as file:
         next(file)
         measured = {(row["operation"], row["case"]): row for row in csv.DictReader(file)}
@@ -644,6 +659,7 @@ def compare(only: str, worst: int, results: Path) -> None:
 
 
 def main() -> None:
+    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--only", default="")

@@ -3,10 +3,11 @@
     python benchmarks/steps.py measure FOLDER [--only gpt,vit] [--results FOLDER]
     python benchmarks/steps.py compare FOLDER [--only gpt,vit] [--gpu H200]
 
-FOLDER holds the recorded workloads, NAME.py with a function `main(steps)`; those of benchmarks/steps
-and their variants are measured too. A step is as in benchmarks/training.py. `measure` writes
-steps.json: a row for each script with the median step, and for each operation how often a step calls
-that and what its kernels take together. `compare` runs the same scripts on a simulated GPU.
+FOLDER holds the recorded workloads, NAME.py with a function `main(steps)`; the scripts of
+benchmarks/steps and their variants are measured too. A step is as in benchmarks/training.py.
+`measure` writes steps.json: a row for each script with its median step; with --profiled also how
+often each operation is called, and what its kernels take. `compare` runs the same scripts on a
+simulated GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ PAIRS: list[tuple[str, str]] = [
     ("gpt precision=fp32", "gpt precision=tf32"),
     ("gpt precision=bf16 batch=16 fused=True", "gpt precision=bf16 batch=16 fused=False"),
     ("gpt precision=bf16 batch=16 recompute=False", "gpt precision=bf16 batch=16 recompute=True"),
-    ("gpt precision=bf16 batch=4 length=2048", "gpt precision=bf16 batch=4 length=2048 fused=False"),
+    (
+        "gpt precision=bf16 batch=4 length=2048",
+        "gpt precision=bf16 batch=4 length=2048 fused=False",
+    ),
     ("vit amp=True", "vit amp=False"),
     ("depthwise channels_last=True", "depthwise channels_last=False"),
     ("unet channels_last=False", "unet channels_last=True"),
@@ -100,6 +104,7 @@ def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str
 
 
 def run_apart(name: str, folder: Path, *, profiled: bool, gpu: str = "") -> dict[str, Any]:
+    """Run a script in a process of its own, on a simulated GPU if one is named."""
     script, _ = parse(name)
     path = HERE / "steps" / f"{script}.py"
     if script not in OWN:
@@ -120,6 +125,7 @@ def run_apart(name: str, folder: Path, *, profiled: bool, gpu: str = "") -> dict
 
 
 def names_of(folder: Path, only: str) -> list[str]:
+    """The scripts and variants, or those that are asked for."""
     every = [*sorted(path.stem for path in folder.glob("*.py")), *OWN]
     for pair in PAIRS:
         every += [name for name in pair if name not in every]
@@ -128,6 +134,7 @@ def names_of(folder: Path, only: str) -> list[str]:
 
 
 def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
+    """Measure all scripts on a GPU."""
     import torch
 
     path = results / "steps.json"
@@ -146,6 +153,7 @@ def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
 
 
 def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
+    """Compare the simulated clock with what was measured."""
     rows = json.loads((results / "steps.json").read_text())
     errors = []
     for name in names_of(folder, only):
@@ -160,13 +168,15 @@ def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
         if " " not in name:
             errors.append(abs(predicted / measured - 1))
         print(
-            f"{name:55} {measured:9.2f} ms, predicted {predicted:9.2f}, {predicted / measured - 1:+.1%}",
+            f"{name:55} {measured:9.2f} ms, predicted {predicted:9.2f}, "
+            f"{predicted / measured - 1:+.1%}",
             flush=True,
         )
     print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
 
 
 def main() -> None:
+    """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("folder", type=Path)

@@ -1,5 +1,7 @@
 """A click model: twenty embedding tables, a deep network, and batches copied from the host."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -10,7 +12,7 @@ def main(steps=20, batch=16384, rows=200_000, width=32):
     sizes = [20 * width + 13, 1024, 512, 256]
     layers = [
         part
-        for into, out in zip(sizes, sizes[1:], strict=False)
+        for into, out in pairwise(sizes)
         for part in (nn.Linear(into, out), nn.ReLU(), nn.Dropout(0.2))
     ]
     net = nn.Sequential(*layers, nn.Linear(256, 1)).to("cuda")

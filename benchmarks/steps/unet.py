@@ -14,7 +14,10 @@ class Unit(nn.Module):
         self.skip = nn.Conv2d(into, out, 1) if into != out else nn.Identity()
 
     def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        y = self.one(functional.silu(self.first(x))) + self.time(functional.silu(t))[:, :, None, None]
+        y = (
+            self.one(functional.silu(self.first(x)))
+            + self.time(functional.silu(t))[:, :, None, None]
+        )
         return self.skip(x) + self.two(functional.silu(self.second(y)))
 
 

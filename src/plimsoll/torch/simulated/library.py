@@ -65,11 +65,14 @@ class DeviceProperties(ctypes.Structure):
     ]
 
 
+_CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns")
+
+
 class Clock(ctypes.Structure):
     """What a device did so far, in ns; Clock of csrc/runtime.h."""
 
     _fields_ = [
-        *((name, ctypes.c_double) for name in ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns")),
+        *((name, ctypes.c_double) for name in _CLOCK_TIMES),
         ("kernels", ctypes.c_uint64),
     ]
 
@@ -124,9 +127,16 @@ class PinnedStatistics(ctypes.Structure):
     ]
 
 
+class StackTime(ctypes.Structure):
+    """What a call stack's work took; StackTime of csrc/runtime.h."""
+
+    _fields_ = [("ns", ctypes.c_double)]
+
+
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     DeviceProperties,
     Clock,
+    StackTime,
     Site,
     Assumption,
     LateRole,
@@ -297,7 +307,7 @@ class Library:
 
     def stack_times(self) -> list[float]:
         """What the work of each call stack took on GPUs, in ns, by the stack's number."""
-        return _read(self.lib.plimsoll_copy_stack_times, ctypes.c_double)
+        return [row.ns for row in _read(self.lib.plimsoll_copy_stack_times, StackTime)]
 
     def late_roles(self) -> list[LateRole]:
         """All roles that became clear after the allocation, in order."""

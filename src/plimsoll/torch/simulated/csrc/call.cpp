@@ -215,6 +215,8 @@ void Call::note_attention(const AttentionWork& work, bool is_backward) {
   computed_ns_ += attention_ns(work, is_backward, properties());
 }
 
+void Call::note_reduction(double bytes) { computed_ns_ += reduction_ns(bytes, properties()); }
+
 void Call::note_recurrent(const RecurrentWork& work, bool is_backward) {
   computed_ns_ += recurrent_ns(work, is_backward, properties());
 }

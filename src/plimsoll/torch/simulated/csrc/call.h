@@ -66,6 +66,7 @@ class Call {
   void note_product(const Product& product);
   void note_convolution(const ConvolutionWork& work, Pass pass);
   void note_attention(const AttentionWork& work, bool is_backward);
+  void note_reduction(double bytes);
   void note_recurrent(const RecurrentWork& work, bool is_backward);
   [[nodiscard]] double flops() const { return flops_; }
   // Queues the kernel: its time follows from the work and the bytes it moves.

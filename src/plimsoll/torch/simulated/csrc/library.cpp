@@ -164,7 +164,7 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_assumptions(Assumption* to, size_t most) {
 PLIMSOLL_EXPORT size_t plimsoll_copy_late_roles(LateRole* to, size_t most) {
   return runtime().copy_late_roles(to, most);
 }
-PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(double* to, size_t most) {
+PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(StackTime* to, size_t most) {
   return runtime().copy_stack_times(to, most);
 }
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {

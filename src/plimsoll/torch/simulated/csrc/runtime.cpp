@@ -57,8 +57,11 @@ void Runtime::use(c10::DeviceIndex index) {
   if (!on.is_used.exchange(true)) callbacks.first_use(index);
 }
 
-void Runtime::pass_host_time(c10::DeviceIndex index, double ns) const {
-  api->advance(device(index).engine, ns);
+void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
+  Device& on = devices[static_cast<std::size_t>(index)];
+  api->advance(on.engine, ns);
+  const std::lock_guard lock(mutex_);
+  on.clock.host_ns += ns;
 }
 
 void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
@@ -77,7 +80,7 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   ++on.clock.kernels;
   if (!record_sites) return;
   if (stack_times_.size() <= number) stack_times_.resize(2 * std::size_t{number} + 1);
-  stack_times_[number] += ns;
+  stack_times_[number].ns += ns;
 }
 
 Clock Runtime::clock(c10::DeviceIndex index) {
@@ -85,7 +88,7 @@ Clock Runtime::clock(c10::DeviceIndex index) {
   return device(index).clock;
 }
 
-std::size_t Runtime::copy_stack_times(double* to, std::size_t most) {
+std::size_t Runtime::copy_stack_times(StackTime* to, std::size_t most) {
   const std::lock_guard lock(mutex_);
   return copy_rows(stack_times_, to, most);
 }

@@ -37,9 +37,15 @@ struct Clock {
   double compute_ends_ns = 0;  // of that, all but copies between host and device
   double busy_ns = 0;          // while anything ran
   double compute_ns = 0;       // while anything but such copies ran
+  double host_ns = 0;          // that the host needed to queue all this
   std::uint64_t kernels = 0;
 };
 enum class Work : std::uint8_t { compute, transfer };
+
+// What the work of a call stack took on GPUs. Shared with Python.
+struct StackTime {
+  double ns = 0;
+};
 
 struct Device {
   plimsoll_engine* engine = nullptr;
@@ -135,7 +141,7 @@ class Runtime {
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index) const;
   // The host works for a time.
-  void pass_host_time(c10::DeviceIndex index, double ns) const;
+  void pass_host_time(c10::DeviceIndex index, double ns);
   // Queues work on the current stream of a device.
   void launch(c10::DeviceIndex index, Work work, double ns);
   // A captured stream runs nothing, so nobody may wait for it.
@@ -156,8 +162,8 @@ class Runtime {
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
   std::size_t copy_late_roles(LateRole* to, std::size_t most);
-  // What the work of each call stack took on GPUs, in ns, by the stack's number.
-  std::size_t copy_stack_times(double* to, std::size_t most);
+  // By the stack's number.
+  std::size_t copy_stack_times(StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
   // The number of the calling thread's stack, or in a backward pass that of the forward operation.
   std::uint32_t stack();
@@ -187,7 +193,7 @@ class Runtime {
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
   std::vector<LateRole> late_roles_;
-  std::vector<double> stack_times_;
+  std::vector<StackTime> stack_times_;
   std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;

@@ -80,6 +80,9 @@ struct RecurrentWork {
 };
 double recurrent_ns(const RecurrentWork& work, bool is_backward, const DeviceProperties& on);
 
+// A sum over numbers of so many bytes, as part of another operation.
+double reduction_ns(double bytes, const DeviceProperties& on);
+
 // A copy between host and device, on the GPU.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on);
 
