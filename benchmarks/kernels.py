@@ -5,8 +5,8 @@
 
 `measure` needs a GPU, and writes FOLDER/kernels.csv: a row for each case, with the time on the GPU
 and the time of the call on the host, in nanoseconds. The GPU sleeps while the host queues a case
-many times, so that no time of the host is in the GPU's. `compare` runs the same cases on a simulated
-GPU and says, for each operation, how far the simulated clock is from that file.
+many times, so that no time of the host is in the GPU's. `compare` runs the same cases on a
+simulated GPU and says, for each operation, how far the simulated clock is from that file.
 """
 
 from __future__ import annotations
