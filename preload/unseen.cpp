@@ -84,9 +84,19 @@ void note(const char* path) {
   kernel::close(to);
 }
 
+// `ldconfig -p` prints which libraries there are. Python's ctypes runs it to find one, and so do
+// libraries when they are imported.
+bool only_prints(const char* path, char* const* arguments) {
+  const char* const slash = std::strrchr(path, '/');
+  return std::strcmp(slash == nullptr ? path : slash + 1, "ldconfig") == 0 &&
+         arguments != nullptr && arguments[0] != nullptr && arguments[1] != nullptr &&
+         std::strcmp(arguments[1], "-p") == 0;
+}
+
 }  // namespace
 
-void note_if_unseen(const char* path) {
+void note_if_unseen(const char* path, char* const* arguments) {
+  if (only_prints(path, arguments)) return;
   const int error = errno;
   const OpenFile file(path);
   char interpreter[kLongestLine];

@@ -39,6 +39,8 @@ class ScriptError(RuntimeError):
         unknown_read: The first line where it had read a value that the simulation cannot know, and
             that may be why; None if it read none.
         missed_network: It failed because trackers and hubs are offline in a trial.
+        reason: The type of its error, the first line of what that says, and the line that raised
+            it; None if it told none.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ScriptError(RuntimeError):
         unknown_read: str | None = None,
         *,
         missed_network: bool = False,
+        reason: str | None = None,
     ) -> None:
         killed = status < 0 and -status in set(signal.Signals)
         end = (
@@ -62,7 +65,10 @@ class ScriptError(RuntimeError):
             )
         elif unknown_read is not None:
             end = f"failed after it read values that nobody knows ({unknown_read}); it {end}"
+        if reason is not None:
+            end = f"{end}: {reason}"
         super().__init__(printable(f"{script} {end}"))
+        self.reason = reason
         self.status = status
         self.unknown_read = unknown_read
         self.missed_network = missed_network

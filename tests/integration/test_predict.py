@@ -190,7 +190,8 @@ class TestCommand:
         assert done.returncode == 2
         assert done.stderr.splitlines()[-1] == (
             f"plimsoll: {path} failed after it read values that nobody knows "
-            f"({path}:3 <module>); it ended with status 1"
+            f"({path}:3 <module>); it ended with status 1: "
+            f"NameError: name 'oops' is not defined ({path}:4 <module>)"
         )
 
     def test_failures_that_the_script_survives_are_told(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 
 import pytest
 
@@ -142,3 +144,115 @@ def test_places_are_in_order_along_the_dimension_that_is_sorted() -> None:
     places = x.sort(dim=0).indices
     assert places.max().item() <= 63
     assert x.argsort(dim=1).max().item() > 63
+
+
+@on_simulated_gpus("--gpus", "2")
+def test_threads_may_share_tensors() -> None:
+    shared = [torch.ones(400, 400, device=f"cuda:{i}") for i in range(2)]
+    stop = time.monotonic() + 3
+    failures: list[BaseException] = []
+
+    def work(own: int) -> None:
+        try:
+            while time.monotonic() < stop:
+                x = shared[own % 2]
+                x.copy_(torch.full((400, 400), float(own)))
+                x[:, own].mul_(2)
+                (x @ x).sum().item()
+                x.normal_()
+                torch.as_strided(x, (400, 400), (400, 1)).sin_()
+                shared[1 - own % 2].copy_(x)
+                x.expand(400, 400, 400).mul(1.0)  # beyond the budget
+                x.nonzero()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@on_simulated_gpus()
+def test_a_replay_makes_other_numbers() -> None:
+    x = torch.zeros(4, device="cuda")
+    flag = torch.zeros(1, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2 + 1
+        copy = x.clone()
+        zeros = torch.zeros(4, device="cuda")
+        flag.copy_(y[:1])
+    seen = set()
+    for step in range(4):
+        x.fill_(step)
+        graph.replay()
+        assert y.tolist() != [1, 1, 1, 1]
+        assert copy.tolist() != [0, 0, 0, 0]
+        assert zeros.tolist() == [0, 0, 0, 0]
+        assert flag.item() != 0
+        seen.add(y[0].item())
+    assert len(seen) == 4
+
+
+@on_simulated_gpus()
+def test_a_loop_that_waits_for_a_captured_loss_ends() -> None:
+    x = torch.ones(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = (x * x).mean()
+    steps = 0
+    while True:
+        graph.replay()
+        steps += 1
+        if loss.item() < 1e-3:
+            break
+    assert steps < 1000
+
+
+@on_simulated_gpus()
+def test_a_strided_write_changes_what_it_writes_alone() -> None:
+    for x in (torch.zeros(200, MANY // 100, device="cuda"), torch.ones(MANY, 2, device="cuda")):
+        before = x[3, 1].item()
+        x[:, 0] = 5
+        assert x[7, 1].item() in (before, 5)
+        written = x.shape[0]
+        assert (x == 5).count_nonzero().item() == pytest.approx(written, rel=0.01)
+    x = torch.zeros(200, MANY // 100, device="cuda")
+    x[:, 0] = 5
+    assert x[:, 0].tolist() == [5] * 200
+    assert x[150, 1:4].tolist() == [0, 0, 0]
+    assert x.count_nonzero().item() == pytest.approx(200, rel=0.01)
+
+
+@on_simulated_gpus()
+def test_tensors_that_overlap_in_part_are_refused() -> None:
+    x = torch.ones(4, 4, device="cuda")
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x += x.t()
+    x += x
+    assert x[0, 0].item() == 2
+
+
+@on_simulated_gpus()
+def test_pairs_and_triples_of_labels_are_counted() -> None:
+    torch.manual_seed(0)
+    labels = torch.randint(0, 100, (512,), device="cuda")
+    true = labels.cpu()
+    same = int((true[:, None] == true[None, :]).sum())
+    spent = torch.randn(8 << 20, device="cuda")  # takes the budget of bytes
+    kept = []
+    for _ in range(40):  # what is computed while the budget lasts, and what is not
+        mask = labels[:, None] == labels[None, :]
+        kept.append(mask)
+        assert torch.where(mask)[0].numel() == same
+    equal, other = mask.unsqueeze(2), ~mask.unsqueeze(1)
+    apart = ~torch.eye(512, dtype=torch.bool, device="cuda")
+    triples = equal & other & apart.unsqueeze(2)
+    count = torch.where(triples)[0].numel()
+    real = (true[:, None] == true[None, :]) & ~torch.eye(512, dtype=torch.bool)
+    expected = int((real.sum(1) * (true[:, None] != true[None, :]).sum(1)).sum())
+    assert count == pytest.approx(expected, rel=0.6)
+    assert spent.numel() == 8 << 20

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -247,6 +248,20 @@ def test_an_interrupt_gives_the_answer_so_far(tmp_path: Path) -> None:
     answer = json.loads(output)
     assert answer["stopped"]["why"] == "interrupted"
     assert answer["peak_allocated_bytes"] > 0
+
+
+@on_simulated_gpus()
+def test_an_interrupt_while_the_library_asks_python_reaches_the_program() -> None:
+    def ask() -> None:
+        with suppress(torch.OutOfMemoryError):
+            torch.empty(1 << 50, device="cuda")
+        for turn in range(1000):
+            print(turn)
+
+    torch.cuda.init()
+    torch._C._cuda_attach_out_of_memory_observer(lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        ask()
 
 
 @pytest.mark.parametrize(

@@ -509,6 +509,18 @@ def test_programs_without_libc_are_told() -> None:
         assert [(one.operation, one.count) for one in unseen(scratch)] == [(str(program), 2)]
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="a program of another machine's")
+def test_what_lists_the_libraries_is_not_told_though_it_has_no_libc() -> None:
+    with layer() as (real, scratch, environment):
+        program = real / "ldconfig"
+        program.write_bytes(STATIC)
+        program.chmod(0o755)
+        run(["/bin/sh", "-c", f"{program} -p; /bin/true"], real, environment)
+        assert unseen(scratch) == []
+        run(["/bin/sh", "-c", f"{program}; /bin/true"], real, environment)
+        assert [one.operation for one in unseen(scratch)] == [str(program)]
+
+
 def test_without_the_library_the_process_does_not_go_on(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--keep-writes"):
         enter_scratch(str(tmp_path))

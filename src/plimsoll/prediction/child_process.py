@@ -157,6 +157,7 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
             status,
             report["unknown_read"],
             missed_network=report["missed_network"] and not request.keep_writes,
+            reason=report["reason"],
         )
     if report["error"] == "killed":
         raise InputError(

@@ -73,7 +73,7 @@ def fit(
                 raise
             raise _Stopped(f"with {vary} {value} the script fails") from None
         if not found.uses_cuda:
-            raise InputError(str(found).splitlines()[0])
+            raise InputError(str(found).splitlines()[0].removesuffix("."))
         tried[value] = found
         if progress is not None:
             progress(value, found.fits)

@@ -138,7 +138,8 @@ def _verdict(p: PredictionParts) -> Iterator[str]:
 def _range(bounds: tuple[int, int] | None) -> str:
     if bounds is None:
         return ""
-    return f"  ({format_size(bounds[0])} to {format_size(bounds[1])}, by what the data is like)"
+    least, most = map(format_size, bounds)
+    return "" if least == most else f"  ({least} to {most}, by what the data is like)"
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:

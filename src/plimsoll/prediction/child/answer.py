@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def make_report(
 
     Keys: prediction; error: None, "out_of_memory" or "other"; unknown_read: where the script first
     read a value that nobody knows, or None; missed_network: whether it ended because something is
-    offline.
+    offline; reason: of "other", see `ScriptError`.
     """
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
     failed = not has_ended and stop is None
@@ -105,7 +106,21 @@ def make_report(
         "error": kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": failed and _missed_network(error),
+        "reason": _reason(error) if failed else None,
     }
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """What raised an error, in one line, and the program's innermost line there."""
+    if error is None or isinstance(error, SystemExit):
+        return None
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    name = type(error).__name__
+    frames = [
+        (frame.filename, frame.lineno or 0, frame.name)
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+    ]
+    return f"{name}{': ' if first else ''}{first} ({source_line(frames)})"
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:

@@ -60,6 +60,8 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
         _kept_pools: list[tuple[int, int]]
         _pool: tuple[int, int] | None = None
         _has_graph_exec = False
+        _capture = 0
+        """Its number; 0 for none."""
         _is_under_way = False
 
         def __new__(cls, keep_graph: bool = False) -> Any:
@@ -77,7 +79,8 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             self._pool = pool or (next(graph_ids), 0)
             stream = int(lib.plimsoll_current_stream(self._device))
             engine(self._device).begin_allocate_to_pool(*self._pool, stream)
-            simulation.set_capturing(self._device, on=True)
+            lib.plimsoll_forget_capture(self._capture)
+            self._capture = simulation.set_capturing(self._device, on=True)
             engine(self._device).begin_graph_capture()
             self._is_under_way = True
             captures.append(weakref.ref(self))
@@ -108,7 +111,7 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             self._has_graph_exec = True
 
         def replay(self) -> None:
-            pass
+            lib.plimsoll_replay(self._capture)
 
         def reset(self) -> None:
             if self._pool is not None and not simulation.is_over:
@@ -116,6 +119,8 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
                     CudaGraph.capture_end_pre(self)
                 for pool in CudaGraph.pools(self):
                     engine(self._device).release_pool(*pool)
+            lib.plimsoll_forget_capture(self._capture)
+            self._capture = 0
             self._pool = None
             self._kept_pools.clear()
             self._has_graph_exec = False

@@ -199,6 +199,9 @@ class Library:
         _check_layout(lib)
         self.lib = lib
         lib.plimsoll_current_stream.restype = ctypes.c_int64
+        lib.plimsoll_set_capturing.restype = ctypes.c_uint64
+        lib.plimsoll_replay.argtypes = [ctypes.c_uint64]
+        lib.plimsoll_forget_capture.argtypes = [ctypes.c_uint64]
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = ctypes.c_char_p
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
@@ -235,6 +238,8 @@ class Library:
     ) -> None:
         """Be called when a device is used first, and when the program cannot go on.
 
+        What one of them raises, as when it is interrupted, the thread's program raises later.
+
         Args:
             first_use: Called with the device.
             out_of_memory: Called with the device and the bytes asked for, which it has not.
@@ -242,14 +247,9 @@ class Library:
             waits_for_ever: Called with the number of the call stack at which the program waits for
                 a value that does not come. Says whether the program is to be stopped.
         """
-        device, size = ctypes.c_int, ctypes.c_uint64
-        self._callbacks = (
-            ctypes.CFUNCTYPE(None, device)(first_use),
-            ctypes.CFUNCTYPE(None, device, size)(out_of_memory),
-            ctypes.CFUNCTYPE(ctypes.c_int)(is_in_open_loop),
-            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)(waits_for_ever),
-        )  # kept as long as the library calls them
-        self.lib.plimsoll_set_callbacks(*self._callbacks)
+        # Kept as long as the library calls them.
+        self._callbacks = (first_use, out_of_memory, is_in_open_loop, waits_for_ever)
+        self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
     def set_values(self, values: str, unknown: str, seed: int) -> None:
         """Say what is computed, as `VALUES`, and what unknown values are like, as `UNKNOWN`."""
@@ -266,8 +266,8 @@ class Library:
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
         """Call `reached` and stop the program, when there were so many events."""
-        self._bound = ctypes.CFUNCTYPE(None)(reached)
-        self.lib.plimsoll_bound_events(ctypes.c_uint64(most), self._bound)
+        self._bound = reached  # kept as long as the library calls it
+        self.lib.plimsoll_bound_events(ctypes.c_uint64(most), ctypes.py_object(reached))
 
     def replace_engine(self, device: int, engine: int) -> None:
         """Let another engine serve a device that has not been used."""

@@ -186,10 +186,10 @@ class Simulation:
             for action in self._on_first_use:
                 action()
 
-    def set_capturing(self, device: int, *, on: bool) -> None:
-        """A graph is made of what is queued on a device, or no more."""
+    def set_capturing(self, device: int, *, on: bool) -> int:
+        """A graph is made of what is queued on a device, or no more; the capture's number."""
         (self.capturing.add if on else self.capturing.discard)(device)
-        self.library.lib.plimsoll_set_capturing(device, int(on))
+        return int(self.library.lib.plimsoll_set_capturing(device, int(on)))
 
     def _tell_observers(self, device: int, size: int) -> None:
         """As PyTorch's allocator does before it raises: device, asked for, the most, free."""

@@ -1,5 +1,6 @@
 #include "call.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <c10/util/Exception.h>
 
@@ -32,6 +33,7 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
   find_device();
   if (info.has(kTakesIndices)) check_indices();
   if (!info.has(kMixesDevices)) check_devices();
+  if (info.is_pointwise && info.is_in_place()) check_overlap();
   results_.resize(info.results.size());
   is_allocated_.assign(info.results.size(), false);
 }
@@ -83,6 +85,16 @@ void Call::check_devices() const {
       }
       return tensor;
     });
+  }
+}
+
+// As TensorIterator does: an element is not read after another of the same place was written.
+void Call::check_overlap() const {
+  const at::Tensor target = tensor(info_.results[0].argument);
+  if (!target.defined()) return;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const at::Tensor other = tensor(i);
+    if (other.defined() && other.is_cuda()) at::assert_no_partial_overlap(target, other);
   }
 }
 

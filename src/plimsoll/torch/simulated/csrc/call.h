@@ -80,6 +80,7 @@ class Call {
  private:
   void find_device();
   void check_devices() const;
+  void check_overlap() const;
   void check_indices() const;
   // Of arguments and results.
   [[nodiscard]] std::uint64_t tensor_bytes() const;

@@ -9,6 +9,7 @@
 #include "runtime.h"
 #include "timing/timing.h"
 #include "values/budget.h"
+#include "values/capture.h"
 #include "values/contents.h"
 #include "values/reading.h"
 #include "virtual.h"
@@ -23,7 +24,8 @@ using at::Tensor;
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
-  const bool is_wanted = !is_virtual(from) && (is_few || Budget::instance().take_operations(cost));
+  const bool is_wanted = !is_virtual(from) && current_capture(to.device().index()) == 0 &&
+                         (is_few || Budget::instance().take_operations(cost));
   const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
   if (!values.defined()) {
     note_described(to, Description::of_type(to.scalar_type()));
@@ -37,12 +39,13 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
   const Source source = source_of(from);
   const bool is_wanted =
-      can_be_read(from) &&
+      current_capture(to.device().index()) == 0 && can_be_read(from) &&
       (is_few || (source <= Source::random &&
                   Budget::instance().take_operations(static_cast<double>(to.numel()))));
   const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
-  if (values.defined()) {
-    values.copy_(read_values(from));
+  const Tensor read = values.defined() ? read_values(from) : Tensor();
+  if (read.defined()) {
+    values.copy_(read);
     note_values(to, std::min(source, Source::assumed));
     return;
   }

@@ -18,6 +18,7 @@
 #include "profiler.h"
 #include "runtime.h"
 #include "values/budget.h"
+#include "values/capture.h"
 #include "values/description.h"
 
 namespace plimsoll::simulated {
@@ -52,11 +53,14 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version,
   return 0;
 }
 
-PLIMSOLL_EXPORT void plimsoll_set_callbacks(void (*first_use)(int),
-                                            void (*out_of_memory)(int, uint64_t),
-                                            int (*is_in_open_loop)(),
-                                            int (*waits_for_ever)(uint32_t)) {
-  runtime().callbacks = {first_use, out_of_memory, is_in_open_loop, waits_for_ever};
+// Functions of Python's, which live on.
+PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* out_of_memory,
+                                            void* is_in_open_loop, void* waits_for_ever) {
+  Callbacks& callbacks = runtime().callbacks;
+  callbacks.first_use = Callback(first_use);
+  callbacks.out_of_memory = Callback(out_of_memory);
+  callbacks.is_in_open_loop = Callback(is_in_open_loop);
+  callbacks.waits_for_ever = Callback(waits_for_ever);
 }
 
 // Which exception, an object of Python's that lives on, ends the program in which of its threads.
@@ -64,8 +68,8 @@ PLIMSOLL_EXPORT void plimsoll_set_ending(unsigned long thread, void* exception) 
   runtime().ending = {thread, exception};
 }
 
-PLIMSOLL_EXPORT void plimsoll_bound_events(uint64_t most, void (*reached)()) {
-  runtime().callbacks.bound_reached = reached;
+PLIMSOLL_EXPORT void plimsoll_bound_events(uint64_t most, void* reached) {
+  runtime().callbacks.bound_reached = Callback(reached);
   runtime().most_events = most;
 }
 
@@ -94,9 +98,11 @@ PLIMSOLL_EXPORT void plimsoll_use(int device) {
   if (!runtime().is_bad_fork) runtime().use(static_cast<c10::DeviceIndex>(device));
 }
 PLIMSOLL_EXPORT int plimsoll_is_bad_fork() { return runtime().is_bad_fork ? 1 : 0; }
-PLIMSOLL_EXPORT void plimsoll_set_capturing(int device, int on) {
-  runtime().devices[static_cast<std::size_t>(device)].is_capturing = on != 0;
+PLIMSOLL_EXPORT uint64_t plimsoll_set_capturing(int device, int on) {
+  return set_capturing(static_cast<c10::DeviceIndex>(device), on != 0);
 }
+PLIMSOLL_EXPORT void plimsoll_replay(uint64_t capture) { replay(capture); }
+PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) { forget_capture(capture); }
 
 // Autograd's threads end first. Otherwise one that still lets go of a Python object when the
 // interpreter is gone takes the process down with it. So does one that has been told to stop, and

@@ -61,7 +61,9 @@ class DeviceAllocator final : public c10::Allocator {
     const int status = state.api->malloc(
         state.device(index).engine, size, static_cast<std::uint64_t>(state.current_stream(index)),
         state.site(operation.name, operation.role), &address, message.data(), message.size());
-    if (status == PLIMSOLL_OUT_OF_MEMORY) state.callbacks.out_of_memory(index, size);
+    if (status == PLIMSOLL_OUT_OF_MEMORY) {
+      state.callbacks.out_of_memory(static_cast<std::uint64_t>(index), size);
+    }
     TORCH_CHECK_WITH(OutOfMemoryError, status != PLIMSOLL_OUT_OF_MEMORY, message.data());
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, message.data());
     auto* const allocation = new Allocation(address, size, index, state.next_serial(index));

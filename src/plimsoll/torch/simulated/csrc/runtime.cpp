@@ -54,7 +54,7 @@ void Runtime::use(c10::DeviceIndex index) {
               "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
               "you must use the 'spawn' start method");
   Device& on = devices[static_cast<std::size_t>(index)];
-  if (!on.is_used.exchange(true)) callbacks.first_use(index);
+  if (!on.is_used.exchange(true)) callbacks.first_use(static_cast<std::uint64_t>(index));
 }
 
 void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "callback.h"
 #include "plimsoll/c_api.h"
 
 namespace plimsoll::simulated {
@@ -96,16 +97,17 @@ constexpr std::string_view kSizeOfRandom =
 constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
 constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
 
-// What the library asks of Python; all may take the interpreter's lock.
+// What the library asks of Python; all take the interpreter's lock.
 struct Callbacks {
-  void (*first_use)(int device) = nullptr;
-  void (*out_of_memory)(int device, std::uint64_t size) = nullptr;
+  Callback first_use;      // of a device
+  Callback out_of_memory;  // of a device, the bytes asked for
   // Whether the calling thread's program is in a loop without an end of its own.
-  int (*is_in_open_loop)() = nullptr;
-  // Whether the program is to be stopped, which waits there for a value that will not come.
-  int (*waits_for_ever)(std::uint32_t stack) = nullptr;
+  Callback is_in_open_loop;
+  // Whether the program is to be stopped, which waits at a call stack for a value that will not
+  // come.
+  Callback waits_for_ever;
   // As many requests and frees were made as there may be.
-  void (*bound_reached)() = nullptr;
+  Callback bound_reached;
 };
 
 // The exception that ends the program's main thread, as soon as that runs Python's code again.

@@ -48,10 +48,8 @@ void resize_storage(c10::StorageImpl& storage, std::size_t bytes, c10::DeviceInd
   const DeviceScope scope(device);
   c10::DataPtr memory = device_allocator()->allocate(bytes);
   const Allocation* const before = allocation_of(storage);
-  if (bytes != 0 && before != nullptr && before->contents) {
-    auto* const after = static_cast<Allocation*>(memory.get_context());
-    after->contents = std::make_unique<Contents>(bytes);
-    after->contents->take_over(*before->contents);
+  if (bytes != 0 && before != nullptr) {
+    keep_contents(*before, *static_cast<Allocation*>(memory.get_context()));
   }
   storage.set_data_ptr_noswap(std::move(memory));
   storage.set_nbytes(bytes);

@@ -13,6 +13,7 @@
 #include "../tensors.h"
 #include "../virtual.h"
 #include "budget.h"
+#include "capture.h"
 #include "contents.h"
 #include "describe.h"
 #include "random_numbers.h"
@@ -262,15 +263,15 @@ void compute_values(const Call& call) {
   const auto written = find_written(call);
   if (!written || written->empty()) return;
   const Arguments arguments = look_at_arguments(call);
-  const bool is_unsure = !arguments.can_be_read || arguments.worst > Source::random;
+  // What is captured runs later, and again; nobody knows what it finds then.
+  const bool is_captured = current_capture(call.device()) != 0;
+  const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return;
   std::vector<Known> known;
   if (is_unsure) {
     known = describe(call, *written);
     if (are_constant(known)) return note(*written, known);
   }
-  // What is captured runs later, and again; nobody knows what it finds then.
-  const bool is_captured = runtime().device(call.device()).is_capturing;
   const bool is_wanted =
       !is_captured && arguments.can_be_read && is_worth_it(call, arguments, *written);
   const bool is_drawn = is_wanted && is_random && draw(call, random);

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <tuple>
+#include <utility>
 
 #include "../memory.h"
 #include "../virtual.h"
 #include "budget.h"
+#include "capture.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -19,6 +22,17 @@ namespace {
 // The most elements that are drawn at a time, and whose bounds are looked for.
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 20;
 constexpr std::int64_t kMostSearched = std::int64_t{1} << 16;
+constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
+// So many pieces of a strided write are noted each on its own.
+constexpr std::size_t kMostPieces = 256;
+
+// Threads share storages. What is known of them is read and written by one at a time; values are
+// not, as on a GPU. Nobody asks Python meanwhile.
+std::recursive_mutex& contents_mutex() {
+  static auto* const made = new std::recursive_mutex;
+  return *made;
+}
+using ContentsLock = std::lock_guard<std::recursive_mutex>;
 
 // The bytes that a tensor's elements lie in, from the start of its storage.
 struct Extent {
@@ -52,6 +66,41 @@ void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, s
   at::from_blob(to, {count}, at::TensorOptions().dtype(type)).copy_(drawn);
 }
 
+// The offsets from its first element, in bytes, at which a tensor's dense pieces begin, all of one
+// length; none where they are many, or not apart.
+struct Pieces {
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+};
+
+Pieces pieces_of(const at::Tensor& tensor) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // strides and sizes
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) != 1) dims.emplace_back(tensor.stride(i), tensor.size(i));
+  }
+  std::sort(dims.begin(), dims.end());
+  const std::size_t item = tensor.itemsize();
+  std::int64_t covered = 1;  // elements that a piece takes with what lies between
+  Pieces pieces{{0}, item};
+  for (const auto& [stride, size] : dims) {
+    if (stride < covered) return {};
+    const auto count = static_cast<std::size_t>(size);
+    if (stride == covered && pieces.offsets.size() == 1) {
+      pieces.bytes *= count;
+    } else {
+      if (pieces.offsets.size() * count > kMostPieces) return {};
+      const std::vector<std::size_t> before = std::exchange(pieces.offsets, {});
+      for (std::size_t i = 0; i < count; ++i) {
+        for (const std::size_t offset : before) {
+          pieces.offsets.push_back(offset + i * static_cast<std::size_t>(stride) * item);
+        }
+      }
+    }
+    covered = stride * (size - 1) + covered;
+  }
+  return pieces;
+}
+
 template <typename Each>
 void for_parts_in(const Contents& contents, std::size_t begin, std::size_t end, Each each) {
   std::size_t start = 0;
@@ -62,11 +111,29 @@ void for_parts_in(const Contents& contents, std::size_t begin, std::size_t end, 
   }
 }
 
-Source worst_source(const Contents& contents, const Extent& extent) {
+// The parts that the tensor's elements lie in: each with its start, and the bytes that it shares
+// with a piece.
+template <typename Each>
+void for_parts_of(const Contents& contents, const at::Tensor& tensor, Each each) {
+  const Extent extent = extent_of(tensor);
+  const auto within = [&](std::size_t begin, std::size_t end) {
+    for_parts_in(contents, begin, end, [&](const Contents::Part& part, std::size_t start) {
+      each(part, start, std::max(start, begin), std::min(part.end, end));
+    });
+  };
+  const Pieces pieces = extent.is_dense ? Pieces() : pieces_of(tensor);
+  for (const std::size_t offset : pieces.offsets) {
+    within(extent.begin + offset, extent.begin + offset + pieces.bytes);
+  }
+  if (pieces.offsets.empty()) within(extent.begin, extent.end);
+}
+
+Source worst_source(const Contents& contents, const at::Tensor& tensor) {
   Source worst = Source::computed;
-  for_parts_in(contents, extent.begin, extent.end, [&](const Contents::Part& part, std::size_t) {
-    worst = std::max(worst, part.source);
-  });
+  for_parts_of(contents, tensor,
+               [&](const Contents::Part& part, std::size_t, std::size_t, std::size_t) {
+                 worst = std::max(worst, part.source);
+               });
   return worst;
 }
 
@@ -95,9 +162,11 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   return values;
 }
 
-at::Tensor over(std::byte* memory, const at::Tensor& tensor, std::size_t begin) {
-  at::Tensor values = at::from_blob(memory + begin, tensor.sizes(), tensor.strides(),
-                                    at::TensorOptions().dtype(tensor.dtype()));
+// Keeps the memory as long as it is in use, whatever another thread does to the contents.
+at::Tensor over(const Contents& contents, const at::Tensor& tensor, std::size_t begin) {
+  at::Tensor values = at::from_blob(
+      contents.memory() + begin, tensor.sizes(), tensor.strides(),
+      [kept = contents.shared_memory()](void*) {}, at::TensorOptions().dtype(tensor.dtype()));
   return with_bits_of(tensor, values);
 }
 
@@ -108,6 +177,10 @@ Contents& contents_of(Allocation& allocation) {
 
 Description bounds_of(const at::Tensor& values) {
   if (values.numel() == 0 || values.is_complex()) return {};
+  if (values.scalar_type() == at::kBool) {
+    return Description::truth(values.count_nonzero().item<double>() /
+                              static_cast<double>(values.numel()));
+  }
   const at::Tensor numbers = values.to(at::kDouble);
   if (numbers.numel() == 1) {
     const double value = numbers.item<double>();
@@ -116,16 +189,56 @@ Description bounds_of(const at::Tensor& values) {
   const auto [low, high] = at::aminmax(numbers);
   Description found = Description::between(low.item<double>(), high.item<double>());
   if (std::isnan(found.low) || std::isnan(found.high)) return {};
-  if (values.scalar_type() == at::kBool) found.mean = numbers.mean().item<double>();
   return found;
 }
 
 // What is left of the bounds of values that nobody is sure of.
-Description signs_of(const Description& bounds, const Description& any) {
+Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
+  if (type == at::kBool) {
+    constexpr double kUnsure = 1e-6;  // whatever was drawn, the next may be another
+    const double share = bounds.is_constant() ? bounds.low : bounds.mean;
+    return Description::likely(std::clamp(share, kUnsure, 1 - kUnsure));
+  }
   Description kept = any;
   if (bounds.low >= 0) kept.low = std::max(kept.low, 0.0);
   if (bounds.high <= 0) kept.high = std::min(kept.high, 0.0);
   return kept.is_constant() ? any : kept;
+}
+
+// What values are like, of which nobody is sure unless the source is.
+Description description_of_values(const at::Tensor& values, Source source) {
+  const at::ScalarType type = values.scalar_type();
+  const Description any = Description::of_type(type);
+  const std::int64_t most =
+      c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched;
+  if (values.numel() > most) return any;
+  const Description bounds = bounds_of(values);
+  return source >= Source::assumed ? signs_of(bounds, any, type) : bounds;
+}
+
+// Of what lies in the part's bytes from `begin` to `end`, read as numbers of a type.
+Description description_within(const Contents& contents, const Contents::Part& part,
+                               std::size_t begin, std::size_t end, at::ScalarType type,
+                               std::uint64_t capture) {
+  // What was there before the capture is another at each replay.
+  if (capture != 0 && part.capture != capture) return Description::of_type(type);
+  if (part.source == Source::described) return description_of(part, type);
+  const std::size_t item = c10::elementSize(type);
+  if (contents.memory() == nullptr || begin % item != 0 || end - begin < item) {
+    return Description::of_type(type);
+  }
+  const at::Tensor values =
+      at::from_blob(contents.memory() + begin, {static_cast<std::int64_t>((end - begin) / item)},
+                    at::TensorOptions().dtype(type));
+  return description_of_values(values, part.source);
+}
+
+// Notes the part, for its replays too.
+void write(const at::Tensor& tensor, Allocation& allocation, std::size_t begin,
+           Contents::Part part) {
+  part.capture = current_capture(allocation.device);
+  contents_of(allocation).write(begin, part);
+  if (part.capture != 0) note_captured(tensor, begin, part);
 }
 
 }  // namespace
@@ -137,31 +250,23 @@ Contents::Contents(std::size_t size) : size_(size) {
   whole.series = next_series();
 }
 
-Contents::~Contents() { give_room_back(); }
-
-void Contents::give_room_back() {
-  if (memory_ == nullptr) return;
-  if (is_budgeted_) {
-    ::munmap(memory_, size_);
-    Budget::instance().give_bytes(size_);
-  } else {
-    delete[] memory_;
-  }
-  memory_ = nullptr;
-}
+void Contents::give_room_back() { memory_.reset(); }
 
 bool Contents::make_room(at::ScalarType type) {
   if (memory_ != nullptr) return true;
-  is_budgeted_ = !are_few(size_, type);
-  if (!is_budgeted_) {
-    memory_ = new std::byte[size_]();
+  if (are_few(size_, type)) {
+    memory_ = std::shared_ptr<std::byte[]>(new std::byte[size_]());
     return true;
   }
   if (!Budget::instance().take_bytes(size_)) return false;
   void* const made = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(made != MAP_FAILED, "the host has no address space for ", size_, " bytes");
-  memory_ = static_cast<std::byte*>(made);
+  memory_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(made),
+                                         [size = size_](std::byte* memory) {
+                                           ::munmap(memory, size);
+                                           Budget::instance().give_bytes(size);
+                                         });
   return true;
 }
 
@@ -199,7 +304,7 @@ void Contents::take_zeros(std::size_t begin, std::size_t end, at::ScalarType typ
 void Contents::take_over(const Contents& other) {
   const std::size_t kept = std::min(size_, other.size_);
   if (other.memory_ != nullptr && make_room(c10::ScalarType::Byte)) {
-    std::copy_n(other.memory_, kept, memory_);
+    std::copy_n(other.memory(), kept, memory());
   }
   std::size_t start = 0;
   for (Part part : other.parts_) {
@@ -232,6 +337,7 @@ void Contents::write(std::size_t begin, const Part& part) {
 
 Known known_of(const at::Tensor& tensor) {
   const WithContentsScope real;
+  const ContentsLock lock(contents_mutex());
   const Allocation* const allocation = allocation_of(tensor);
   const Description any = Description::of_type(tensor.scalar_type());
   if (allocation == nullptr || !allocation->contents) {
@@ -240,26 +346,26 @@ Known known_of(const at::Tensor& tensor) {
   }
   if (tensor.numel() == 0) return {Source::computed, any};
   const Contents& contents = *allocation->contents;
-  const Extent extent = extent_of(tensor);
-  Known known{Source::computed, any, 0, 0};
-  bool is_first = true;
-  double before = 0;  // bytes
-  for_parts_in(
-      contents, extent.begin, extent.end, [&](const Contents::Part& part, std::size_t start) {
-        const Description description = description_of(part, tensor.scalar_type());
-        known.source = std::max(known.source, part.source);
-        const auto here =
-            static_cast<double>(std::min(part.end, extent.end) - std::max(start, extent.begin));
-        known.description = join(known.description, description, before / (before + here));
-        before += here;
-        known.series = is_first ? part.series : 0;
-        known.first = part.first + (std::max(extent.begin, start) - start) / tensor.itemsize();
-        is_first = false;
-      });
-  if (known.source != Source::described) {
-    known.description = tensor.numel() <= kMostSearched ? bounds_of(read_values(tensor)) : any;
-    if (known.source >= Source::assumed) known.description = signs_of(known.description, any);
-    known.series = 0;
+  const std::uint64_t capture = current_capture(allocation->device);
+  Known known{worst_source(contents, tensor), any, 0, 0};
+  if (known.source != Source::described && capture == 0) {
+    known.description = description_of_values(read_values(tensor), known.source);
+  } else {
+    bool is_first = true;
+    double before = 0;  // bytes
+    for_parts_of(
+        contents, tensor,
+        [&](const Contents::Part& part, std::size_t start, std::size_t begin, std::size_t end) {
+          const auto here = static_cast<double>(end - begin);
+          known.description =
+              join(known.description,
+                   description_within(contents, part, begin, end, tensor.scalar_type(), capture),
+                   before / (before + here));
+          before += here;
+          known.series = is_first && (capture == 0 || part.capture == capture) ? part.series : 0;
+          known.first = part.first + (begin - start) / tensor.itemsize();
+          is_first = false;
+        });
   }
   if (c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
     known.description.is_whole = true;
@@ -268,38 +374,41 @@ Known known_of(const at::Tensor& tensor) {
 }
 
 Source source_of(const at::Tensor& tensor) {
+  const ContentsLock lock(contents_mutex());
   if (tensor.numel() == 0) return Source::computed;
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr || !allocation->contents) return Source::described;
-  return worst_source(*allocation->contents, extent_of(tensor));
+  return worst_source(*allocation->contents, tensor);
 }
 
 bool can_be_read(const at::Tensor& tensor) {
+  const ContentsLock lock(contents_mutex());
   if (tensor.numel() == 0) return true;
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;
   const Extent extent = extent_of(tensor);
   const bool has_values = allocation->contents && allocation->contents->memory() != nullptr &&
-                          worst_source(*allocation->contents, extent) != Source::described;
+                          worst_source(*allocation->contents, tensor) != Source::described;
   return has_values || are_few(extent.end - extent.begin, tensor.scalar_type());
 }
 
 at::Tensor read_values(const at::Tensor& tensor) {
   const WithContentsScope real;
+  const ContentsLock lock(contents_mutex());
   if (tensor.numel() == 0)
     return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.dtype()));
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return {};
   Contents& contents = contents_of(*allocation);
   const Extent extent = extent_of(tensor);
-  const Source worst = worst_source(contents, extent);
-  if (worst != Source::described) return over(contents.memory(), tensor, extent.begin);
+  const Source worst = worst_source(contents, tensor);
+  if (worst != Source::described) return over(contents, tensor, extent.begin);
   const std::size_t item = tensor.itemsize();
   const auto count = static_cast<std::int64_t>((extent.end - extent.begin) / item);
   if (count > kMostDrawn) return {};
   if (contents.memory() != nullptr) {
     draw_missing(contents, extent, tensor.scalar_type(), item);
-    return over(contents.memory(), tensor, extent.begin);
+    return over(contents, tensor, extent.begin);
   }
   at::Tensor drawn = at::empty({count}, at::TensorOptions().dtype(tensor.dtype()));
   auto* const to = static_cast<std::byte*>(drawn.mutable_data_ptr());
@@ -315,6 +424,7 @@ at::Tensor read_values(const at::Tensor& tensor) {
 
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten) {
   const WithContentsScope real;
+  const ContentsLock lock(contents_mutex());
   if (tensor.numel() == 0) return read_values(tensor);
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return {};
@@ -322,24 +432,37 @@ at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten) {
   const Extent extent = extent_of(tensor);
   const bool is_replaced = is_overwritten && extent.is_dense;
   if (!is_replaced) contents.take_zeros(extent.begin, extent.end, tensor.scalar_type());
-  const bool is_missing = worst_source(contents, extent) == Source::described && !is_replaced;
+  const bool is_missing = worst_source(contents, tensor) == Source::described && !is_replaced;
   const std::size_t item = tensor.itemsize();
   if (is_missing && !are_few(extent.end - extent.begin, tensor.scalar_type())) return {};
   if (!contents.make_room(tensor.scalar_type())) return {};
   if (is_missing) draw_missing(contents, extent, tensor.scalar_type(), item);
-  return over(contents.memory(), tensor, extent.begin);
+  return over(contents, tensor, extent.begin);
 }
 
 void note_values(const at::Tensor& tensor, Source source) {
+  const ContentsLock lock(contents_mutex());
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr || tensor.numel() == 0) return;
   Contents& contents = contents_of(*allocation);
   const Extent extent = extent_of(tensor);
+  if (contents.memory() == nullptr) {  // another thread has described all of it meanwhile
+    note_described(tensor, Description::of_type(tensor.scalar_type()));
+    return;
+  }
   Contents::Part part;
-  part.end = extent.end;
   part.type = tensor.scalar_type();
-  part.source = extent.is_dense ? source : std::max(source, worst_source(contents, extent));
-  contents.write(extent.begin, part);
+  const Pieces pieces = extent.is_dense ? Pieces() : pieces_of(tensor);
+  part.source = extent.is_dense || !pieces.offsets.empty()
+                    ? source
+                    : std::max(source, worst_source(contents, tensor));
+  for (const std::size_t offset : pieces.offsets) {
+    part.end = extent.begin + offset + pieces.bytes;
+    write(tensor, *allocation, extent.begin + offset, part);
+  }
+  if (!pieces.offsets.empty()) return;
+  part.end = extent.end;
+  write(tensor, *allocation, extent.begin, part);
 }
 
 void note_described(const at::Tensor& tensor, const Description& description) {
@@ -356,6 +479,7 @@ void note_told(const at::Tensor& tensor, const at::Tensor& values) {
 }
 
 void note_same(const at::Tensor& tensor, const Known& as) {
+  const ContentsLock lock(contents_mutex());
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr || tensor.numel() == 0) return;
   const Extent extent = extent_of(tensor);
@@ -365,19 +489,49 @@ void note_same(const at::Tensor& tensor, const Known& as) {
   part.description = as.description;
   part.series = as.series != 0 ? as.series : next_series();
   part.first = as.series != 0 ? as.first : 0;
+  Contents& contents = contents_of(*allocation);
+  if (const Pieces pieces = pieces_of(tensor); !extent.is_dense && !pieces.offsets.empty()) {
+    const std::uint64_t first = part.first;
+    for (const std::size_t offset : pieces.offsets) {
+      part.end = extent.begin + offset + pieces.bytes;
+      part.first = first + offset / tensor.itemsize();
+      write(tensor, *allocation, extent.begin + offset, part);
+    }
+    return;
+  }
   if (!extent.is_dense) {  // what lies between is described with it
-    const Description any = Description::of_type(tensor.scalar_type());
-    for_parts_in(contents_of(*allocation), extent.begin, extent.end,
-                 [&](const Contents::Part& between, std::size_t) {
-                   const bool has_values = between.source != Source::described;
-                   part.description =
-                       join(part.description,
-                            has_values ? any : description_of(between, tensor.scalar_type()));
-                 });
+    const auto elements = static_cast<double>((extent.end - extent.begin) / tensor.itemsize());
+    const double share = std::min(static_cast<double>(tensor.numel()) / elements, 1.0);
+    Description between;
+    double before = 0;  // bytes
+    for_parts_in(
+        contents, extent.begin, extent.end, [&](const Contents::Part& each, std::size_t start) {
+          const std::size_t begin = std::max(start, extent.begin);
+          const std::size_t end = std::min(each.end, extent.end);
+          const auto here = static_cast<double>(end - begin);
+          between = join(between,
+                         description_within(contents, each, begin, end, tensor.scalar_type(),
+                                            current_capture(allocation->device)),
+                         before / (before + here));
+          before += here;
+        });
+    part.description = share < 1 ? join(part.description, between, share) : part.description;
     part.series = next_series();
     part.first = 0;
   }
-  contents_of(*allocation).write(extent.begin, part);
+  write(tensor, *allocation, extent.begin, part);
+}
+
+void note_again(const c10::StorageImpl& storage, std::size_t begin, const Contents::Part& part) {
+  const ContentsLock lock(contents_mutex());
+  if (Allocation* const allocation = allocation_of(storage)) {
+    if (part.end <= allocation->size) contents_of(*allocation).write(begin, part);
+  }
+}
+
+void keep_contents(const Allocation& before, Allocation& after) {
+  const ContentsLock lock(contents_mutex());
+  if (before.contents) contents_of(after).take_over(*before.contents);
 }
 
 void fill_unknown(const at::Tensor& tensor) {

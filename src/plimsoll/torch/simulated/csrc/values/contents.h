@@ -12,6 +12,8 @@
 
 namespace plimsoll::simulated {
 
+struct Allocation;
+
 // Where values come from, the surest first.
 enum class Source : std::uint8_t {
   computed,   // they are those that a GPU would have
@@ -24,7 +26,6 @@ enum class Source : std::uint8_t {
 class Contents {
  public:
   explicit Contents(std::size_t size);
-  ~Contents();
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
@@ -37,11 +38,13 @@ class Contents {
     bool is_unwritten = false;  // its description is that of any number of its type
     std::uint64_t series = 0;   // what is drawn from
     std::uint64_t first = 0;    // the number in the series of the part's first element
+    std::uint64_t capture = 0;  // in which it was written; 0 for none
   };
 
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
   // The values of the whole storage; null where there is no room for them.
-  [[nodiscard]] std::byte* memory() const { return memory_; }
+  [[nodiscard]] std::byte* memory() const { return memory_.get(); }
+  [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
   // Memory that nobody wrote may hold anything: zeros, where something is written in between.
@@ -56,10 +59,11 @@ class Contents {
 
  private:
   std::size_t size_;
-  std::byte* memory_ = nullptr;
-  bool is_budgeted_ = false;
+  std::shared_ptr<std::byte[]> memory_;
   std::vector<Part> parts_;
 };
+
+// All that follows may be called by several threads at a time.
 
 // What is known of a tensor on a device, as a whole.
 struct Known {
@@ -87,6 +91,11 @@ void note_described(const at::Tensor& tensor, const Description& description);
 void note_told(const at::Tensor& tensor, const at::Tensor& values);
 // Makes it what another one is, element by element: a copy.
 void note_same(const at::Tensor& tensor, const Known& as);
+
+// What a graph wrote to the storage, at a replay.
+void note_again(const c10::StorageImpl& storage, std::size_t begin, const Contents::Part& part);
+// Has in new memory what is known of the old.
+void keep_contents(const Allocation& before, Allocation& after);
 
 // A tensor of the host with what stands for values that nobody knows.
 void fill_unknown(const at::Tensor& tensor);

@@ -65,8 +65,10 @@ Selected select(const Tensor& self) {
   }
   if (can_be_read(self)) {
     const WithContentsScope real;
-    Tensor places = at::nonzero(read_values(self));
-    return {places.size(0), places};
+    if (const Tensor values = read_values(self); values.defined()) {
+      Tensor places = at::nonzero(values);
+      return {places.size(0), places};
+    }
   }
   return {expected_true(known.description, self), {}};
 }

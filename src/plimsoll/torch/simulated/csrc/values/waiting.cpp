@@ -97,7 +97,7 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
     const std::lock_guard lock(mutex);
     is_open = (*places)[stack].is_open;
   }
-  if (!is_open) is_open = runtime().callbacks.is_in_open_loop() != 0;
+  if (!is_open) is_open = runtime().callbacks.is_in_open_loop();
   const std::lock_guard lock(mutex);
   Place& place = (*places)[stack];
   place.is_open = is_open;
@@ -136,7 +136,7 @@ at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& desc
   }
   runtime().assume(operation, kWaits);
   if (!is_stuck) return told;
-  if (runtime().callbacks.waits_for_ever(stack) != 0) runtime().end_program();
+  if (runtime().callbacks.waits_for_ever(stack)) runtime().end_program();
   return told;
 }
 

@@ -67,6 +67,10 @@ Description padded(const Operands& of) {  // (self, pad, value)
   return join(of[0], of.has(2) ? of[2] : Description::constant(0), reduced(of));
 }
 Description triangle(const Operands& of) { return join(of[0], Description::constant(0)); }
+Description identity(const Operands& of) {
+  const auto longer = static_cast<double>(std::max(of.result().size(0), of.result().size(1)));
+  return as_result(of, Description::truth(1 / longer, true));
+}
 // As it was, in the result's type.
 Description converted(const Operands& of) { return of.as_numbers(0); }
 
@@ -97,6 +101,7 @@ constexpr DescribeRow kPlacementDescriptions[] = {
     {"ones_like", one},
     {"full", [](const Operands& of) { return of[1]; }},
     {"full_like", [](const Operands& of) { return of[1]; }},
+    {"eye", identity},
     {"cat", joined_list},
     {"stack", joined_list},
     {"constant_pad_nd", padded},

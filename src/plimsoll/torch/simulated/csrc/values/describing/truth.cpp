@@ -1,4 +1,7 @@
 // Truth values: comparisons, and what is made of these.
+#include <optional>
+#include <unordered_map>
+
 #include "../chances.h"
 #include "describing.h"
 
@@ -42,8 +45,43 @@ Description le(const Operands& of) { return compare(of, false, true); }
 Description gt(const Operands& of) { return compare(of, true, false); }
 Description ge(const Operands& of) { return compare(of, true, true); }
 
+// How often numbers of the host occur.
+std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values) {
+  std::unordered_map<std::int64_t, double> counts;
+  const at::Tensor flat = values.to(at::kLong).reshape({-1});
+  const auto* const numbers = flat.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < flat.numel(); ++i) ++counts[numbers[i]];
+  return counts;
+}
+
+// Of each whole number of one tensor and each of another, such as labels that are compared in
+// pairs: what share is equal. None where that is not known.
+std::optional<double> equal_pairs(const Operands& of) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;
+  const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};
+  for (const at::Tensor& side : sides) {
+    const bool is_known = side.defined() && side.is_cuda() && side.numel() <= kMost &&
+                          c10::isIntegralType(side.scalar_type(), /*includeBool=*/false) &&
+                          source_of(side) <= Source::random && can_be_read(side);
+    if (!is_known) return std::nullopt;
+  }
+  const at::Tensor result = of.result();
+  if (sides[0].numel() * sides[1].numel() != result.numel()) return std::nullopt;
+  const at::Tensor values[] = {read_values(sides[0]), read_values(sides[1])};
+  if (!values[0].defined() || !values[1].defined()) return std::nullopt;
+  const auto first = count_numbers(values[0]);
+  const auto second = count_numbers(values[1]);
+  double equal = 0;
+  for (const auto& [number, count] : first) {
+    const auto place = second.find(number);
+    if (place != second.end()) equal += count * place->second;
+  }
+  return equal / static_cast<double>(result.numel());
+}
+
 Chance chance_that_equal(const Operands& of) {
   if (are_same(of) && of[0].is_finite) return {1, true};
+  if (const auto pairs = equal_pairs(of)) return {*pairs, true};
   return chance_of_equal(of[0], of[1], of.tensor(0).scalar_type());
 }
 Description eq(const Operands& of) {

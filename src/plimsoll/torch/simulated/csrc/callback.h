@@ -1,0 +1,25 @@
+// A function of Python's that the library calls, from any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace plimsoll::simulated {
+
+// What the function raises, as when the person at the terminal interrupts it, cannot go through
+// kernels. So the thread's program raises it, as soon as that runs Python's code again.
+class Callback {
+ public:
+  Callback() = default;
+  // Of an object of Python's that lives on.
+  explicit Callback(void* function) : function_(function) {}
+
+  // Whether it returned what is true; no, if it raised. Takes the interpreter's lock.
+  bool operator()() const;
+  bool operator()(std::uint64_t argument) const;
+  bool operator()(std::uint64_t first, std::uint64_t second) const;
+
+ private:
+  void* function_ = nullptr;
+};
+
+}  // namespace plimsoll::simulated
