@@ -274,8 +274,8 @@ bool is_planned_first(const Call& call) {
 // Python does around it, and what the autograd engine does.
 double host_ns(const Call& call) {
   constexpr double kAny = 6000;
-  constexpr double kAround = 16000;
-  constexpr double kAroundInBackward = 22000;
+  constexpr double kAround = 18000;
+  constexpr double kAroundInBackward = 26000;
   constexpr double kOfFreshInList = 1000;
   constexpr double kInList = 550;
   const KernelTime* const row = row_of(call);
