@@ -1,0 +1,239 @@
+"""What the host needs to queue work, by kinds of programs whose kernels are tiny.
+
+    python benchmarks/host.py measure [--results FOLDER]
+
+`measure` needs a GPU, and writes FOLDER/host.csv: what each case takes, in microseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def small(*shape: int, **options: object) -> torch.Tensor:
+    """A tensor on the GPU."""
+    return torch.randn(*shape, device="cuda", **options)
+
+
+def chain() -> Callable[[Callable[[str], None]], None]:
+    """Functions without modules, and views."""
+    x = small(16, 16, requires_grad=True)
+
+    def run(mark: Callable[[str], None]) -> None:
+        with torch.no_grad():
+            y = x
+            for _ in range(200):
+                y = functional.gelu(y)
+        mark("200 functions, no graph")
+        y = x
+        for _ in range(200):
+            y = functional.gelu(y)
+        mark("200 functions, forward")
+        y.sum().backward()
+        mark("200 functions, backward")
+        for _ in range(400):
+            y = x.view(256).view(16, 16)
+        mark("800 views")
+
+    return run
+
+
+def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
+    """Modules of one kernel each."""
+    parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
+    net = nn.Sequential(*parts).to("cuda")
+    x = small(8, 32)
+    name = "60 modules" + (", autocast" if autocast else "")
+
+    def run(mark: Callable[[str], None]) -> None:
+        net.zero_grad()
+        mark("")
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            y = net(x)
+        mark(f"{name}, forward")
+        y.sum().backward()
+        mark(f"{name}, backward")
+
+    return run
+
+
+def encoder() -> Callable[[Callable[[str], None]], None]:
+    """PyTorch's own transformer layers."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
+    net = nn.TransformerEncoder(layer, 8).to("cuda")
+    x = small(2, 16, 64)
+
+    def run(mark: Callable[[str], None]) -> None:
+        net.zero_grad()
+        mark("")
+        y = net(x)
+        mark("8 encoder layers, forward")
+        y.sum().backward()
+        mark("8 encoder layers, backward")
+
+    return run
+
+
+def images() -> Callable[[Callable[[str], None]], None]:
+    """Convolutions with normalization."""
+    parts = [
+        part
+        for _ in range(16)
+        for part in (nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+    ]
+    net = nn.Sequential(*parts).to("cuda")
+    x = small(2, 16, 8, 8)
+
+    def run(mark: Callable[[str], None]) -> None:
+        net.zero_grad()
+        mark("")
+        y = net(x)
+        mark("16 convolutions, forward")
+        y.sum().backward()
+        mark("16 convolutions, backward")
+
+    return run
+
+
+def optimizers() -> Callable[[Callable[[str], None]], None]:
+    """Steps over 150 small parameters."""
+
+    def of(kind: type[torch.optim.Optimizer], **options: object) -> torch.optim.Optimizer:
+        parameters = [nn.Parameter(small(64)) for _ in range(150)]
+        for parameter in parameters:
+            parameter.grad = small(64)
+        made = kind(parameters, lr=1e-3, **options)
+        made.step()
+        return made
+
+    adamw, fused = of(torch.optim.AdamW), of(torch.optim.AdamW, fused=True)
+    sgd = of(torch.optim.SGD, momentum=0.9)
+    plain = of(torch.optim.AdamW, foreach=False)
+    parameters = adamw.param_groups[0]["params"]
+
+    def run(mark: Callable[[str], None]) -> None:
+        adamw.step()
+        mark("AdamW of 150")
+        fused.step()
+        mark("fused AdamW of 150")
+        sgd.step()
+        mark("SGD of 150")
+        plain.step()
+        mark("AdamW of 150, one by one")
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        mark("clip_grad_norm_ of 150")
+
+    return run
+
+
+def llama() -> Callable[[Callable[[str], None]], None]:
+    """A small model of a library."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=100, hidden_size=64, intermediate_size=128, num_hidden_layers=8,
+        num_attention_heads=4, attn_implementation="eager",
+    )  # fmt: skip
+    net = LlamaForCausalLM(config).to("cuda")
+    ids = torch.randint(100, (2, 16), device="cuda")
+
+    def run(mark: Callable[[str], None]) -> None:
+        with torch.no_grad():
+            net(ids, use_cache=False)
+        mark("8 Llama layers, no graph")
+        loss = net(ids, labels=ids, use_cache=False).loss
+        mark("8 Llama layers, forward")
+        loss.backward()
+        mark("8 Llama layers, backward")
+        net.zero_grad()
+        mark("")
+
+    return run
+
+
+def plans() -> Callable[[Callable[[str], None]], None]:
+    """Shapes that cuDNN sees for the first time."""
+    lengths = iter(range(64, 64000, 8))
+
+    def run(mark: Callable[[str], None]) -> None:
+        length = next(lengths)
+        q = small(2, 4, length, 64, dtype=torch.float16, requires_grad=True)
+        weight = small(16, 16, 3, 3, requires_grad=True)
+        image = small(1, 16, 8, length, requires_grad=True)
+        mark("")
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            y = functional.scaled_dot_product_attention(q, q, q)
+        mark("cuDNN attention, new shape, forward")
+        y.sum().backward()
+        mark("cuDNN attention, new shape, backward")
+        z = functional.conv2d(image, weight)
+        mark("cuDNN convolution, new shape, forward")
+        z.sum().backward()
+        mark("cuDNN convolution, new shape, backward")
+
+    return run
+
+
+CASES: list[Callable[[], Callable[[Callable[[str], None]], None]]] = [
+    chain, lambda: layers(autocast=False), lambda: layers(autocast=True), encoder, images,
+    optimizers, llama, plans,
+]  # fmt: skip
+
+
+def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
+    """What each part takes, in the unit of `now`; medians."""
+    found: dict[str, list[float]] = {}
+    for case in CASES:
+        run = case()
+        for repetition in range(repetitions + 3):
+            torch.cuda.synchronize()
+            last = now()
+
+            def mark(name: str, *, counts: bool = repetition >= 3) -> None:
+                nonlocal last
+                here = now()
+                if name and counts:
+                    found.setdefault(name, []).append(here - last)
+                torch.cuda.synchronize()
+                last = now()
+
+            run(mark)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def measure(results: Path) -> None:
+    """Measure all cases on a GPU, and write what they take."""
+    rows = times(lambda: time.perf_counter() * 1e6, 15)
+    with (results / "host.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["case", "us"])
+        for name, us in rows.items():
+            out.writerow([name, f"{us:.0f}"])
+            print(f"{name:40} {us:9.0f} us")
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["measure"])
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    measure(chosen.results)
+
+
+if __name__ == "__main__":
+    main()
