@@ -52,12 +52,10 @@ def chain() -> Callable[[Callable[[str], None]], None]:
     return run
 
 
-def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
-    """Modules of one kernel each."""
-    parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
-    net = nn.Sequential(*parts).to("cuda")
-    x = small(8, 32)
-    name = "60 modules" + (", autocast" if autocast else "")
+def passes(
+    net: nn.Module, x: torch.Tensor, name: str, *, autocast: bool = False
+) -> Callable[[Callable[[str], None]], None]:
+    """The forward and the backward pass of a network."""
 
     def run(mark: Callable[[str], None]) -> None:
         net.zero_grad()
@@ -71,21 +69,19 @@ def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
     return run
 
 
+def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
+    """Modules of one kernel each."""
+    parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
+    net = nn.Sequential(*parts).to("cuda")
+    name = "60 modules" + (", autocast" if autocast else "")
+    return passes(net, small(8, 32), name, autocast=autocast)
+
+
 def encoder() -> Callable[[Callable[[str], None]], None]:
     """PyTorch's own transformer layers."""
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
     net = nn.TransformerEncoder(layer, 8).to("cuda")
-    x = small(2, 16, 64)
-
-    def run(mark: Callable[[str], None]) -> None:
-        net.zero_grad()
-        mark("")
-        y = net(x)
-        mark("8 encoder layers, forward")
-        y.sum().backward()
-        mark("8 encoder layers, backward")
-
-    return run
+    return passes(net, small(2, 16, 64), "8 encoder layers")
 
 
 def images() -> Callable[[Callable[[str], None]], None]:
@@ -96,17 +92,7 @@ def images() -> Callable[[Callable[[str], None]], None]:
         for part in (nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
     ]
     net = nn.Sequential(*parts).to("cuda")
-    x = small(2, 16, 8, 8)
-
-    def run(mark: Callable[[str], None]) -> None:
-        net.zero_grad()
-        mark("")
-        y = net(x)
-        mark("16 convolutions, forward")
-        y.sum().backward()
-        mark("16 convolutions, backward")
-
-    return run
+    return passes(net, small(2, 16, 8, 8), "16 convolutions")
 
 
 def optimizers() -> Callable[[Callable[[str], None]], None]:
@@ -229,7 +215,7 @@ def measure(results: Path) -> None:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["measure"])
+    parser.add_argument("what", choices=["measure"], help="what to do")
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     measure(chosen.results)
