@@ -1,8 +1,10 @@
 """What the host needs to queue work, by kinds of programs whose kernels are tiny.
 
     python benchmarks/host.py measure [--results FOLDER]
+    python benchmarks/host.py compare [--results FOLDER]
 
-`measure` needs a GPU, and writes FOLDER/host.csv: what each case takes, in microseconds.
+`measure` needs a GPU, and writes FOLDER/host.csv: what each case takes, in microseconds. `compare`
+runs the cases on a simulated GPU, and says what the simulated clock makes of them.
 """
 
 from __future__ import annotations
@@ -212,13 +214,34 @@ def measure(results: Path) -> None:
             print(f"{name:40} {us:9.0f} us")
 
 
+def compare(results: Path) -> None:
+    """Compare the simulated clock with what was measured."""
+    import gc
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+    simulation = next(one for one in gc.get_objects() if type(one) is Simulation)
+
+    def host_us() -> float:
+        return simulation.machine.now * 1e6
+
+    with (results / "host.csv").open() as file:
+        measured = {row["case"]: float(row["us"]) for row in csv.DictReader(file)}
+    kernels = times(lambda: float(simulation.library.clock(0).kernels), 2)
+    for name, us in times(host_us, 2).items():
+        print(
+            f"{name:40} {measured[name]:9.0f} us, {us:9.0f} simulated, {us / measured[name]:5.2f}, "
+            f"{kernels[name]:.0f} kernels"
+        )
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["measure"], help="what to do")
+    parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    measure(chosen.results)
+    (measure if chosen.what == "measure" else compare)(chosen.results)
 
 
 if __name__ == "__main__":

@@ -107,3 +107,16 @@ def size_row(size: int | None, what: str, whole: int | None = None) -> str:
 def format_count(count: int, one: str, more: str | None = None) -> str:
     """Show how many there are of something: "1 step", "1,024 steps", "2 processes"."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Show a time for people, with three digits: "26.2 ms", "1.05 s", "430 us"."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit * 0.9995:
+            return f"{seconds / unit:.{_digits(seconds / unit)}f} {name}"
+    return f"{seconds * 1e6:.0f} us"
+
+
+def _digits(number: float) -> int:
+    """How many of a number's three digits are behind the point."""
+    return 2 if number < 9.995 else 1 if number < 99.95 else 0

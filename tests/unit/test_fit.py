@@ -39,7 +39,8 @@ def prediction(need_bytes: int) -> Prediction:
         peak_allocated_range_bytes=None, peak_reserved_range_bytes=None, stopped=None,
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},
         top_lines=[],
-        step_peaks_bytes=[], other_gpus=[], assumptions=[], written=[],
+        step_peaks_bytes=[], step_seconds=None, step_seconds_range=None, step=None,
+        other_gpus=[], assumptions=[], written=[],
         uses_cuda=need_bytes > 0, events=2, seconds=1.0,
     )  # fmt: skip
 

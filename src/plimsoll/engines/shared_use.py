@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
-from plimsoll.units import format_count, format_size
+from plimsoll.units import format_count, format_seconds, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,15 +78,12 @@ class SharedUse:
         lines = [
             f"{what}; blocks there had {format_size(self.spilled_bytes)} in all, and at most "
             f"{format_size(self.peak_allocated_bytes)} at a time.",
-            f"That costs at least {_time(self.transfer_seconds)}: each byte written and read once, "
-            f"at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
+            f"That costs at least {format_seconds(self.transfer_seconds)}: each byte written and "
+            f"read once, at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
         ]
         if self.host_memory_seconds is not None:
             lines.append(
-                f"Making host memory takes {_time(self.host_memory_seconds)} of the driver."
+                "Making host memory takes "
+                f"{format_seconds(self.host_memory_seconds)} of the driver."
             )
         return lines
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

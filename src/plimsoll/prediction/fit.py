@@ -98,7 +98,15 @@ def fit(
         vary=vary,
         largest=max((value for value in values if tried[value].fits), default=None),
         stopped=stopped,
-        curve=[Trial(value, tried[value].fits, tried[value].device_used_bytes) for value in values],
+        curve=[
+            Trial(
+                value,
+                tried[value].fits,
+                tried[value].device_used_bytes,
+                tried[value].step_seconds if tried[value].fits else None,
+            )
+            for value in values
+        ],
         seconds=sum(one.seconds for one in tried.values()),
         written=_written(tried.values()),
     )

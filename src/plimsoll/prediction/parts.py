@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from plimsoll import analysis
 from plimsoll.analysis import LineShare
@@ -18,6 +18,9 @@ STARTED_PROGRAM = "a Python program that the script started has no simulated GPU
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
+
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,54 @@ class ProcessUse:
 
 
 @dataclass(frozen=True)
+class LineTime:
+    """What a source line's kernels take in a step, its backward pass included.
+
+    Attributes:
+        line: The line.
+        seconds: On the GPU.
+    """
+
+    line: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step takes, by the simulated clock: an estimate, where bytes are exact.
+
+    Attributes:
+        seconds: From the end of one optimizer's step to the next, in the middle.
+        seconds_range: Where measured times lie.
+        compute_seconds: While kernels run.
+        copies_seconds: While nothing but copies between host and device run.
+        waiting_seconds: While the GPU waits for the host.
+        host_seconds: What the host needs to queue all that.
+        kernels: Operations and copies that are queued.
+        samples_per_second: By the first dimension of what the outermost module is given; None where
+            that is not known.
+        lines: The source lines that take the most, most first.
+    """
+
+    seconds: float
+    seconds_range: tuple[float, float]
+    compute_seconds: float
+    copies_seconds: float
+    waiting_seconds: float
+    host_seconds: float
+    kernels: int
+    samples_per_second: float | None
+    lines: list[LineTime]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `asdict`."""
+        low, high = values["seconds_range"]
+        lines = [LineTime(**line) for line in values["lines"]]
+        return cls(**{**values, "seconds_range": (low, high), "lines": lines})
+
+
+@dataclass(frozen=True)
 class PredictionParts:
     """All that is said of one script on one card.
 
@@ -145,6 +196,9 @@ class PredictionParts:
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
+        step_seconds: How long a step takes; None where no optimizer ended three. Estimated.
+        step_seconds_range: Where measured times lie.
+        step: What that time is made of.
         other_gpus: The verdict on other cards, without spilling.
         assumptions: All that was assumed.
         written: What the script wrote, the largest first; unknown, and empty, where it was kept.
@@ -182,6 +236,9 @@ class PredictionParts:
     by_category: dict[str, int]
     top_lines: list[LineShare]
     step_peaks_bytes: list[int]
+    step_seconds: float | None
+    step_seconds_range: tuple[float, float] | None
+    step: StepTime | None
     other_gpus: list[CardVerdict]
     assumptions: list[Assumed]
     written: list[Written]
@@ -207,6 +264,8 @@ class PredictionParts:
                 **values,
                 "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
                 "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
+                "step_seconds_range": _pair(values["step_seconds_range"]),
+                "step": values["step"] and StepTime.from_dict(values["step"]),
                 "stopped": values["stopped"] and Stopped(**values["stopped"]),
                 "shared": values["shared"] and SharedUse(**values["shared"]),
                 "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
@@ -219,7 +278,7 @@ class PredictionParts:
         )
 
 
-def _pair(values: list[int] | None) -> tuple[int, int] | None:
+def _pair(values: list[_Number] | None) -> tuple[_Number, _Number] | None:
     return None if values is None else (values[0], values[1])
 
 
@@ -231,11 +290,13 @@ class Trial:
         value: The value.
         fits: Whether the script fits with it.
         device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
+        step_seconds: As in a `Prediction`; None where it does not fit.
     """
 
     value: int
     fits: bool
     device_used_bytes: int
+    step_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -261,6 +322,14 @@ class FitParts:
     curve: list[Trial]
     seconds: float
     written: list[Written]
+
+    @property
+    def fastest(self) -> tuple[int, float] | None:
+        """The batch size with the most samples a second; None where no batch was varied."""
+        if "batch" not in self.vary:
+            return None
+        rates = [(t.value, t.value / t.step_seconds) for t in self.curve if t.step_seconds]
+        return max(rates, key=lambda rate: rate[1], default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

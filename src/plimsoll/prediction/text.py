@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.prediction.parts import STARTED_PROGRAM
 from plimsoll.printable import join_lines, printable
-from plimsoll.units import format_count, format_size, size_row
+from plimsoll.units import format_count, format_seconds, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def prediction_text(prediction: PredictionParts) -> str:
             )
         programs = [f"  {each.operation}" for each in started]
         return _paragraphs([[first, *programs], _written(prediction.written)])
-    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _cards, _assumed)
+    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _time, _cards, _assumed)
     return _paragraphs(
         [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
     )
@@ -53,11 +53,15 @@ def fit_text(fit: FitParts) -> str:
     else:
         first = f"{fit.gpu}: {fit.vary} at least {fit.largest}; not searched further: {fit.stopped}"
     width = max(8, len(fit.vary))
-    rows = [f"  {fit.vary:>{width}}  {'on the card':>12}"]
+    rows = [f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"]
     for trial in fit.curve:
         used = format_size(trial.device_used_bytes) if trial.fits else "-"
+        seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
         verdict = "fits" if trial.fits else "does not fit"
-        rows.append(f"  {trial.value:>{width}}  {used:>12}  {verdict}")
+        rows.append(f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {verdict}")
+    if fit.fastest is not None:
+        value, rate = fit.fastest
+        rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")
     return _paragraphs([[first, *rows], _written(fit.written)])
 
 
@@ -181,6 +185,27 @@ def _steps(p: PredictionParts) -> Iterator[str]:
         return
     steady = next((i for i, peak in enumerate(reversed(peaks)) if peak != peaks[-1]), len(peaks))
     yield f"Steady from step {len(peaks) - steady + 1} of {len(peaks)} on."
+
+
+def _time(p: PredictionParts) -> Iterator[str]:
+    step = p.step
+    if step is None:
+        return
+    low, high = map(format_seconds, step.seconds_range)
+    samples = (
+        "" if step.samples_per_second is None else f", {step.samples_per_second:,.0f} samples/s"
+    )
+    about = format_seconds(step.seconds)
+    yield f"A step takes about {about} ({low} to {high}){samples}; estimated:"
+    for name, seconds in (
+        ("computing", step.compute_seconds),
+        ("copying only", step.copies_seconds),
+        ("waiting for the host", step.waiting_seconds),
+    ):
+        yield f"  {name:20} {format_seconds(seconds):>9}"
+    yield f"The lines that take the most of it, of {format_count(step.kernels, 'operation')}:"
+    for line in step.lines:
+        yield f"  {format_seconds(line.seconds):>9}  {line.line}"
 
 
 def _cards(p: PredictionParts) -> Iterator[str]:

@@ -57,6 +57,7 @@ def make_report(
     by_category["rounding"] += allocated - sum(by_category.values())
     context = profile.context_bytes if device in simulation.contexts else 0
     fits = out_of_memory is None
+    step = labels.step_clock.step(device, _line) if fits else None
     prediction = PredictionParts(
         script=request.script,
         gpu=profile.name,
@@ -89,6 +90,9 @@ def make_report(
         by_category=by_category,
         top_lines=peak.top_lines,
         step_peaks_bytes=peak.step_peaks_bytes,
+        step_seconds=None if step is None else step.seconds,
+        step_seconds_range=None if step is None else step.seconds_range,
+        step=step,
         other_gpus=_other_cards(simulation, device, reserved, allocated) if fits else [],
         assumptions=_assumptions(simulation),
         written=[],  # the process that asked will look

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.peak_contents import Label
+from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.torch.simulated.library import PHASES
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class BlockLabels:
     Attributes:
         by_device: The labels of each device's blocks.
         steps: By device, the number of events at the end of each step.
+        step_clock: How long the steps take.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -30,6 +32,7 @@ class BlockLabels:
         count = len(simulation.allocators)
         self.by_device: list[list[Label]] = [[] for _ in range(count)]
         self.steps: list[list[int]] = [[] for _ in range(count)]
+        self.step_clock = StepClock(simulation)
         self._simulation = simulation
         self._set_phase = simulation.library.lib.plimsoll_set_phase
         self._parameters: dict[int, weakref.ref[Any]] = {}
@@ -60,7 +63,8 @@ class BlockLabels:
             event = self._simulation.allocators[device].engine.history_size
             self.by_device[device].append(Label(event, address, category))
 
-    def _before_forward(self, module: Any, _: Any) -> None:
+    def _before_forward(self, module: Any, arguments: Any) -> None:
+        self.step_clock.note_forward(module, arguments)
         for tensor in module._parameters.values():
             if self._is_new(tensor):
                 self._parameters[id(tensor)] = weakref.ref(tensor)
@@ -96,6 +100,7 @@ class BlockLabels:
                     self._label(value, "optimizer_state")
         for device, allocator in enumerate(self._simulation.allocators):
             self.steps[device].append(allocator.engine.history_size)
+        self.step_clock.end_step(optimizer)
 
 
 def _address(tensor: Any) -> int:

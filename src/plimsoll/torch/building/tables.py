@@ -2,8 +2,8 @@
 
 A file is UTF-8 with a row a line; empty lines and those that begin with # are for people. In a .txt
 a row is a name, `"aten::add",` in C++. In a .csv the first row names the columns, and the others
-are whole numbers: `{.kind = 1, .batch = 64},`, so that the compiler compares the columns with the
-struct that they fill.
+are whole numbers, and names in the column `name`: `{.name = "add", .batch = 64},`, so that the
+compiler compares the columns with the struct that they fill.
 """
 
 from __future__ import annotations
@@ -90,11 +90,18 @@ def _numbers(rows: _Rows) -> Iterable[str]:
             continue
         if len(cells) != len(columns):
             raise rows.error(f"{len(cells)} numbers for {len(columns)} columns")
-        for cell in cells:
-            if not _NUMBER.fullmatch(cell):
-                raise rows.error(f"{cell!r} is not a whole number")
         pairs = zip(columns, cells, strict=True)
-        yield "{" + ", ".join(f".{column} = {cell}" for column, cell in pairs) + "}"
+        yield "{" + ", ".join(_field(rows, column, cell) for column, cell in pairs) + "}"
+
+
+def _field(rows: _Rows, column: str, cell: str) -> str:
+    if column == "name":
+        if not _NAME.fullmatch(cell):
+            raise rows.error(f"{cell!r} is not an operation's name")
+        return f'.name = "{cell}"'
+    if not _NUMBER.fullmatch(cell):
+        raise rows.error(f"{cell!r} is not a whole number")
+    return f".{column} = {cell}"
 
 
 _CONVERTERS = {".txt": _names, ".csv": _numbers}

@@ -65,6 +65,18 @@ class DeviceProperties(ctypes.Structure):
     ]
 
 
+_CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns")
+
+
+class Clock(ctypes.Structure):
+    """What a device did so far, in ns; Clock of csrc/runtime.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_double) for name in _CLOCK_TIMES),
+        ("kernels", ctypes.c_uint64),
+    ]
+
+
 class Site(ctypes.Structure):
     """Who asked for memory; Site of csrc/runtime.h."""
 
@@ -115,8 +127,16 @@ class PinnedStatistics(ctypes.Structure):
     ]
 
 
+class StackTime(ctypes.Structure):
+    """What a call stack's work took; StackTime of csrc/runtime.h."""
+
+    _fields_ = [("ns", ctypes.c_double)]
+
+
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     DeviceProperties,
+    Clock,
+    StackTime,
     Site,
     Assumption,
     LateRole,
@@ -187,7 +207,7 @@ class Library:
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
-        for rows in ("sites", "assumptions", "late_roles"):
+        for rows in ("sites", "assumptions", "late_roles", "stack_times"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")
             copy.restype = ctypes.c_size_t
             copy.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -278,6 +298,16 @@ class Library:
         statistics = PinnedStatistics()
         self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
         return statistics
+
+    def clock(self, device: int) -> Clock:
+        """What a device did so far."""
+        clock = Clock()
+        self.lib.plimsoll_clock(device, ctypes.byref(clock))
+        return clock
+
+    def stack_times(self) -> list[float]:
+        """What the work of each call stack took on GPUs, in ns, by the stack's number."""
+        return [row.ns for row in _read(self.lib.plimsoll_copy_stack_times, StackTime)]
 
     def late_roles(self) -> list[LateRole]:
         """All roles that became clear after the allocation, in order."""

@@ -205,7 +205,6 @@ std::size_t Call::temporary(std::size_t bytes) {
   const OperationScope scope(info_.name, Role::temporary);
   const DeviceScope device(device_);
   temporaries_.push_back(take_memory(bytes));
-  temporary_bytes_ += static_cast<double>(bytes);
   return temporaries_.size() - 1;
 }
 
@@ -214,40 +213,45 @@ void Call::release(std::size_t temporary) {
   temporaries_[temporary].clear();
 }
 
-void Call::note_work(double flops, at::ScalarType type, bool allows_tf32) {
-  constexpr double kEfficiency = 0.5;
-  const DeviceProperties& on = properties();
-  const double rate = type != at::kFloat ? on.tensor_flops_per_ns
-                      : allows_tf32      ? on.tensor_flops_per_ns / 2
-                                         : on.flops_per_ns;
-  flops_ += flops;
-  work_ns_ += flops / (rate * kEfficiency);
+void Call::note_product(const Product& product) {
+  flops_ += product.flops();
+  computed_ns_ += product_ns(product, properties());
 }
 
-void Call::launch() {
-  constexpr double kLaunchNs = 3000;
-  constexpr double kEfficiency = 0.7;
-  double bytes = 0;
+void Call::note_convolution(const ConvolutionWork& work, Pass pass) {
+  flops_ += 2 * work.outputs * work.out_channels * work.taps * work.channels / work.groups;
+  computed_ns_ += convolution_ns(work, pass, properties());
+}
+
+void Call::note_attention(const AttentionWork& work, bool is_backward) {
+  computed_ns_ += attention_ns(work, is_backward, properties());
+}
+
+void Call::note_reduction(double bytes) { computed_ns_ += reduction_ns(bytes, properties()); }
+
+void Call::note_recurrent(const RecurrentWork& work, bool is_backward) {
+  computed_ns_ += recurrent_ns(work, is_backward, properties());
+}
+
+std::uint64_t Call::tensor_bytes() const {
+  std::uint64_t bytes = 0;
   const auto count = [&](const at::Tensor& tensor) {
-    if (is_simulated(tensor)) {
-      bytes += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
-    }
+    if (is_simulated(tensor)) bytes += tensor.nbytes();
     return tensor;
   };
   for (const c10::IValue& argument : arguments_) map_tensors(argument, count);
   for (std::size_t i = 0; i < results_.size(); ++i) {
     if (info_.results[i].kind == Result::Kind::fresh) map_tensors(results_[i], count);
   }
+  return bytes;
+}
+
+void Call::launch() {
   Runtime& state = runtime();
-  if (assumed_memory_ != nullptr) {
-    state.assume(info_.name, assumed_memory_, static_cast<std::uint64_t>(bytes));
-  }
-  bytes += 2 * temporary_bytes_;
-  const Device& on = state.device(device_);
-  const double time =
-      kLaunchNs + std::max(bytes / (on.properties.bytes_per_ns * kEfficiency), work_ns_);
-  state.api->advance(on.engine, state.host_ns_per_operation);
-  state.api->launch(on.engine, static_cast<std::uint64_t>(state.current_stream(device_)), time);
+  if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
+  const double time = computed_ns_ > 0 ? computed_ns_ : memory_ns(*this);
+  state.pass_host_time(device_, host_ns(*this));
+  state.launch(device_, Work::compute, time);
 }
 
 void Call::finish() {

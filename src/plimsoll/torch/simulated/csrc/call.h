@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "operation.h"
 #include "runtime.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 
@@ -61,8 +62,12 @@ class Call {
   void assume_memory(const char* what) { assumed_memory_ = what; }
   // Makes the host wait for the stream, as a copy to the host does.
   void synchronize() { runtime().synchronize(device_); }
-  // What the kernel computes, besides moving its arguments and results.
-  void note_work(double flops, at::ScalarType type, bool allows_tf32);
+  // What the kernels compute, besides moving arguments and results.
+  void note_product(const Product& product);
+  void note_convolution(const ConvolutionWork& work, Pass pass);
+  void note_attention(const AttentionWork& work, bool is_backward);
+  void note_reduction(double bytes);
+  void note_recurrent(const RecurrentWork& work, bool is_backward);
   [[nodiscard]] double flops() const { return flops_; }
   // Queues the kernel: its time follows from the work and the bytes it moves.
   void launch();
@@ -77,6 +82,8 @@ class Call {
   void check_devices() const;
   void check_overlap() const;
   void check_indices() const;
+  // Of arguments and results.
+  [[nodiscard]] std::uint64_t tensor_bytes() const;
 
   const c10::OperatorHandle& op_;
   const OperationInfo& info_;
@@ -90,10 +97,9 @@ class Call {
   std::vector<c10::IValue> results_;
   std::vector<bool> is_allocated_;
   std::vector<at::DataPtr> temporaries_;
-  double temporary_bytes_ = 0;
-  const char* assumed_memory_ = nullptr;
   double flops_ = 0;
-  double work_ns_ = 0;
+  double computed_ns_ = 0;
+  const char* assumed_memory_ = nullptr;
 };
 
 // The kernel for every operation on CUDA tensors.

@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "runtime.h"
+#include "timing/timing.h"
 #include "values/budget.h"
 #include "values/capture.h"
 #include "values/contents.h"
@@ -81,16 +82,19 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   Runtime& state = runtime();
   const c10::DeviceIndex index = to.is_cuda() ? to.device().index() : from.device().index();
   const Device& on = state.device(index);
-  const auto stream = static_cast<std::uint64_t>(state.current_stream(index));
   const double bytes = static_cast<double>(to.numel()) * static_cast<double>(to.itemsize());
   const bool crosses = !to.is_cuda() || !from.is_cuda();
-  state.api->advance(on.engine, state.host_ns_per_operation);
-  state.api->launch(
-      on.engine, stream,
-      crosses ? bytes / on.properties.copy_bytes_per_ns : 2 * bytes / on.properties.bytes_per_ns);
   const void* const host =
       crosses ? (to.is_cuda() ? from.const_data_ptr() : to.const_data_ptr()) : nullptr;
   const bool is_pinned_copy = crosses && is_pinned(host);
+  constexpr double kHostNs = 5000;
+  state.pass_host_time(index, kHostNs);
+  if (crosses) {
+    state.launch(index, Work::transfer,
+                 transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));
+  } else {
+    state.launch(index, Work::compute, copy_ns(to, from, on.properties));
+  }
   if (!from.is_cuda()) note_input(to);
   if (is_pinned_copy && non_blocking) {
     note_pinned_use(host, index, state.current_stream(index));

@@ -57,6 +57,42 @@ void Runtime::use(c10::DeviceIndex index) {
   if (!on.is_used.exchange(true)) callbacks.first_use(static_cast<std::uint64_t>(index));
 }
 
+void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
+  Device& on = devices[static_cast<std::size_t>(index)];
+  api->advance(on.engine, ns);
+  const std::lock_guard lock(mutex_);
+  on.clock.host_ns += ns;
+}
+
+void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
+  Device& on = devices[static_cast<std::size_t>(index)];
+  const auto queue = static_cast<std::uint64_t>(current_stream(index));
+  const double begin = api->done_at(on.engine, queue);
+  api->launch(on.engine, queue, ns);
+  const std::uint32_t number = record_sites ? stack() : 0;
+  const std::lock_guard lock(mutex_);
+  const auto note = [end = begin + ns, begin](double& until, double& sum) {
+    sum += std::max(0.0, end - std::max(begin, until));
+    until = std::max(until, end);
+  };
+  note(on.clock.ends_ns, on.clock.busy_ns);
+  if (work == Work::compute) note(on.clock.compute_ends_ns, on.clock.compute_ns);
+  ++on.clock.kernels;
+  if (!record_sites) return;
+  if (stack_times_.size() <= number) stack_times_.resize(2 * std::size_t{number} + 1);
+  stack_times_[number].ns += ns;
+}
+
+Clock Runtime::clock(c10::DeviceIndex index) {
+  const std::lock_guard lock(mutex_);
+  return device(index).clock;
+}
+
+std::size_t Runtime::copy_stack_times(StackTime* to, std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  return copy_rows(stack_times_, to, most);
+}
+
 void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {
   if (!device(index).is_capturing) return;
   throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kCaptureUnsupported,

@@ -31,6 +31,23 @@ struct DeviceProperties {
   double copy_bytes_per_ns = 0;    // between host and device
 };
 
+// What a device did so far; times are since the start, on the simulated machine's clock. Shared
+// with Python.
+struct Clock {
+  double ends_ns = 0;          // when all that is queued will be done
+  double compute_ends_ns = 0;  // of that, all but copies between host and device
+  double busy_ns = 0;          // while anything ran
+  double compute_ns = 0;       // while anything but such copies ran
+  double host_ns = 0;          // that the host needed to queue all this
+  std::uint64_t kernels = 0;
+};
+enum class Work : std::uint8_t { compute, transfer };
+
+// What the work of a call stack took on GPUs. Shared with Python.
+struct StackTime {
+  double ns = 0;
+};
+
 struct Device {
   plimsoll_engine* engine = nullptr;
   DeviceProperties properties;
@@ -38,6 +55,7 @@ struct Device {
   std::atomic<std::uint64_t> live_bytes = 0;  // as asked for
   std::atomic<bool> is_used = false;          // it has a context
   std::atomic<bool> is_capturing = false;     // a graph, of what is queued
+  Clock clock;
 };
 
 // Why memory was asked for; a new value is a new entry in layout.cpp. Both are shared with Python.
@@ -113,8 +131,6 @@ class Runtime {
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
   std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
-  // What Python and the dispatcher take for an operation, in the middle.
-  double host_ns_per_operation = 60'000;
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
     return devices[static_cast<std::size_t>(index)];
@@ -126,6 +142,10 @@ class Runtime {
   void use(c10::DeviceIndex index);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index) const;
+  // The host works for a time.
+  void pass_host_time(c10::DeviceIndex index, double ns);
+  // Queues work on the current stream of a device.
+  void launch(c10::DeviceIndex index, Work work, double ns);
   // A captured stream runs nothing, so nobody may wait for it.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
@@ -144,6 +164,9 @@ class Runtime {
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
   std::size_t copy_late_roles(LateRole* to, std::size_t most);
+  // By the stack's number.
+  std::size_t copy_stack_times(StackTime* to, std::size_t most);
+  [[nodiscard]] Clock clock(c10::DeviceIndex index);
   // The number of the calling thread's stack, or in a backward pass that of the forward operation.
   std::uint32_t stack();
   std::uint32_t site(std::uint32_t operation, Role role);
@@ -172,6 +195,7 @@ class Runtime {
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
   std::vector<LateRole> late_roles_;
+  std::vector<StackTime> stack_times_;
   std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;

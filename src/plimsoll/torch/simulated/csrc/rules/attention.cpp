@@ -27,6 +27,27 @@ struct Shape {
   std::size_t batch, heads, rows, width, key_heads, key_rows;
 };
 
+bool is_causal(const Call& call) {
+  const auto& parameters = call.op().schema().arguments();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].name() == "is_causal") return call.argument(i).toBool();
+  }
+  return false;
+}
+
+void note_work(Call& call, AttentionKernel kernel, const Tensor& query, const Shape& shape,
+               bool is_backward) {
+  AttentionWork work;
+  work.kernel = kernel;
+  work.heads = static_cast<double>(shape.batch * shape.heads);
+  work.rows = static_cast<double>(shape.rows);
+  work.key_rows = static_cast<double>(shape.key_rows);
+  work.width = static_cast<double>(shape.width);
+  work.is_causal = is_causal(call);
+  work.is_float = query.scalar_type() == at::kFloat;
+  call.note_attention(work, is_backward);
+}
+
 bool is_row_major(const Tensor& tensor) { return tensor.transpose(1, 2).is_contiguous(); }
 
 // --- flash: flash_api.cpp ------------------------------------------------------------------------
@@ -56,6 +77,7 @@ std::size_t flash_width(std::size_t width) {
 
 void flash_forward(Call& call) {
   const Shape shape(call.tensor(0), call.tensor(1));
+  note_work(call, AttentionKernel::flash, call.tensor(0), shape, false);
   const double dropout = call.argument(3).toDouble();
   call.allocate(0);
   call.allocate(1);
@@ -91,6 +113,7 @@ void flash_backward(Call& call) {
   const Tensor gradient = call.tensor(0);
   const Tensor query = call.tensor(1);
   const Shape shape(query, call.tensor(2));
+  note_work(call, AttentionKernel::flash, query, shape, true);
   const std::size_t bytes = bytes_of(query);
   if (!is_row_major(gradient)) call.temporary(bytes);
   if (!is_row_major(call.tensor(4))) call.temporary(bytes);
@@ -110,6 +133,8 @@ void flash_backward(Call& call) {
 
 // Seed and offset stay on the host but in a graph's capture.
 void efficient_forward(Call& call) {
+  note_work(call, AttentionKernel::efficient, call.tensor(0), Shape(call.tensor(0), call.tensor(1)),
+            false);
   call.infer();
   call.allocate(0);
   call.allocate(1);
@@ -139,6 +164,7 @@ std::size_t efficient_workspace(const Shape& shape, bool is_float) {
 void efficient_backward(Call& call) {
   const Tensor query = call.tensor(1);
   const Shape shape(query, call.tensor(2));
+  note_work(call, AttentionKernel::efficient, query, shape, true);
   const bool is_float = query.scalar_type() == at::kFloat;
   const Tensor gradient = call.tensor(0);
   if (gradient.stride(-1) != 1) call.temporary(bytes_of(gradient));
@@ -162,6 +188,7 @@ void efficient_backward(Call& call) {
 
 void cudnn_forward(Call& call) {
   const Shape shape(call.tensor(0), call.tensor(1));
+  note_work(call, AttentionKernel::cudnn, call.tensor(0), shape, false);
   call.allocate(6);
   call.allocate(7);
   call.allocate(0);
@@ -177,6 +204,7 @@ void cudnn_forward(Call& call) {
 void cudnn_backward(Call& call) {
   const Tensor query = call.tensor(1);
   const Shape shape(query, call.tensor(2));
+  note_work(call, AttentionKernel::cudnn, query, shape, true);
   call.allocate_all();
   if (call.tensor(0).strides() != call.tensor(4).strides()) {
     call.temporary(bytes_of(query));

@@ -34,8 +34,6 @@ constexpr Measured kMeasured[] = {
 #include "cudnn_workspaces.inc"
 };
 
-enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
-
 std::int64_t measured_bytes(const Measured& entry, Pass pass) {
   return pass == Pass::forward          ? entry.forward
          : pass == Pass::input_gradient ? entry.input_gradient
@@ -197,10 +195,33 @@ void take(Call& call, std::size_t bytes) {
   if (bytes != 0) call.release(call.temporary(bytes));
 }
 
-void note_work(Call& call, const Tensor& weight, const Tensor& output, double times) {
-  const double flops = 2.0 * static_cast<double>(output.numel()) *
-                       static_cast<double>(weight.numel()) / static_cast<double>(weight.size(0));
-  call.note_work(times * flops, weight.scalar_type(), at::globalContext().allowTF32CuDNN());
+double positions(const Tensor& image) {
+  return image.size(1) == 0
+             ? 0
+             : static_cast<double>(image.numel()) / static_cast<double>(image.size(1));
+}
+
+// `output` is the output's gradient in a backward pass.
+void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
+               std::int64_t groups, bool transposed, Pass pass) {
+  const Tensor& wide = transposed ? output : input;  // of the plain convolution that this undoes
+  const Tensor& narrow = transposed ? input : output;
+  ConvolutionWork work;
+  work.inputs = positions(wide);
+  work.outputs = positions(narrow);
+  work.channels = static_cast<double>(wide.size(1));
+  work.out_channels = static_cast<double>(narrow.size(1));
+  work.taps = static_cast<double>(weight.numel()) /
+              std::max(1.0, static_cast<double>(weight.size(0) * weight.size(1)));
+  work.groups = static_cast<double>(std::max<std::int64_t>(1, groups));
+  work.type = weight.scalar_type();
+  work.allows_tf32 = at::globalContext().allowTF32CuDNN();
+  work.channels_last = wants_channels_last(input, weight);
+  if (work.inputs == 0 || work.outputs == 0) return;
+  if (transposed && pass != Pass::weight_gradient) {
+    pass = pass == Pass::forward ? Pass::input_gradient : Pass::forward;
+  }
+  call.note_convolution(work, pass);
 }
 
 void note_source(Call& call) {
@@ -253,7 +274,7 @@ void convolution_forward(Call& call) {
   take(call, workspace(describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
                                 call.argument(4).toIntVector(), call.argument(5).toInt(), false),
                        Pass::forward));
-  note_work(call, weight, output, 1);
+  note_work(call, call.tensor(0), weight, output, call.argument(5).toInt(), false, Pass::forward);
 }
 
 // cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation, groups,
@@ -266,13 +287,14 @@ void transposed_forward(Call& call) {
   take(call, workspace(describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
                                 call.argument(5).toIntVector(), call.argument(6).toInt(), true),
                        Pass::forward));
-  note_work(call, weight, call.tensor(0), 1);
+  note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
 // _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation)
 void depthwise_forward(Call& call) {
   set_output_shape(call, kDepthwise);
-  note_work(call, call.tensor(1), call.allocate(0), 1);
+  const Tensor output = call.allocate(0);
+  note_work(call, call.tensor(0), call.tensor(1), output, output.size(1), false, Pass::forward);
 }
 
 // A copy in the layout that the kernel wants, if it has another.
@@ -288,6 +310,7 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < gradient.dim(); ++i) dimensions.push_back(i);
   reduce(call, call.allocate(2), gradient, dimensions, {4, 4});
+  call.note_reduction(static_cast<double>(bytes_of(gradient)));
 }
 
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
@@ -301,6 +324,13 @@ void convolution_backward(Call& call) {
   const Convolution shape = describe(input, weight, gradient, stride, dilation,
                                      call.argument(9).toInt(), call.argument(7).toBool());
   const auto mask = call.argument(10).toBoolList();
+  const bool transposed = call.argument(7).toBool();
+  for (const auto& [pass, is_wanted] :
+       {std::pair(Pass::input_gradient, mask[0]), std::pair(Pass::weight_gradient, mask[1])}) {
+    if (is_wanted) {
+      note_work(call, input, weight, gradient, call.argument(9).toInt(), transposed, pass);
+    }
+  }
   const auto backend = at::native::select_conv_backend(
       input, weight, std::nullopt, call.argument(4).toSymIntVector(),
       call.argument(5).toSymIntVector(), call.argument(6).toSymIntVector(),
@@ -327,7 +357,6 @@ void convolution_backward(Call& call) {
     take(call, workspace(shape, Pass::weight_gradient));
   }
   bias_gradient(call, gradient, mask[2]);
-  note_work(call, weight, gradient, (mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
 }
 
 constexpr RuleRow kConvolutionRules[] = {

@@ -37,16 +37,16 @@ bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Te
          right.size(1) > 1;
 }
 
-enum class Product : std::uint8_t { plain, batched, added, activated };
+enum class Form : std::uint8_t { plain, batched, added, activated };
 
 // cuBLAS multiplies floating-point matrices of one type. PyTorch's shape functions leave this to
 // the kernels.
-void check_types(Product product, const at::Tensor& left, const at::Tensor& right) {
-  const bool is_batched = product == Product::batched;
+void check_types(Form form, const at::Tensor& left, const at::Tensor& right) {
+  const bool is_batched = form == Form::batched;
   if (left.scalar_type() != right.scalar_type()) {
     TORCH_CHECK(!is_batched, "expected scalar type ", left.scalar_type(), " but found ",
                 right.scalar_type());
-    TORCH_CHECK(product == Product::plain, "mat1 and mat2 must have the same dtype, but got ",
+    TORCH_CHECK(form == Form::plain, "mat1 and mat2 must have the same dtype, but got ",
                 left.scalar_type(), " and ", right.scalar_type());
     TORCH_CHECK(false, "expected mat1 and mat2 to have the same dtype, but got: ", left.dtype(),
                 " != ", right.dtype());
@@ -56,13 +56,33 @@ void check_types(Product product, const at::Tensor& left, const at::Tensor& righ
                               " not implemented for '", left.scalar_type(), "'");
 }
 
+// Rows that begin at multiples of 16 bytes.
+bool is_aligned(const at::Tensor& matrix) {
+  const auto row = std::max(matrix.stride(-2), matrix.stride(-1));
+  const auto begin = matrix.storage_offset() * static_cast<std::int64_t>(matrix.itemsize());
+  return row * static_cast<std::int64_t>(matrix.itemsize()) % 16 == 0 && begin % 16 == 0;
+}
+
+void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
+  Product product;
+  product.batch = left.dim() == 3 ? static_cast<double>(left.size(0)) : 1;
+  product.rows = static_cast<double>(left.size(-2));
+  product.terms = static_cast<double>(left.size(-1));
+  product.columns = static_cast<double>(right.size(-1));
+  product.type = left.scalar_type();
+  product.allows_tf32 = at::globalContext().allowTF32CuBLAS();
+  const auto columns = right.size(-1) * static_cast<std::int64_t>(right.itemsize());
+  product.is_aligned = is_aligned(left) && is_aligned(right) && columns % 16 == 0;
+  call.note_product(product);
+}
+
 // Everything before the product, of operands `first` and the one after it. False: it has no terms,
 // so no library is asked.
-[[nodiscard]] bool begin_product(Call& call, Product product, std::size_t first) {
+[[nodiscard]] bool begin_product(Call& call, Form form, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
-  check_types(product, left, right);
-  if (product == Product::added && call.argument_count() == 5) {
+  check_types(form, left, right);
+  if (form == Form::added && call.argument_count() == 5) {
     TORCH_CHECK(call.tensor(0).scalar_type() == right.scalar_type(),
                 "self and mat2 must have the same dtype, but got ", call.tensor(0).scalar_type(),
                 " and ", right.scalar_type());
@@ -70,19 +90,17 @@ void check_types(Product product, const at::Tensor& left, const at::Tensor& righ
   call.allocate_all();
   copy_for_blas(call, left);
   copy_for_blas(call, right);
-  const double flops =
-      2.0 * static_cast<double>(left.numel()) * static_cast<double>(right.size(-1));
-  call.note_work(flops, left.scalar_type(), at::globalContext().allowTF32CuBLAS());
+  note_product(call, left, right);
   return left.numel() != 0 && right.numel() != 0;
 }
 
-template <Product product, std::size_t first>
+template <Form form, std::size_t first>
 void gemm(Call& call) {
-  if (begin_product(call, product, first)) take_blas_workspace(call);
+  if (begin_product(call, form, first)) take_blas_workspace(call);
 }
 
 void addmm(Call& call) {
-  if (!begin_product(call, Product::added, 1)) return;
+  if (!begin_product(call, Form::added, 1)) return;
   if (adds_bias_in_product(call, call.tensor(0), call.tensor(1), call.tensor(2))) {
     take_lt_workspace(call);
   } else {
@@ -91,7 +109,7 @@ void addmm(Call& call) {
 }
 
 void addmm_activation(Call& call) {
-  if (begin_product(call, Product::activated, 1)) take_lt_workspace(call);
+  if (begin_product(call, Form::activated, 1)) take_lt_workspace(call);
 }
 
 template <std::size_t first>
@@ -102,6 +120,25 @@ void vector_product(Call& call) {
                               " not implemented for '", type, "'");
   call.allocate_all();
   take_blas_workspace(call);
+}
+
+// Groups are taken to be of one size: which rows belong to which is data.
+void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
+  Product product;
+  product.type = left.scalar_type();
+  product.allows_tf32 = at::globalContext().allowTF32CuBLAS();
+  product.rows =
+      static_cast<double>(left.size(-2)) / (left.dim() == 2 && right.dim() == 3 ? groups : 1);
+  product.terms =
+      static_cast<double>(left.size(-1)) / (left.dim() == 2 && right.dim() == 2 ? groups : 1);
+  product.columns =
+      static_cast<double>(right.size(-1)) / (left.dim() == 3 && right.dim() == 2 ? groups : 1);
+  if (left.scalar_type() == at::kBFloat16) {  // one kernel
+    product.batch = groups;
+    call.note_product(product);
+    return;
+  }
+  for (double group = 0; group < groups; ++group) call.note_product(product);
 }
 
 // _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
@@ -131,6 +168,7 @@ void grouped_mm(Call& call) {
   call.set_shape(0,
                  at::empty_strided(sizes, strides, left.options().dtype(type).device(at::kMeta)));
   call.allocate_all();
+  note_groups(call, left, right, static_cast<double>(std::max<std::int64_t>(1, groups)));
   const int major = call.properties().major;
   if (left.scalar_type() == at::kBFloat16 && (major == 9 || major == 10)) {
     call.temporary(60 * static_cast<std::size_t>(groups));
@@ -144,10 +182,10 @@ void grouped_mm(Call& call) {
 
 constexpr RuleRow kMatmulRules[] = {
     {"_grouped_mm", grouped_mm},
-    {"mm", gemm<Product::plain, 0>},
-    {"bmm", gemm<Product::batched, 0>},
-    {"baddbmm", gemm<Product::batched, 1>},
-    {"baddbmm_", gemm<Product::batched, 1>},
+    {"mm", gemm<Form::plain, 0>},
+    {"bmm", gemm<Form::batched, 0>},
+    {"baddbmm", gemm<Form::batched, 1>},
+    {"baddbmm_", gemm<Form::batched, 1>},
     {"addmm", addmm},
     {"addmm_", addmm},
     {"_addmm_activation", addmm_activation},

@@ -67,9 +67,24 @@ Tensor turned(const Call& call, std::size_t mode, const std::vector<std::int64_t
 }
 
 // (output, hy, cy, reserve, weight_buf)
+void note_work(Call& call, const Network& net, bool is_backward) {
+  RecurrentWork work;
+  work.layers = static_cast<double>(net.layers);
+  work.directions = static_cast<double>(net.directions);
+  work.steps = static_cast<double>(net.steps);
+  work.batch = static_cast<double>(net.batch);
+  work.input = static_cast<double>(net.input);
+  work.hidden = static_cast<double>(net.hidden);
+  work.gates = static_cast<double>(net.gates());
+  work.type = net.type;
+  work.allows_tf32 = at::globalContext().allowTF32CuDNN();
+  call.note_recurrent(work, is_backward);
+}
+
 void recurrent_forward(Call& call) {
   constexpr std::size_t kMode = 6;
   const Network net = network_of(call, kMode);
+  note_work(call, net, false);
   const Tensor input = call.tensor(0);
   const Tensor buffer = call.tensor(3);
   const Tensor hx = call.tensor(4);
@@ -94,6 +109,7 @@ void recurrent_forward(Call& call) {
 void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
+  note_work(call, net, true);
   const Tensor input = call.tensor(0);
   const std::vector<Tensor> weights = call.tensors(1);
   const Tensor hx = call.tensor(4);

@@ -1,0 +1,200 @@
+// Matrix products, and what is made of them: convolutions, attention, recurrent layers.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "timing.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// A block of the result that one multiprocessor works out at a time.
+struct Tile {
+  double rows, columns;
+  double efficiency;  // of the rate
+};
+
+// How a library multiplies numbers of one kind; fitted to 520 products on an H200.
+struct Kind {
+  double start_ns;   // of any product
+  double wave_ns;    // of each turn of tiles
+  double split_ns;   // for adding up parts, where terms are split over multiprocessors
+  double sustained;  // of the rate that the data sheet says
+  double memory;     // of the memory's rate
+  double unaligned;  // how many times longer a product of unaligned rows takes
+  std::span<const Tile> tiles;
+};
+
+constexpr Tile kHalfTiles[] = {{128, 256, 1.00}, {128, 128, .92}, {64, 128, .93}, {64, 64, .98}};
+constexpr Tile kTf32Tiles[] = {{128, 128, 1.00}, {64, 128, .90}, {64, 64, .92}, {32, 64, .81}};
+constexpr Tile kFloatTiles[] = {{128, 128, 1.00}, {64, 128, .79}, {64, 64, .86}, {32, 32, .54}};
+constexpr Kind kHalfProducts{3150, 150, 1800, .833, .65, 6.0, kHalfTiles};
+constexpr Kind kTf32Products{3680, 1680, 24900, .900, .74, 2.8, kTf32Tiles};
+constexpr Kind kFloatProducts{805, 3170, 3865, .785, .76, 1.0, kFloatTiles};
+
+// What keeps within the cache is moved this many times faster.
+constexpr double kFasterInCache = 1.7;
+constexpr double kFewestTermsOfPart = 128;
+constexpr double kMostParts = 32;
+
+bool is_half(at::ScalarType type) { return c10::elementSize(type) <= 2; }
+bool is_tf32(const Product& product, const DeviceProperties& on) {
+  return product.type == at::kFloat && product.allows_tf32 && on.major >= 8;
+}
+
+const Kind& kind_of(const Product& product, const DeviceProperties& on) {
+  if (is_half(product.type) && on.major >= 7) return kHalfProducts;
+  return is_tf32(product, on) ? kTf32Products : kFloatProducts;
+}
+
+double rate(const Product& product, const DeviceProperties& on) {
+  if (is_half(product.type) && on.major >= 7) return on.tensor_flops_per_ns;
+  if (is_tf32(product, on)) return on.tensor_flops_per_ns / 2;
+  // Double precision is half of single precision on the large chips, and 1/32 or less on others.
+  const bool is_large = on.minor == 0;
+  if (product.type == at::kDouble) return on.flops_per_ns / (is_large ? 2 : 32);
+  return on.flops_per_ns;
+}
+
+// The tiles and the parts that take the least, as libraries choose them.
+double tiled_ns(const Product& p, const Kind& kind, const DeviceProperties& on) {
+  const double processors = std::max(1, on.multiprocessors);
+  const double per_processor = rate(p, on) * kind.sustained / processors;
+  double best = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kind.tiles) {
+    const double tiles =
+        p.batch * std::ceil(p.rows / tile.rows) * std::ceil(p.columns / tile.columns);
+    for (double parts = 1; parts <= kMostParts; parts *= 2) {
+      const double terms = p.terms / parts;
+      if (parts > 1 && terms < kFewestTermsOfPart) break;
+      const double waves = std::ceil(tiles * parts / processors);
+      const double one = 2 * tile.rows * tile.columns * terms / (per_processor * tile.efficiency);
+      double time = waves * (kind.wave_ns + one);
+      if (parts > 1) {
+        const double sums = 8 * p.batch * p.rows * p.columns;
+        time += kind.split_ns + sums / (on.bytes_per_ns * 1.5);
+      }
+      best = std::min(best, time);
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+double product_ns(const Product& p, const DeviceProperties& on) {
+  if (p.flops() == 0) return 0;
+  const Kind& kind = kind_of(p, on);
+  const double item = static_cast<double>(c10::elementSize(p.type));
+  const double bytes =
+      p.batch * item * (p.rows * p.terms + p.terms * p.columns + p.rows * p.columns);
+  const double moved =
+      bytes / (on.bytes_per_ns * kind.memory * (bytes < kCacheBytes ? kFasterInCache : 1));
+  const bool is_vector = std::min(p.rows, p.columns) <= 2;
+  const double multiplied = is_vector ? 2000 : tiled_ns(p, kind, on);
+  return kind.start_ns + std::max(multiplied, moved) * (p.is_aligned ? 1 : kind.unaligned);
+}
+
+double convolution_ns(const ConvolutionWork& w, Pass pass, const DeviceProperties& on) {
+  const bool is_fast = (is_half(w.type) && on.major >= 7) || (w.allows_tf32 && on.major >= 8);
+  const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
+  const double item = static_cast<double>(c10::elementSize(w.type));
+  const double slower = kH200FlopsPerNs / on.flops_per_ns;
+  // One channel a group: each tap is a step of its own, and nothing is multiplied as matrices.
+  if (w.groups > 1 && w.groups * 4 > w.channels) {
+    const double steps = w.outputs * w.out_channels * std::sqrt(w.taps);
+    const double per_step = !w.channels_last  ? (pass == Pass::weight_gradient ? 9.8e-3 : 5.6e-3)
+                            : is_half(w.type) ? (pass == Pass::forward ? 1.2e-3 : 1.9e-3)
+                                              : (pass == Pass::forward ? 2.9e-3 : 3.4e-3);
+    return 5000 + std::max(steps * per_step * slower, numbers * item / on.bytes_per_ns);
+  }
+  const double channels = w.channels / w.groups;
+  const double out_channels = w.out_channels / w.groups;
+  const double terms = channels * w.taps;
+  Product product;
+  product.batch = w.groups;
+  product.type = w.type;
+  product.allows_tf32 = w.allows_tf32;
+  // Images of three channels feed no tensor core well.
+  if (channels < 8 && w.taps > 1) {
+    const double flops = 2 * w.outputs * w.out_channels * terms;
+    const double flops_per_ns = pass == Pass::forward          ? 25e3
+                                : pass == Pass::input_gradient ? 14e3
+                                                               : 28e3;
+    return 8000 + slower * flops / flops_per_ns + 2 * numbers * item / on.bytes_per_ns;
+  }
+  const auto shaped = [&](double rows, double columns, double depth) {
+    product.rows = rows;
+    product.columns = columns;
+    product.terms = depth;
+    return product_ns(product, on);
+  };
+  double multiplied = 0;
+  if (pass == Pass::forward) {
+    multiplied = shaped(w.outputs, out_channels, terms);
+  } else if (pass == Pass::input_gradient) {
+    const double depth = std::max(8.0, out_channels * w.taps * w.outputs / w.inputs);
+    multiplied =
+        std::min(shaped(w.inputs, channels, depth), shaped(w.outputs, terms, out_channels));
+  } else {
+    multiplied = shaped(out_channels, terms, w.outputs);
+  }
+  if (is_half(w.type)) {
+    // cuDNN keeps tiles of both operands in place over all taps; other layouts are copied first.
+    if (w.channels_last) return 3500 + 0.72 * multiplied;
+    return 16000 + 0.9 * multiplied + numbers * 0.6e-3 * slower;
+  }
+  if (is_fast) {
+    const double factor = pass == Pass::weight_gradient ? 1.1 : 0.8;
+    if (w.channels_last) return 6000 + factor * multiplied;
+    return 16000 + factor * 1.3 * multiplied + numbers * 0.6e-3 * slower;
+  }
+  if (pass == Pass::weight_gradient) return 4000 + 0.35 * multiplied + numbers * 9e-3 * slower;
+  return 1.3 * multiplied;
+}
+
+// Fitted to 256 calls of the three kernels. Rates are of an H200's tensor cores, or of its others.
+double attention_ns(const AttentionWork& w, bool is_backward, const DeviceProperties& on) {
+  struct Row {
+    double start_ns, narrow, wide, diagonal;
+  };
+  constexpr Row kRows[][2] = {
+      {{4930, 290, 330, 4.0}, {19150, 250, 270, 5.4}},  // flash
+      {{3230, 117, 161, 1.6}, {9000, 98, 121, 1.7}},    // efficient
+      {{5390, 461, 659, 3.8}, {13000, 429, 541, 5.1}},  // cuDNN
+  };
+  constexpr Row kFloatRows[] = {{9000, 33, 44, 1.4}, {30000, 33, 36, 1.4}};
+  constexpr double kBlock = 128;
+  const Row& row =
+      w.is_float ? kFloatRows[is_backward] : kRows[static_cast<int>(w.kernel)][is_backward];
+  const double scale = w.is_float ? on.flops_per_ns / kH200FlopsPerNs
+                                  : on.tensor_flops_per_ns / kH200TensorFlopsPerNs;
+  const double tflops = (w.width <= 64 ? row.narrow : row.wide) * scale;
+  const double rows = std::ceil(w.rows / kBlock) * kBlock;
+  const double keys = std::ceil(w.key_rows / kBlock) * kBlock;
+  const double of_a_row = w.is_causal ? (keys + kBlock * row.diagonal) / 2 : keys;
+  const double processors = std::max(1, on.multiprocessors);
+  const double blocks = w.heads * rows / kBlock;
+  const double flops = 4 * kBlock * std::min(of_a_row, keys) * std::max(w.width, 32.0);
+  const double one = flops * (is_backward ? 2.5 : 1) / (tflops * 1e3 / processors);
+  const double turns = blocks / processors;
+  // Few blocks leave the last turn half empty.
+  const double waves = w.is_causal || turns > 6 ? std::max(1.0, turns) : std::ceil(turns);
+  return row.start_ns + waves * one;
+}
+
+double recurrent_ns(const RecurrentWork& w, bool is_backward, const DeviceProperties& on) {
+  const double gates = w.gates * w.hidden;
+  const Product of_inputs{1,      w.steps * w.batch,
+                          gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
+                          w.type, w.allows_tf32};
+  const Product of_step{1, w.batch, gates, w.hidden, w.type, w.allows_tf32};
+  // Each step waits for the one before: a product of few rows, and the gates' functions.
+  const double step = product_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
+  const double passes = w.layers * w.directions;
+  const double once = passes * (product_ns(of_inputs, on) + w.steps * step);
+  return is_backward ? 1.6 * once : once;
+}
+
+}  // namespace plimsoll::simulated
