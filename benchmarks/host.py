@@ -100,8 +100,10 @@ def images() -> Callable[[Callable[[str], None]], None]:
 def optimizers() -> Callable[[Callable[[str], None]], None]:
     """Steps over 150 small parameters."""
 
-    def of(kind: type[torch.optim.Optimizer], **options: object) -> torch.optim.Optimizer:
-        parameters = [nn.Parameter(small(64)) for _ in range(150)]
+    def of(
+        kind: type[torch.optim.Optimizer], *, count: int = 150, **options: object
+    ) -> torch.optim.Optimizer:
+        parameters = [nn.Parameter(small(64)) for _ in range(count)]
         for parameter in parameters:
             parameter.grad = small(64)
         made = kind(parameters, lr=1e-3, **options)
@@ -111,11 +113,16 @@ def optimizers() -> Callable[[Callable[[str], None]], None]:
     adamw, fused = of(torch.optim.AdamW), of(torch.optim.AdamW, fused=True)
     sgd = of(torch.optim.SGD, momentum=0.9)
     plain = of(torch.optim.AdamW, foreach=False)
+    few = of(torch.optim.AdamW, count=6)
     parameters = adamw.param_groups[0]["params"]
 
     def run(mark: Callable[[str], None]) -> None:
         adamw.step()
         mark("AdamW of 150")
+        few.step()
+        mark("AdamW of 6")
+        few.zero_grad(set_to_none=False)
+        mark("zero_grad of 6, kept")
         fused.step()
         mark("fused AdamW of 150")
         sgd.step()
@@ -153,6 +160,27 @@ def llama() -> Callable[[Callable[[str], None]], None]:
     return run
 
 
+def copies() -> Callable[[Callable[[str], None]], None]:
+    """Copies from the host, queued on a stream of their own."""
+    side = torch.cuda.Stream()
+    tensors = [torch.zeros(64).pin_memory() for _ in range(20)]
+
+    def run(mark: Callable[[str], None]) -> None:
+        with torch.cuda.stream(side):
+            there = [tensor.to("cuda", non_blocking=True) for tensor in tensors]
+        mark("20 copies from page-locked memory")
+        for tensor in there:
+            tensor.record_stream(torch.cuda.current_stream())
+        mark("20 times record_stream")
+        del there
+        mark("")
+        for tensor in tensors:
+            tensor.to("cuda")
+        mark("20 copies waited for")
+
+    return run
+
+
 def plans() -> Callable[[Callable[[str], None]], None]:
     """Shapes that cuDNN sees for the first time."""
     lengths = iter(range(64, 64000, 8))
@@ -163,6 +191,12 @@ def plans() -> Callable[[Callable[[str], None]], None]:
         weight = small(16, 16, 3, 3, requires_grad=True)
         image = small(1, 16, 8, length, requires_grad=True)
         mark("")
+        with (
+            torch.no_grad(),
+            torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION),
+        ):
+            functional.scaled_dot_product_attention(q[:, :, -1:], q, q)
+        mark("cuDNN attention, new shape, no graph")
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
             y = functional.scaled_dot_product_attention(q, q, q)
         mark("cuDNN attention, new shape, forward")
@@ -178,7 +212,7 @@ def plans() -> Callable[[Callable[[str], None]], None]:
 
 CASES: list[Callable[[], Callable[[Callable[[str], None]], None]]] = [
     chain, lambda: layers(autocast=False), lambda: layers(autocast=True), encoder, images,
-    optimizers, llama, plans,
+    optimizers, llama, copies, plans,
 ]  # fmt: skip
 
 
