@@ -65,6 +65,7 @@ class Simulation:
             [_properties(profile) for profile in self.profiles],
         )
         self.library.set_values(setup.values, setup.unknown, setup.seed)
+        self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
         self.library.call_back(
             self._make_context,
             self._tell_observers,
@@ -212,6 +213,8 @@ class Simulation:
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
         """As torch.cuda.memory._record_memory_history."""
         self.keeps_history = enabled is not None
+        keeps_stacks = self.keeps_history and context is not None
+        self.library.lib.plimsoll_keep_history(int(keeps_stacks or self.setup.is_recorded))
         if self.is_observed:
             return  # the report's own recording goes on, and serves
         if self._events is None:

@@ -227,7 +227,13 @@ void Call::note_attention(const AttentionWork& work, bool is_backward) {
   computed_ns_ += attention_ns(work, is_backward, properties());
 }
 
-void Call::note_reduction(double bytes) { computed_ns_ += reduction_ns(bytes, properties()); }
+void Call::note_reduction(const at::Tensor& tensor) {
+  besides_ns_ += reduction_ns(tensor, properties());
+}
+
+void Call::note_copy(const at::Tensor& tensor) {
+  besides_ns_ += contiguous_ns(tensor, properties());
+}
 
 void Call::note_recurrent(const RecurrentWork& work, bool is_backward) {
   computed_ns_ += recurrent_ns(work, is_backward, properties());
@@ -249,8 +255,19 @@ std::uint64_t Call::tensor_bytes() const {
 void Call::launch() {
   Runtime& state = runtime();
   if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
-  const double time = computed_ns_ > 0 ? computed_ns_ : memory_ns(*this);
+  const double time = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this)) + besides_ns_;
   state.pass_host_time(device_, host_ns(*this));
+  if (getenv("DEBUG_OPS")) {
+    fprintf(stderr, "OP aten::%s %.0f %.0f", info_.plain_name.c_str(), time, host_ns(*this));
+    for (const auto& t : inputs()) {
+      fprintf(stderr, " %s[", c10::toString(t.scalar_type()));
+      for (auto s : t.sizes()) fprintf(stderr, "%ld,", (long)s);
+      fprintf(stderr, "](");
+      for (auto s : t.strides()) fprintf(stderr, "%ld,", (long)s);
+      fprintf(stderr, ")");
+    }
+    fprintf(stderr, "\n");
+  }
   state.launch(device_, Work::compute, time);
 }
 

@@ -66,7 +66,9 @@ class Call {
   void note_product(const Product& product);
   void note_convolution(const ConvolutionWork& work, Pass pass);
   void note_attention(const AttentionWork& work, bool is_backward);
-  void note_reduction(double bytes);
+  void note_reduction(const at::Tensor& tensor);
+  // A contiguous copy of an operand, made first.
+  void note_copy(const at::Tensor& tensor);
   void note_recurrent(const RecurrentWork& work, bool is_backward);
   [[nodiscard]] double flops() const { return flops_; }
   // Queues the kernel: its time follows from the work and the bytes it moves.
@@ -99,6 +101,7 @@ class Call {
   std::vector<at::DataPtr> temporaries_;
   double flops_ = 0;
   double computed_ns_ = 0;
+  double besides_ns_ = 0;  // of what else it queues
   const char* assumed_memory_ = nullptr;
 };
 

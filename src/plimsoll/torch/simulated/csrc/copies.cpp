@@ -87,13 +87,23 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   const void* const host =
       crosses ? (to.is_cuda() ? from.const_data_ptr() : to.const_data_ptr()) : nullptr;
   const bool is_pinned_copy = crosses && is_pinned(host);
-  constexpr double kHostNs = 5000;
-  state.pass_host_time(index, kHostNs);
+  state.pass_host_time(index, kCopyHostNs);
   if (crosses) {
     state.launch(index, Work::transfer,
                  transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));
   } else {
     state.launch(index, Work::compute, copy_ns(to, from, on.properties));
+    if (getenv("DEBUG_OPS")) {
+      fprintf(stderr, "OP aten::copy_ %.0f 0", copy_ns(to, from, on.properties));
+      for (const auto& t : {to, from}) {
+        fprintf(stderr, " %s[", c10::toString(t.scalar_type()));
+        for (auto s : t.sizes()) fprintf(stderr, "%ld,", (long)s);
+        fprintf(stderr, "](");
+        for (auto s : t.strides()) fprintf(stderr, "%ld,", (long)s);
+        fprintf(stderr, ")");
+      }
+      fprintf(stderr, "\n");
+    }
   }
   if (!from.is_cuda()) note_input(to);
   if (is_pinned_copy && non_blocking) {

@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "plimsoll/torch_version.h"
 #include "runtime.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -119,12 +120,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const plimsoll_c_api& api = *runtime().api;
     if (recorded.number != 0) api.destroy_event(engine(recorded.device), recorded.number);
     recorded.device = stream.device_index();
+    runtime().pass_host_time(recorded.device, kEventHostNs);
     api.record_event(engine(recorded.device), queue(stream), &recorded.number);
     recorded.time_ns = api.done_at(engine(recorded.device), queue(stream));
   }
   void block(void* event, const Stream& stream) const override {
     const auto* const recorded = static_cast<RecordedEvent*>(event);
     if (recorded == nullptr || recorded->number == 0) return;
+    runtime().pass_host_time(stream.device_index(), kEventHostNs);
     if (recorded->device == stream.device_index()) {
       runtime().api->wait_event(engine(recorded->device), queue(stream), recorded->number);
     }

@@ -17,6 +17,7 @@
 #include "memory.h"
 #include "profiler.h"
 #include "runtime.h"
+#include "timing/timing.h"
 #include "values/budget.h"
 #include "values/capture.h"
 #include "values/description.h"
@@ -120,6 +121,8 @@ PLIMSOLL_EXPORT void plimsoll_record(int sites, int stacks) {
   runtime().record_stacks = stacks != 0;
 }
 
+PLIMSOLL_EXPORT void plimsoll_keep_history(int keeps) { runtime().keeps_history = keeps != 0; }
+
 PLIMSOLL_EXPORT void plimsoll_set_phase(int phase) {
   runtime().set_phase(static_cast<Phase>(phase));
 }
@@ -140,6 +143,7 @@ PLIMSOLL_EXPORT int64_t plimsoll_current_stream(int index) {
   return runtime().current_stream(static_cast<c10::DeviceIndex>(index));
 }
 PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
+  runtime().pass_host_time(static_cast<c10::DeviceIndex>(index), kSetStreamHostNs);
   runtime().set_stream(static_cast<c10::DeviceIndex>(index), stream);
 }
 PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_default(on != 0); }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime.h"
+#include "timing/timing.h"
 #include "values/contents.h"
 
 namespace plimsoll::simulated {
@@ -38,6 +39,7 @@ void release(void* context) {
   Runtime& state = runtime();
   if (!state.is_over) {
     const CurrentOperation& operation = current_operation();
+    if (state.keeps_history) state.pass_host_time(allocation->device, kHistoryHostNs);
     state.api->free(state.device(allocation->device).engine, allocation->address,
                     state.record_sites ? state.site(operation.name, operation.role) : 0);
     tell_profiler(*allocation, false);
@@ -55,6 +57,7 @@ class DeviceAllocator final : public c10::Allocator {
     const c10::Device device(c10::DeviceType::CUDA, index);
     if (size == 0) return {nullptr, nullptr, &release, device};
     state.use(index);
+    if (state.keeps_history) state.pass_host_time(index, kHistoryHostNs);
     const CurrentOperation& operation = current_operation();
     std::array<char, 2048> message{};
     std::uint64_t address = 0;

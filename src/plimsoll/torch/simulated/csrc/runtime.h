@@ -126,6 +126,7 @@ class Runtime {
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
+  bool keeps_history = false;  // as a program asks PyTorch to, with call stacks
   bool record_stacks = false;
   bool is_over = false;  // the interpreter ends: engines are gone
   std::atomic<std::uint64_t> events = 0;

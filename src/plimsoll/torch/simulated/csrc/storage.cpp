@@ -6,6 +6,7 @@
 
 #include "memory.h"
 #include "runtime.h"
+#include "timing/timing.h"
 #include "values/contents.h"
 #include "written_out.h"
 
@@ -114,6 +115,7 @@ void record_stream(Tensor& self, c10::Stream stream) {
   const Allocation* const allocation = allocation_of(self);
   if (allocation == nullptr) return;
   Runtime& state = runtime();
+  state.pass_host_time(allocation->device, kRecordStreamHostNs);
   state.api->record_stream(state.device(allocation->device).engine, allocation->address,
                            static_cast<std::uint64_t>(stream.id()));
 }

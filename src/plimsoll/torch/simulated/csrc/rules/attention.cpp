@@ -27,12 +27,22 @@ struct Shape {
   std::size_t batch, heads, rows, width, key_heads, key_rows;
 };
 
-bool is_causal(const Call& call) {
+c10::IValue argument_named(const Call& call, std::string_view name) {
   const auto& parameters = call.op().schema().arguments();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].name() == "is_causal") return call.argument(i).toBool();
+    if (parameters[i].name() == name) return call.argument(i);
   }
-  return false;
+  return {};
+}
+
+bool is_causal(const Call& call) {
+  const c10::IValue found = argument_named(call, "is_causal");
+  return found.isBool() && found.toBool();
+}
+
+bool drops_weights(const Call& call) {
+  const c10::IValue found = argument_named(call, "dropout_p");
+  return found.isDouble() && found.toDouble() > 0;
 }
 
 void note_work(Call& call, AttentionKernel kernel, const Tensor& query, const Shape& shape,
@@ -45,6 +55,7 @@ void note_work(Call& call, AttentionKernel kernel, const Tensor& query, const Sh
   work.width = static_cast<double>(shape.width);
   work.is_causal = is_causal(call);
   work.is_float = query.scalar_type() == at::kFloat;
+  work.drops = drops_weights(call);
   call.note_attention(work, is_backward);
 }
 

@@ -310,7 +310,7 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < gradient.dim(); ++i) dimensions.push_back(i);
   reduce(call, call.allocate(2), gradient, dimensions, {4, 4});
-  call.note_reduction(static_cast<double>(bytes_of(gradient)));
+  call.note_reduction(gradient);
 }
 
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,

@@ -104,7 +104,9 @@ inline void release_backwards(Call& call, const std::vector<std::size_t>& tempor
 
 // Many kernels read contiguous memory only.
 inline void copy_unless_contiguous(Call& call, const at::Tensor& tensor) {
-  if (tensor.defined() && !tensor.is_contiguous()) call.temporary(bytes_of(tensor));
+  if (!tensor.defined() || tensor.is_contiguous()) return;
+  call.temporary(bytes_of(tensor));
+  call.note_copy(tensor);
 }
 
 }  // namespace plimsoll::simulated

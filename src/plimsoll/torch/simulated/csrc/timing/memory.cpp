@@ -1,16 +1,11 @@
 // Operations whose kernels move numbers rather than multiply them.
-#include <c10/util/hash.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
-
 #include <algorithm>
-#include <mutex>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "../call.h"
 #include "../tensors.h"
+#include "kernel_times.h"
 #include "timing.h"
 
 namespace plimsoll::simulated {
@@ -20,11 +15,6 @@ using at::Tensor;
 
 enum Touches : std::uint8_t { kAll, kAsManyAsResults, kAsManyAsOthers, kByRowsOfFirst };
 
-// A row of data/kernel_times.csv, which says what the columns are.
-struct KernelTime {
-  const char* name;
-  std::int64_t start_ns, row_ps, moved_permille, element_fs, touches, host_ns, plan_us;
-};
 constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
@@ -136,23 +126,6 @@ bool is_over_columns(const Call& call) {
          call.results()[0].toTensor().numel() == call.results()[0].toTensor().size(-1);
 }
 
-const KernelTime* row_of(const Call& call) {
-  std::string name = call.info().plain_name;
-  if (find_time(name) == nullptr && name.size() > 1 && name.ends_with('_')) name.pop_back();
-  const KernelTime* found = find_time(name);
-  if (found == nullptr && name.starts_with("_foreach_")) found = find_time("_foreach_");
-  if (found == nullptr || call.inputs().empty()) return found;
-  const Tensor& first = call.inputs()[0];
-  const bool is_last = first.dim() >= 4 && !first.is_contiguous() &&
-                       first.suggest_memory_format() != at::MemoryFormat::Contiguous;
-  std::string variant = name;
-  if (first.itemsize() == 2) variant += ":half";
-  if (is_last) variant += ":last";
-  if (is_over_columns(call)) variant = name + ":columns";
-  const KernelTime* const precise = find_time(variant);
-  return precise == nullptr ? found : precise;
-}
-
 Moved work_of(const Call& call, int touches) {
   Moved moved;
   double results = 0;
@@ -176,14 +149,20 @@ Moved work_of(const Call& call, int touches) {
     return moved;
   }
   double longest = 0;
+  c10::SmallVector<const void*, 8> firsts;
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (touches == kAsManyAsOthers && i == 0) continue;
     const bool reads_too = call.info().is_written[i] && !call.info().has(kOverwrites);
     double numbers = 0;
     double length = 0;
+    bool is_repeated = false;
     map_tensors(call.argument(i), [&](const Tensor& tensor) {
       if (!is_simulated(tensor)) return tensor;
-      add_operand(moved, tensor, reads_too ? 2 : 1);
+      // A square reads its operand once.
+      const void* const self = tensor.unsafeGetTensorImpl();
+      if (length == 0) is_repeated = std::ranges::find(firsts, self) != firsts.end();
+      if (length == 0) firsts.push_back(self);
+      if (!is_repeated) add_operand(moved, tensor, reads_too ? 2 : 1);
       numbers += static_cast<double>(tensor.numel());
       ++length;
       return tensor;
@@ -227,8 +206,29 @@ Layout layout_of(const Call& call) {
 
 }  // namespace
 
+const KernelTime* kernel_time(const Call& call) {
+  std::string name = call.info().plain_name;
+  if (find_time(name) == nullptr && name.size() > 1 && name.ends_with('_')) name.pop_back();
+  const KernelTime* found = find_time(name);
+  if (found == nullptr && name.starts_with("_foreach_")) found = find_time("_foreach_");
+  if (found == nullptr || call.inputs().empty()) return found;
+  const Tensor& first = call.inputs()[0];
+  const bool is_last = first.dim() >= 4 && !first.is_contiguous() &&
+                       first.suggest_memory_format() != at::MemoryFormat::Contiguous;
+  std::string variant = name;
+  if (first.itemsize() == 2) variant += ":half";
+  if (is_last) variant += ":last";
+  if (is_over_columns(call)) variant = name + ":columns";
+  constexpr std::int64_t kFewIndices = 3072;
+  if (call.inputs().size() > 1 && call.inputs()[1].numel() <= kFewIndices) {
+    if (const KernelTime* const few = find_time(name + ":few")) return few;
+  }
+  const KernelTime* const precise = find_time(variant);
+  return precise == nullptr ? found : precise;
+}
+
 double memory_ns(const Call& call) {
-  const KernelTime* const row = row_of(call);
+  const KernelTime* const row = kernel_time(call);
   const bool is_pointwise = call.info().is_pointwise;
   if (is_pointwise) {
     const Moved moved = work_of(call, kAll);
@@ -252,44 +252,22 @@ double copy_ns(const Tensor& to, const Tensor& from, const DeviceProperties& on)
   return time_of(pointwise_time(layout_of(from, to)), moved, on);
 }
 
-namespace {
-
-// Whether no call had operands of these shapes and types before.
-bool is_planned_first(const Call& call) {
-  static std::mutex mutex;
-  static auto* const known = new std::unordered_set<std::size_t>;
-  std::size_t key = c10::get_hash(call.info().name, call.device());
-  for (const Tensor& input : call.inputs()) {
-    key = c10::get_hash(key, static_cast<int>(input.scalar_type()));
-    for (const auto size : input.sizes()) key = c10::get_hash(key, size);
-    for (const auto stride : input.strides()) key = c10::get_hash(key, stride);
-  }
-  const std::lock_guard lock(mutex);
-  return known->insert(key).second;
+double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
+  Moved moved;
+  add_operand(moved, from, 2);
+  const bool is_along = from.dim() == 0 || from.stride(-1) <= 1 || fastest_dimension(from) < 0;
+  return time_of(pointwise_time(is_along ? Layout::strided : Layout::transposed), moved, on);
 }
 
-}  // namespace
-
-// Measured on the H200's hosts, which differ by half (benchmarks/host.py): the call itself, what
-// Python does around it, and what the autograd engine does.
-double host_ns(const Call& call) {
-  constexpr double kAny = 6000;
-  constexpr double kAround = 18000;
-  constexpr double kAroundInBackward = 26000;
-  constexpr double kOfFreshInList = 1000;
-  constexpr double kInList = 550;
-  const KernelTime* const row = row_of(call);
-  double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;
-  time += torch::autograd::get_current_node() ? kAroundInBackward : kAround;
-  if (row != nullptr && row->plan_us != 0 && is_planned_first(call)) {
-    time += static_cast<double>(row->plan_us) * 1e3;
-  }
-  if (call.info().has(kOnLists) || call.info().plain_name.starts_with("_fused_")) {
-    const bool is_fresh =
-        !call.info().results.empty() && call.info().results[0].kind == Result::Kind::fresh;
-    time += static_cast<double>(call.inputs().size()) * (is_fresh ? kOfFreshInList : kInList);
-  }
-  return time;
+// Measured as the gradients of convolutions' biases: neighbours in memory, or all images, go to one
+// sum, a number after the other.
+double reduction_ns(const Tensor& tensor, const DeviceProperties& on) {
+  constexpr double kStartNs = 4000;
+  constexpr double kNumberNs = 3.3e-3;
+  const double slower = kH200FlopsPerNs / on.flops_per_ns;
+  const double numbers = static_cast<double>(tensor.numel());
+  const double bytes = numbers * static_cast<double>(tensor.itemsize());
+  return kStartNs + std::max(numbers * kNumberNs * slower, bytes / (on.bytes_per_ns * kReached));
 }
 
 }  // namespace plimsoll::simulated

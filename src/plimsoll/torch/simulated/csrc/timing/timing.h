@@ -63,6 +63,7 @@ struct AttentionWork {
   double width = 0;
   bool is_causal = false;
   bool is_float = false;
+  bool drops = false;  // some of the weights, at random
 };
 double attention_ns(const AttentionWork& work, bool is_backward, const DeviceProperties& on);
 
@@ -74,14 +75,14 @@ struct RecurrentWork {
   double batch = 0;
   double input = 0;
   double hidden = 0;
-  double gates = 1;
+  double gates = 1;  // of a cell: 4 for LSTM
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
 };
 double recurrent_ns(const RecurrentWork& work, bool is_backward, const DeviceProperties& on);
 
-// A sum over numbers of so many bytes, as part of another operation.
-double reduction_ns(double bytes, const DeviceProperties& on);
+// A sum over a tensor's images, as part of another operation.
+double reduction_ns(const at::Tensor& tensor, const DeviceProperties& on);
 
 // A copy between host and device, on the GPU.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on);
@@ -90,7 +91,16 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 double memory_ns(const Call& call);
 // A copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
+// A contiguous copy on one device.
+double contiguous_ns(const at::Tensor& from, const DeviceProperties& on);
 // What the host needs for the operation, until its last kernel is queued.
 double host_ns(const Call& call);
+// And for what is no operation, in a script of Python.
+constexpr double kCopyHostNs = 20000;
+constexpr double kEventHostNs = 20000;
+constexpr double kRecordStreamHostNs = 12000;
+constexpr double kSetStreamHostNs = 12000;
+// What PyTorch's history of memory costs for each event, with its call stack.
+constexpr double kHistoryHostNs = 10000;
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// Copies between host and device, and sums that are part of other operations.
+// Copies between host and device.
 #include "timing.h"
 
 namespace plimsoll::simulated {
@@ -9,10 +9,6 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
   const double bus = on.copy_bytes_per_ns;
   if (is_pinned) return 1900 + bytes / bus;
   return 8000 + bytes / (bus * (to_device ? 0.40 : 0.31));
-}
-
-double reduction_ns(double bytes, const DeviceProperties& on) {
-  return 5500 + 1.12 * bytes / (on.bytes_per_ns * .908);
 }
 
 }  // namespace plimsoll::simulated
