@@ -130,7 +130,9 @@ class StepTime:
     """How long a step takes, by the simulated clock: an estimate, where bytes are exact.
 
     Attributes:
-        seconds: From the end of one optimizer's step to the next, in the middle.
+        what: "step", from the end of one optimizer's step to the next; in programs without one
+            "call of generate()" or "call of the model".
+        seconds: Of the one in the middle.
         seconds_range: Where measured times lie.
         compute_seconds: While kernels run.
         copies_seconds: While nothing but copies between host and device run.
@@ -142,6 +144,7 @@ class StepTime:
         lines: The source lines that take the most, most first.
     """
 
+    what: str
     seconds: float
     seconds_range: tuple[float, float]
     compute_seconds: float
@@ -196,7 +199,7 @@ class PredictionParts:
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
-        step_seconds: How long a step takes; None where no optimizer ended three. Estimated.
+        step_seconds: How long a step takes; None where there were fewer than three. Estimated.
         step_seconds_range: Where measured times lie.
         step: What that time is made of.
         other_gpus: The verdict on other cards, without spilling.

@@ -196,7 +196,7 @@ def _time(p: PredictionParts) -> Iterator[str]:
         "" if step.samples_per_second is None else f", {step.samples_per_second:,.0f} samples/s"
     )
     about = format_seconds(step.seconds)
-    yield f"A step takes about {about} ({low} to {high}){samples}; estimated:"
+    yield f"A {step.what} takes about {about} ({low} to {high}){samples}; estimated:"
     for name, seconds in (
         ("computing", step.compute_seconds),
         ("copying only", step.copies_seconds),
