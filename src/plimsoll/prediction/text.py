@@ -202,7 +202,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
         ("copying only", step.copies_seconds),
         ("waiting for the host", step.waiting_seconds),
     ):
-        yield f"  {name:20} {format_seconds(seconds):>9}"
+        if seconds:
+            yield f"  {name:20} {format_seconds(seconds):>9}"
     yield f"The lines that take the most of it, of {format_count(step.kernels, 'operation')}:"
     for line in step.lines:
         yield f"  {format_seconds(line.seconds):>9}  {line.line}"

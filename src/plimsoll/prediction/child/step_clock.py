@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.prediction.parts import LineTime, StepTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from plimsoll.torch.simulated.library import Clock
     from plimsoll.torch.simulated.simulation import Simulation
@@ -180,5 +180,5 @@ class StepClock:
 
 def _batch_of(arguments: Iterable[Any]) -> int | None:
     """The first dimension of the first tensor."""
-    shapes = (getattr(argument, "shape", ()) for argument in arguments)
+    shapes: Iterable[Sequence[int]] = (getattr(each, "shape", ()) for each in arguments)
     return next((int(shape[0]) for shape in shapes if len(shape) > 0), None)

@@ -87,7 +87,7 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   const void* const host =
       crosses ? (to.is_cuda() ? from.const_data_ptr() : to.const_data_ptr()) : nullptr;
   const bool is_pinned_copy = crosses && is_pinned(host);
-  state.pass_host_time(index, kCopyHostNs);
+  state.pass_host_time(index, crosses ? kCopyHostNs : kDeviceCopyHostNs);
   if (crosses) {
     state.launch(index, Work::transfer,
                  transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));

@@ -48,10 +48,10 @@ bool begins_backward() {
 double host_ns(const Call& call) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;
-  constexpr double kAroundWithoutGraph = 14000;
+  constexpr double kAroundWithoutGraph = 9000;
   constexpr double kAroundInBackward = 22000;
-  constexpr double kOfBackward = 200000;
-  constexpr double kOfOptimizer = 270000;
+  constexpr double kOfBackward = 240000;
+  constexpr double kOfOptimizer = 320000;
   constexpr double kOfList = 8000;
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;

@@ -97,6 +97,7 @@ double contiguous_ns(const at::Tensor& from, const DeviceProperties& on);
 double host_ns(const Call& call);
 // And for what is no operation, in a script of Python.
 constexpr double kCopyHostNs = 20000;
+constexpr double kDeviceCopyHostNs = 11000;
 constexpr double kEventHostNs = 20000;
 constexpr double kRecordStreamHostNs = 12000;
 constexpr double kSetStreamHostNs = 12000;

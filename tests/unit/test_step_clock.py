@@ -1,0 +1,191 @@
+"""How steps are told apart, and what is said of their time, without PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from plimsoll.prediction.child.step_clock import StepClock
+from plimsoll.prediction.parts import StepTime
+from plimsoll.torch.simulated.library import Clock
+
+
+@dataclass
+class FakeSimulation:
+    """A device on which the GPU and the host work for given times."""
+
+    major: int = 9
+    now: float = 0.0
+    clocks: Clock = field(default_factory=Clock)
+    stacks: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    @property
+    def allocators(self) -> list[None]:
+        return [None]
+
+    @property
+    def machine(self) -> Any:
+        return self
+
+    @property
+    def library(self) -> Any:
+        return self
+
+    @property
+    def profiles(self) -> list[Any]:
+        return [SimpleNamespace(compute_capability=(self.major, 0))]
+
+    def clock(self, _: int) -> Clock:
+        return Clock.from_buffer_copy(self.clocks)
+
+    def stack_times(self) -> list[float]:
+        return list(self.stacks)
+
+    def work(
+        self, *, host_ms: float, compute_ms: float, copy_ms: float = 0, stack: int = 0
+    ) -> None:
+        self.now += host_ms / 1e3
+        self.clocks.host_ns += host_ms * 1e6
+        self.clocks.busy_ns += (compute_ms + copy_ms) * 1e6
+        self.clocks.compute_ns += compute_ms * 1e6
+        self.clocks.ends_ns = max(self.clocks.ends_ns, self.now * 1e9 - host_ms * 1e6)
+        self.clocks.ends_ns += (compute_ms + copy_ms) * 1e6
+        self.clocks.kernels += 5
+        self.stacks[stack] += compute_ms * 1e6
+
+
+def tensor(*shape: int) -> Any:
+    return SimpleNamespace(shape=shape)
+
+
+def step_of(clock: StepClock) -> StepTime:
+    step = clock.step(0, lambda stack: f"train.py:{stack}")
+    assert step is not None
+    return step
+
+
+class Model:
+    """A module without a loop over itself."""
+
+
+def train(clock: StepClock, machine: FakeSimulation, optimizer: object, host_ms: float) -> None:
+    model, layer = Model(), Model()
+    clock.note_forward(model, (tensor(32, 10),))
+    clock.note_forward(layer, (tensor(320, 1),))
+    machine.work(host_ms=host_ms, compute_ms=8, copy_ms=2)
+    clock.end_step(optimizer)
+
+
+def test_a_step_is_the_middle_one_between_the_ends_of_an_optimizers() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for host_ms in (500, 1, 1, 1, 1):
+        train(clock, machine, optimizer, host_ms)
+    step = step_of(clock)
+    assert step.what == "step"
+    assert step.seconds == pytest.approx(0.010)
+    assert step.compute_seconds == pytest.approx(0.008)
+    assert step.copies_seconds == pytest.approx(0.002)
+    assert step.waiting_seconds == pytest.approx(0)
+    assert step.host_seconds == pytest.approx(0.001)
+    assert step.samples_per_second == pytest.approx(3200)
+    assert step.kernels == 5
+    assert step.seconds_range[0] < step.seconds < step.seconds_range[1]
+
+
+def test_where_the_gpu_waits_for_the_host_the_host_decides() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(5):
+        train(clock, machine, optimizer, 40)
+    step = step_of(clock)
+    assert step.seconds == pytest.approx(0.040)
+    assert step.waiting_seconds == pytest.approx(0.030)
+    assert list(step.seconds_range) == pytest.approx([0.024, 0.064])
+
+
+def test_the_range_is_wider_on_cards_that_were_not_measured() -> None:
+    ranges = {}
+    for major in (8, 9):
+        machine, optimizer = FakeSimulation(major=major), object()
+        clock = StepClock(machine)  # type: ignore[arg-type]
+        for _ in range(4):
+            train(clock, machine, optimizer, 1)
+        ranges[major] = step_of(clock).seconds_range
+    assert ranges[8][0] < ranges[9][0]
+    assert ranges[9][1] < ranges[8][1]
+
+
+def test_two_steps_are_too_few() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(2):
+        train(clock, machine, optimizer, 1)
+    assert clock.step(0, str) is None
+
+
+def test_where_optimizers_take_turns_a_step_is_one_of_the_rarer() -> None:
+    machine, often, rarely = FakeSimulation(), object(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(5):
+        for optimizer in (often, often, rarely):
+            train(clock, machine, optimizer, 1)
+    assert step_of(clock).seconds == pytest.approx(0.030)
+
+
+def test_without_an_optimizer_a_step_is_a_call_of_the_outermost_module() -> None:
+    machine, model, layer = FakeSimulation(), Model(), Model()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(6):
+        clock.note_forward(model, (tensor(4, 10),))
+        clock.note_forward(layer, (tensor(40, 1),))
+        machine.work(host_ms=1, compute_ms=5)
+    step = step_of(clock)
+    assert step.what == "call of the model"
+    assert step.seconds == pytest.approx(0.005)
+    assert step.samples_per_second == pytest.approx(800)
+
+
+def test_generating_is_a_step_a_call() -> None:
+    machine = FakeSimulation()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+
+    class Generating:
+        def generate(self, prompt: Any) -> str:
+            for _ in range(10):
+                clock.note_forward(self, (prompt,))
+                machine.work(host_ms=1, compute_ms=2)
+            return "text"
+
+    model = Generating()
+    assert [model.generate(tensor(8, 5)) for _ in range(5)] == ["text"] * 5
+    step = step_of(clock)
+    assert step.what == "call of generate()"
+    assert step.seconds == pytest.approx(0.020)
+    assert step.samples_per_second == pytest.approx(400)
+    assert step.kernels == 50
+
+
+def test_lines_are_those_that_take_the_most_of_the_steps_after_the_first() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    machine.work(host_ms=1, compute_ms=500, stack=0)
+    for _ in range(4):
+        machine.work(host_ms=1, compute_ms=1, stack=0)
+        machine.work(host_ms=1, compute_ms=3, stack=1)
+        clock.end_step(optimizer)
+    lines = step_of(clock).lines
+    assert [line.line for line in lines] == ["train.py:1", "train.py:0"]
+    assert [line.seconds for line in lines] == pytest.approx([0.003, 0.001])
+
+
+def test_a_step_as_data_comes_back() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(4):
+        train(clock, machine, optimizer, 1)
+    step = step_of(clock)
+    assert StepTime.from_dict(asdict(step)) == step
