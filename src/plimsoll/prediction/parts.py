@@ -135,7 +135,7 @@ class StepTime:
         seconds: Of the one in the middle.
         seconds_range: Where measured times lie.
         compute_seconds: While kernels run.
-        copies_seconds: While nothing but copies between host and device run.
+        copies_seconds: While nothing but copies run, between host and devices or among these.
         waiting_seconds: While the GPU waits for the host.
         host_seconds: What the host needs to queue all that.
         kernels: Operations and copies that are queued.

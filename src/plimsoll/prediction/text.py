@@ -19,6 +19,8 @@ _MOST_PROCESSES = 8
 _MOST_ASSUMPTIONS = 12
 _MOST_OPERATIONS = 4
 _MOST_WRITTEN = 6
+_MEASURED = "H200"
+"""The card whose kernels were measured."""
 
 
 def prediction_text(prediction: PredictionParts) -> str:
@@ -196,7 +198,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
         "" if step.samples_per_second is None else f", {step.samples_per_second:,.0f} samples/s"
     )
     about = format_seconds(step.seconds)
-    yield f"A {step.what} takes about {about} ({low} to {high}){samples}; estimated:"
+    source = "estimated" if p.gpu == _MEASURED else f"estimated from an {_MEASURED}'s, by rates"
+    yield f"A {step.what} takes about {about} ({low} to {high}){samples}; {source}:"
     for name, seconds in (
         ("computing", step.compute_seconds),
         ("copying only", step.copies_seconds),

@@ -257,17 +257,6 @@ void Call::launch() {
   if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
   const double time = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this)) + besides_ns_;
   state.pass_host_time(device_, host_ns(*this));
-  if (getenv("DEBUG_OPS")) {
-    fprintf(stderr, "OP aten::%s %.0f %.0f", info_.plain_name.c_str(), time, host_ns(*this));
-    for (const auto& t : inputs()) {
-      fprintf(stderr, " %s[", c10::toString(t.scalar_type()));
-      for (auto s : t.sizes()) fprintf(stderr, "%ld,", (long)s);
-      fprintf(stderr, "](");
-      for (auto s : t.strides()) fprintf(stderr, "%ld,", (long)s);
-      fprintf(stderr, ")");
-    }
-    fprintf(stderr, "\n");
-  }
   state.launch(device_, Work::compute, time);
 }
 

@@ -91,19 +91,10 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   if (crosses) {
     state.launch(index, Work::transfer,
                  transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));
+  } else if (to.device() != from.device()) {
+    state.launch(index, Work::transfer, peer_ns(bytes, on.properties));
   } else {
     state.launch(index, Work::compute, copy_ns(to, from, on.properties));
-    if (getenv("DEBUG_OPS")) {
-      fprintf(stderr, "OP aten::copy_ %.0f 0", copy_ns(to, from, on.properties));
-      for (const auto& t : {to, from}) {
-        fprintf(stderr, " %s[", c10::toString(t.scalar_type()));
-        for (auto s : t.sizes()) fprintf(stderr, "%ld,", (long)s);
-        fprintf(stderr, "](");
-        for (auto s : t.strides()) fprintf(stderr, "%ld,", (long)s);
-        fprintf(stderr, ")");
-      }
-      fprintf(stderr, "\n");
-    }
   }
   if (!from.is_cuda()) note_input(to);
   if (is_pinned_copy && non_blocking) {

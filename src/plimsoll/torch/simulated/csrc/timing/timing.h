@@ -87,6 +87,9 @@ double reduction_ns(const at::Tensor& tensor, const DeviceProperties& on);
 // A copy between host and device, on the GPU.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on);
 
+// A copy from one device to another.
+double peer_ns(double bytes, const DeviceProperties& on);
+
 // What the operation's kernels take, besides what they multiply.
 double memory_ns(const Call& call);
 // A copy on one device.
