@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 BENCHMARKS = ROOT / "benchmarks"
 WORKLOADS = LARGE.parent / "workloads"
 QUICK = ["gpt", "lstm", "depthwise"]
-OTHERS = ["vit", "unet", "clicks", "t5"]
+OTHERS = ["vit", "unet", "clicks"]
 
 
 def _benchmark() -> Any:
@@ -56,7 +56,7 @@ def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
     script, options = steps.parse(name)
     source = BENCHMARKS / "steps" if script in steps.OWN else WORKLOADS
     if script in steps.STEPS:
-        options = {"steps": 8, **options}
+        options = {"steps": steps.STEPS[script], **options}
     program = folder / "program.py"
     program.write_text(
         f"import sys\nsys.path.insert(0, {str(source)!r})\n"
