@@ -6,6 +6,7 @@ import importlib.util
 import json
 import statistics
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,3 +209,50 @@ def _many_small(history: bool) -> None:
     end.record()
     torch.cuda.synchronize()
     print(start.elapsed_time(end))
+
+
+def test_a_graph_takes_its_time_at_each_replay_and_none_while_it_is_captured() -> None:
+    captured, once, thrice = map(float, output_of(_replays).split())
+    assert captured < 0.1 * once
+    assert thrice == pytest.approx(3 * once, rel=0.05)
+
+
+def _replays() -> None:
+    import torch
+
+    x = torch.zeros(8192, 8192, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+    torch.cuda.synchronize()
+    marks[0].record()
+    with torch.cuda.graph(graph):
+        x @ x
+    marks[1].record()
+    for mark, count in zip(marks[2:], (1, 3), strict=True):
+        for _ in range(count):
+            graph.replay()
+        mark.record()
+    torch.cuda.synchronize()
+    print(*(a.elapsed_time(b) for a, b in pairwise(marks)))
+
+
+def test_sums_into_a_tensor_that_is_there_take_as_long_as_others() -> None:
+    fresh, given = map(float, output_of(_sums).split())
+    assert given == pytest.approx(fresh, rel=0.3)
+
+
+def _sums() -> None:
+    import torch
+
+    x = torch.zeros(16384, 8192, device="cuda")
+    y = torch.zeros(8192, device="cuda")
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    marks[0].record()
+    for _ in range(100):
+        torch.sum(x, 0)
+    marks[1].record()
+    for _ in range(100):
+        torch.sum(x, 0, out=y)
+    marks[2].record()
+    torch.cuda.synchronize()
+    print(*(a.elapsed_time(b) for a, b in pairwise(marks)))

@@ -41,7 +41,7 @@ class FakeSimulation:
     def clock(self, _: int) -> Clock:
         return Clock.from_buffer_copy(self.clocks)
 
-    def stack_times(self) -> list[float]:
+    def stack_times(self, _: int) -> list[float]:
         return list(self.stacks)
 
     def work(

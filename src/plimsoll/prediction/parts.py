@@ -136,7 +136,8 @@ class StepTime:
         seconds_range: Where measured times lie.
         compute_seconds: While kernels run.
         copies_seconds: While nothing but copies run, between host and devices or among these.
-        waiting_seconds: While the GPU waits for the host.
+        waiting_seconds: While the GPU waits for the host to queue operations. What else the host
+            does, such as loading data, takes no time here.
         host_seconds: What the host needs to queue all that.
         kernels: Operations and copies that are queued.
         samples_per_second: By the first dimension of what the outermost module is given; None where
@@ -199,7 +200,8 @@ class PredictionParts:
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
-        step_seconds: How long a step takes; None where there were fewer than three. Estimated.
+        step_seconds: How long a step takes; None where there were fewer than three, or it
+            does not fit. Estimated.
         step_seconds_range: Where measured times lie.
         step: What that time is made of.
         other_gpus: The verdict on other cards, without spilling.

@@ -19,6 +19,7 @@ _MOST_PROCESSES = 8
 _MOST_ASSUMPTIONS = 12
 _MOST_OPERATIONS = 4
 _MOST_WRITTEN = 6
+_LEAST_SECONDS = 5e-7
 _MEASURED = "H200"
 """The card whose kernels were measured."""
 
@@ -205,8 +206,10 @@ def _time(p: PredictionParts) -> Iterator[str]:
         ("copying only", step.copies_seconds),
         ("waiting for the host", step.waiting_seconds),
     ):
-        if seconds:
+        if seconds >= _LEAST_SECONDS:
             yield f"  {name:20} {format_seconds(seconds):>9}"
+    if not step.lines:
+        return
     yield f"The lines that take the most of it, of {format_count(step.kernels, 'operation')}:"
     for line in step.lines:
         yield f"  {format_seconds(line.seconds):>9}  {line.line}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import weakref
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -45,12 +47,14 @@ class _Steps:
     Attributes:
         what: Of what a step is one.
         ends: In order.
-        first_times: What each call stack had taken at the first of them, in ns.
+        first_times: What each call stack had taken at the first of them, in ns, by device.
+        last_times: And at the last.
     """
 
     what: str
     ends: list[_End] = field(default_factory=list)
-    first_times: list[float] = field(default_factory=list)
+    first_times: list[Sequence[float]] = field(default_factory=list)
+    last_times: list[Sequence[float]] = field(default_factory=list)
 
 
 class StepClock:
@@ -65,17 +69,17 @@ class StepClock:
         self._by_optimizer: dict[int, _Steps] = {}
         self._generated = _Steps("call of generate()")
         self._called = _Steps("call of the model")
-        self._outermost: int | None = None
+        self._outermost: weakref.ref[Any] | None = None
         self._waits_for_tensor = False
         self._batch: int | None = None
         self._generates = 0
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
         """A module is called; the outermost one is the first of a step, and its calls add up."""
-        if self._outermost is None:
-            self._outermost = id(module)
+        if self._outermost is None or self._outermost() is None:
+            self._outermost = weakref.ref(module)
             self._watch_generation(type(module))
-        if id(module) == self._outermost:
+        if self._outermost() is module:
             self._waits_for_tensor = True
             if not self._by_optimizer and not self._generates:
                 self._end(self._called, self._batch)
@@ -110,8 +114,8 @@ class StepClock:
         host = middle(lambda clock: clock.host_ns)
         major = self._simulation.profiles[device].compute_capability[0]
         low, high = _OF_HOPPER if major == 9 else _OF_OTHERS
-        known = [end.batch for end in ends if end.batch is not None]
-        are_known = seconds > 0 and len(known) == len(ends)
+        known = [end.batch for end in ends[1:] if end.batch is not None]
+        are_known = seconds > 0 and len(known) == len(pairs)
         return StepTime(
             what=steps.what,
             seconds=seconds,
@@ -124,31 +128,36 @@ class StepClock:
             waiting_seconds=seconds - busy,
             host_seconds=host,
             kernels=round(middle(lambda clock: float(clock.kernels)) * 1e9),
-            samples_per_second=sum(known) / len(known) / seconds if are_known else None,
-            lines=self._lines(steps, line_of),
+            samples_per_second=median(known) / seconds if are_known else None,
+            lines=_lines(steps, device, line_of),
         )
 
     def _steady(self) -> _Steps | None:
         # Where several optimizers take turns, a step is that of the one with the fewest.
         trained = [s for s in self._by_optimizer.values() if len(s.ends) >= _FEWEST_ENDS]
-        if trained:
-            return min(trained, key=lambda steps: len(steps.ends))
+        if self._by_optimizer:
+            return min(trained, key=lambda steps: len(steps.ends), default=None)
         others = (self._generated, self._called)
         return next((steps for steps in others if len(steps.ends) >= _FEWEST_ENDS), None)
 
     def _end(self, steps: _Steps, batch: int | None) -> None:
         count = len(self._simulation.allocators)
         clocks = [self._simulation.library.clock(device) for device in range(count)]
+        steps.last_times = [self._simulation.library.stack_times(d) for d in range(count)]
         if not steps.ends:
-            steps.first_times = self._simulation.library.stack_times()
+            steps.first_times = steps.last_times
         steps.ends.append(_End(clocks, self._simulation.machine.now * 1e9, batch))
 
     def _watch_generation(self, kind: type) -> None:
         """Calls of `generate`, Transformers' loop over a model, are steps of their own."""
         owner = next((base for base in kind.__mro__ if "generate" in vars(base)), None)
-        if owner is None or hasattr(vars(owner)["generate"], "__wrapped_by_plimsoll__"):
+        if owner is None:
             return
         generate = vars(owner)["generate"]
+        if not inspect.isfunction(generate) or hasattr(generate, "__wrapped_by_plimsoll__"):
+            return
+        if inspect.isgeneratorfunction(generate) or inspect.iscoroutinefunction(generate):
+            return  # which returns before its work
 
         @functools.wraps(generate)
         def watched(*arguments: Any, **options: Any) -> Any:
@@ -165,20 +174,21 @@ class StepClock:
         watched.__wrapped_by_plimsoll__ = True  # type: ignore[attr-defined]
         owner.generate = watched  # type: ignore[attr-defined]
 
-    def _lines(self, steps: _Steps, line_of: Callable[[int], str]) -> list[LineTime]:
-        by_line: defaultdict[str, float] = defaultdict(float)
-        before = steps.first_times
-        for stack, total in enumerate(self._simulation.library.stack_times()):
-            spent = total - (before[stack] if stack < len(before) else 0)
-            if spent > 0:
-                by_line[line_of(stack)] += spent
-        return [
-            LineTime(line, spent * 1e-9 / max(1, len(steps.ends) - 1))
-            for line, spent in sorted(by_line.items(), key=lambda row: -row[1])[:_LINES]
-        ]
+
+def _lines(steps: _Steps, device: int, line_of: Callable[[int], str]) -> list[LineTime]:
+    by_line: defaultdict[str, float] = defaultdict(float)
+    before = steps.first_times[device]
+    for stack, total in enumerate(steps.last_times[device]):
+        spent = total - (before[stack] if stack < len(before) else 0)
+        if spent > 0:
+            by_line[line_of(stack)] += spent
+    return [
+        LineTime(line, spent * 1e-9 / (len(steps.ends) - 1))
+        for line, spent in sorted(by_line.items(), key=lambda row: -row[1])[:_LINES]
+    ]
 
 
 def _batch_of(arguments: Iterable[Any]) -> int | None:
     """The first dimension of the first tensor."""
-    shapes: Iterable[Sequence[int]] = (getattr(each, "shape", ()) for each in arguments)
-    return next((int(shape[0]) for shape in shapes if len(shape) > 0), None)
+    shapes = (getattr(each, "shape", None) for each in arguments)
+    return next((int(shape[0]) for shape in shapes if isinstance(shape, tuple) and shape), None)

@@ -7,7 +7,9 @@ they lie in memory there, and the library is used only if that is how they lie h
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
+from array import array
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +18,7 @@ from plimsoll.errors import InputError
 from plimsoll.torch.building.compiler import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _HERE = Path(__file__).parent
 
@@ -207,10 +209,12 @@ class Library:
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
-        for rows in ("sites", "assumptions", "late_roles", "stack_times"):
+        for rows in ("sites", "assumptions", "late_roles"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")
             copy.restype = ctypes.c_size_t
             copy.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        lib.plimsoll_copy_stack_times.restype = ctypes.c_size_t
+        lib.plimsoll_copy_stack_times.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
         lib.plimsoll_pin.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         lib.plimsoll_unpin.argtypes = [ctypes.c_void_p]
 
@@ -305,9 +309,10 @@ class Library:
         self.lib.plimsoll_clock(device, ctypes.byref(clock))
         return clock
 
-    def stack_times(self) -> list[float]:
-        """What the work of each call stack took on GPUs, in ns, by the stack's number."""
-        return [row.ns for row in _read(self.lib.plimsoll_copy_stack_times, StackTime)]
+    def stack_times(self, device: int) -> Sequence[float]:
+        """What the work of each call stack took on a device, in ns, by the stack's number."""
+        copy = functools.partial(self.lib.plimsoll_copy_stack_times, device)
+        return array("d", bytes(_rows(copy, StackTime)))
 
     def late_roles(self) -> list[LateRole]:
         """All roles that became clear after the allocation, in order."""
@@ -315,8 +320,13 @@ class Library:
 
 
 def _read(copy: Any, kind: type[_Row]) -> list[_Row]:
+    """All rows."""
+    return list(_rows(copy, kind))
+
+
+def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
     """All rows; other threads may be adding some."""
     rows = (kind * 0)()
     while (count := copy(rows, len(rows))) > len(rows):
         rows = (kind * count)()
-    return list(rows)
+    return rows

@@ -10,6 +10,7 @@
 
 #include "kernels.h"
 #include "tensors.h"
+#include "timing/kernel_times.h"
 #include "values/computation.h"
 
 namespace plimsoll::simulated {
@@ -255,8 +256,9 @@ std::uint64_t Call::tensor_bytes() const {
 void Call::launch() {
   Runtime& state = runtime();
   if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
-  const double time = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this)) + besides_ns_;
-  state.pass_host_time(device_, host_ns(*this));
+  const KernelTime* const row = kernel_time(*this);
+  const double time = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this, row)) + besides_ns_;
+  state.pass_host_time(device_, host_ns(*this, row));
   state.launch(device_, Work::compute, time);
 }
 

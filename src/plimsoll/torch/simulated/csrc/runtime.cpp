@@ -1,4 +1,5 @@
 #include "runtime.h"
+#include "values/capture.h"
 
 #include <ATen/Context.h>
 #include <ATen/SequenceNumber.h>
@@ -58,6 +59,7 @@ void Runtime::use(c10::DeviceIndex index) {
 }
 
 void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
+  if (is_over) return;
   Device& on = devices[static_cast<std::size_t>(index)];
   api->advance(on.engine, ns);
   const std::lock_guard lock(mutex_);
@@ -65,11 +67,16 @@ void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
 }
 
 void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
+  if (is_over) return;
   Device& on = devices[static_cast<std::size_t>(index)];
+  if (on.is_capturing) {
+    note_captured_work(index, ns);
+    return;
+  }
   const auto queue = static_cast<std::uint64_t>(current_stream(index));
   const double begin = api->done_at(on.engine, queue);
   api->launch(on.engine, queue, ns);
-  const std::uint32_t number = record_sites ? stack() : 0;
+  const std::uint32_t number = record_sites ? stack(false) : 0;
   const std::lock_guard lock(mutex_);
   const auto note = [end = begin + ns, begin](double& until, double& sum) {
     sum += std::max(0.0, end - std::max(begin, until));
@@ -79,8 +86,8 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   if (work == Work::compute) note(on.clock.compute_ends_ns, on.clock.compute_ns);
   ++on.clock.kernels;
   if (!record_sites) return;
-  if (stack_times_.size() <= number) stack_times_.resize(2 * std::size_t{number} + 1);
-  stack_times_[number].ns += ns;
+  if (on.stack_times.size() <= number) on.stack_times.resize(2 * std::size_t{number} + 1);
+  on.stack_times[number].ns += ns;
 }
 
 Clock Runtime::clock(c10::DeviceIndex index) {
@@ -88,9 +95,9 @@ Clock Runtime::clock(c10::DeviceIndex index) {
   return device(index).clock;
 }
 
-std::size_t Runtime::copy_stack_times(StackTime* to, std::size_t most) {
+std::size_t Runtime::copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most) {
   const std::lock_guard lock(mutex_);
-  return copy_rows(stack_times_, to, most);
+  return copy_rows(device(index).stack_times, to, most);
 }
 
 void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {
@@ -177,7 +184,7 @@ std::size_t Runtime::copy_late_roles(LateRole* to, std::size_t most) {
   return copy_rows(late_roles_, to, most);
 }
 
-std::uint32_t Runtime::stack() {
+std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
   // An operation's autograd node takes its number before the operation runs.
   if (const auto node = torch::autograd::get_current_node()) {
@@ -189,7 +196,7 @@ std::uint32_t Runtime::stack() {
     return 0;
   }
   const std::uint32_t captured = api->capture_stack();
-  if (c10::GradMode::is_enabled()) {
+  if (notes && c10::GradMode::is_enabled()) {
     const std::uint64_t next = at::sequence_number::peek();
     if (next > 0 && next < (1U << 28)) {
       const std::lock_guard lock(mutex_);

@@ -35,7 +35,7 @@ struct DeviceProperties {
 // with Python.
 struct Clock {
   double ends_ns = 0;          // when all that is queued will be done
-  double compute_ends_ns = 0;  // of that, all but copies between host and device
+  double compute_ends_ns = 0;  // of that, all but copies from and to other places
   double busy_ns = 0;          // while anything ran
   double compute_ns = 0;       // while anything but such copies ran
   double host_ns = 0;          // that the host needed to queue all this
@@ -56,6 +56,7 @@ struct Device {
   std::atomic<bool> is_used = false;          // it has a context
   std::atomic<bool> is_capturing = false;     // a graph, of what is queued
   Clock clock;
+  std::vector<StackTime> stack_times;  // by the stack's number
 };
 
 // Why memory was asked for; a new value is a new entry in layout.cpp. Both are shared with Python.
@@ -126,7 +127,7 @@ class Runtime {
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
-  bool keeps_history = false;  // as a program asks PyTorch to, with call stacks
+  std::atomic<bool> keeps_history = false;  // as a program asks PyTorch to, with call stacks
   bool record_stacks = false;
   bool is_over = false;  // the interpreter ends: engines are gone
   std::atomic<std::uint64_t> events = 0;
@@ -166,10 +167,11 @@ class Runtime {
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
   std::size_t copy_late_roles(LateRole* to, std::size_t most);
   // By the stack's number.
-  std::size_t copy_stack_times(StackTime* to, std::size_t most);
+  std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
   // The number of the calling thread's stack, or in a backward pass that of the forward operation.
-  std::uint32_t stack();
+  // Its backward pass will have that number too, if `notes` says so.
+  std::uint32_t stack(bool notes = true);
   std::uint32_t site(std::uint32_t operation, Role role);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
@@ -196,7 +198,6 @@ class Runtime {
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
   std::vector<LateRole> late_roles_;
-  std::vector<StackTime> stack_times_;
   std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;

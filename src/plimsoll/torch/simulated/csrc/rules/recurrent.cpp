@@ -66,7 +66,6 @@ Tensor turned(const Call& call, std::size_t mode, const std::vector<std::int64_t
   return meta_empty(in_time, type).transpose(0, 1);
 }
 
-// (output, hy, cy, reserve, weight_buf)
 void note_work(Call& call, const Network& net, bool is_backward) {
   RecurrentWork work;
   work.layers = static_cast<double>(net.layers);
@@ -81,6 +80,7 @@ void note_work(Call& call, const Network& net, bool is_backward) {
   call.note_recurrent(work, is_backward);
 }
 
+// (output, hy, cy, reserve, weight_buf)
 void recurrent_forward(Call& call) {
   constexpr std::size_t kMode = 6;
   const Network net = network_of(call, kMode);
@@ -109,7 +109,6 @@ void recurrent_forward(Call& call) {
 void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
-  note_work(call, net, true);
   const Tensor input = call.tensor(0);
   const std::vector<Tensor> weights = call.tensors(1);
   const Tensor hx = call.tensor(4);
@@ -120,6 +119,7 @@ void recurrent_backward(Call& call) {
     call.set_shape(3, c10::List<Tensor>(std::vector<Tensor>(weights.size())));
     return;
   }
+  note_work(call, net, true);
   call.set_shape(0, turned(call, kMode, input.sizes().vec(), net.type));
   call.set_shape(1, meta_empty(hx.sizes(), net.type));
   call.set_shape(2, cx.defined() ? meta_empty(cx.sizes(), net.type) : Tensor());

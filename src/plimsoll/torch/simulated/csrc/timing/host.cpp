@@ -29,15 +29,20 @@ bool is_planned_first(const Call& call) {
 }
 
 // What comes once a step: an engine's threads wake up for the backward pass, and an optimizer looks
-// at its parameters before the first operation on lists that follows.
+// at its parameters before the first operation on lists that follows. Passes are numbered as they
+// begin; one inside another, as of checkpoints, counts as one more.
 std::atomic<int> last_backward = -1;
 std::atomic<bool> optimizer_is_due = false;
 
 bool begins_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (task < 0 || last_backward.exchange(task) == task) return false;
-  optimizer_is_due = true;
-  return true;
+  int last = last_backward;
+  while (task > last) {
+    if (!last_backward.compare_exchange_weak(last, task)) continue;
+    optimizer_is_due = true;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -45,7 +50,7 @@ bool begins_backward() {
 // In the middle of what was measured on the hosts of H200s and H100s, which differ by half
 // (benchmarks/host.py, steps.py): the call itself, what Python does around it, and what the
 // autograd engine does.
-double host_ns(const Call& call) {
+double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;
   constexpr double kAroundWithoutGraph = 9000;
@@ -56,7 +61,6 @@ double host_ns(const Call& call) {
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;
   constexpr double kPlanOfInference = .75;  // of that in training
-  const KernelTime* const row = kernel_time(call);
   const bool is_backward = torch::autograd::get_current_node() != nullptr;
   const bool has_graph = at::GradMode::is_enabled();
   double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;

@@ -179,7 +179,7 @@ Moved work_of(const Call& call, int touches) {
   const bool is_of_first = touches == kByRowsOfFirst;
   if (is_of_first) moved.numbers = static_cast<double>(first.numel());
   if (is_over_columns(call)) {
-    moved.rows = moved.numbers / moved.rows;
+    moved.rows = moved.numbers / std::max(1.0, static_cast<double>(first.size(-1)));
   } else if (keeps_columns(call)) {
     moved.rows = 0;
   } else if ((is_of_first || moved.rows >= moved.numbers) && first.dim() > 0) {
@@ -227,8 +227,7 @@ const KernelTime* kernel_time(const Call& call) {
   return precise == nullptr ? found : precise;
 }
 
-double memory_ns(const Call& call) {
-  const KernelTime* const row = kernel_time(call);
+double memory_ns(const Call& call, const KernelTime* row) {
   const bool is_pointwise = call.info().is_pointwise;
   if (is_pointwise) {
     const Moved moved = work_of(call, kAll);

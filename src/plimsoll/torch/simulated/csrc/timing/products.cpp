@@ -39,20 +39,23 @@ constexpr double kFewestTermsOfPart = 128;
 constexpr double kMostParts = 32;
 
 bool is_half(at::ScalarType type) { return c10::elementSize(type) <= 2; }
+bool has_tensor_cores_for(at::ScalarType type, const DeviceProperties& on) {
+  return is_half(type) && on.major >= (type == at::kBFloat16 ? 8 : 7);
+}
 bool is_tf32(const Product& product, const DeviceProperties& on) {
   return product.type == at::kFloat && product.allows_tf32 && on.major >= 8;
 }
 
 const Kind& kind_of(const Product& product, const DeviceProperties& on) {
-  if (is_half(product.type) && on.major >= 7) return kHalfProducts;
+  if (has_tensor_cores_for(product.type, on)) return kHalfProducts;
   return is_tf32(product, on) ? kTf32Products : kFloatProducts;
 }
 
 double rate(const Product& product, const DeviceProperties& on) {
-  if (is_half(product.type) && on.major >= 7) return on.tensor_flops_per_ns;
+  if (has_tensor_cores_for(product.type, on)) return on.tensor_flops_per_ns;
   if (is_tf32(product, on)) return on.tensor_flops_per_ns / 2;
   // Double precision is half of single precision on the large chips, and 1/32 or less on others.
-  const bool is_large = on.minor == 0;
+  const bool is_large = on.minor == 0 && on.major <= 10;
   if (product.type == at::kDouble) return on.flops_per_ns / (is_large ? 2 : 32);
   return on.flops_per_ns;
 }
@@ -97,7 +100,7 @@ double product_ns(const Product& p, const DeviceProperties& on) {
 }
 
 double convolution_ns(const ConvolutionWork& w, Pass pass, const DeviceProperties& on) {
-  const bool is_fast = (is_half(w.type) && on.major >= 7) || (w.allows_tf32 && on.major >= 8);
+  const bool is_fast = w.type == at::kFloat && w.allows_tf32 && on.major >= 8;
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
   const double slower = kH200FlopsPerNs / on.flops_per_ns;

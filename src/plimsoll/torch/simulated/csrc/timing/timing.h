@@ -1,8 +1,9 @@
 // How long operations take: on the GPU, by kind of kernel, and on the host that calls them.
 //
-// Every number was measured on an H200, one operation at a time (benchmarks/kernels.py), and is
-// carried to other GPUs by their rates: of memory, of multiplications, of everything else. Times
-// are in ns, work in bytes and numbers; nothing here depends on the values of tensors.
+// Numbers of kernels were measured on an H200, one operation at a time (benchmarks/kernels.py), and
+// are carried to other GPUs by their rates: of memory, of multiplications, of everything else.
+// Those of the host are of several (benchmarks/host.py, steps.py). Times are in ns, work in bytes
+// and numbers; nothing here depends on the values of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,7 @@
 namespace plimsoll::simulated {
 
 class Call;
+struct KernelTime;
 
 // The H200 on which this was measured: outside its tensor cores, on them, and what of its cache
 // serves a kernel's operands.
@@ -90,18 +92,19 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 // A copy from one device to another.
 double peer_ns(double bytes, const DeviceProperties& on);
 
-// What the operation's kernels take, besides what they multiply.
-double memory_ns(const Call& call);
+// What the operation's kernels take, besides what they multiply, by its row of the table.
+double memory_ns(const Call& call, const KernelTime* row);
 // A copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
 // A contiguous copy on one device.
 double contiguous_ns(const at::Tensor& from, const DeviceProperties& on);
 // What the host needs for the operation, until its last kernel is queued.
-double host_ns(const Call& call);
+double host_ns(const Call& call, const KernelTime* row);
 // And for what is no operation, in a script of Python.
 constexpr double kCopyHostNs = 20000;
 constexpr double kDeviceCopyHostNs = 11000;
 constexpr double kEventHostNs = 20000;
+constexpr double kGraphHostNs = 15000;
 constexpr double kRecordStreamHostNs = 12000;
 constexpr double kSetStreamHostNs = 12000;
 // What PyTorch's history of memory costs for each event, with its call stack.

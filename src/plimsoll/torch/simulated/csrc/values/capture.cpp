@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../runtime.h"
+#include "../timing/timing.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -17,10 +18,17 @@ struct Write {
   Contents::Part part;
 };
 
+// What a graph's kernels take, one after the other.
+struct CapturedWork {
+  c10::DeviceIndex device = 0;
+  double ns = 0;
+};
+
 std::mutex captures_mutex;  // of all that follows
 std::uint64_t last_capture = 0;
 auto* const under_way = new std::unordered_map<c10::DeviceIndex, std::uint64_t>;
 auto* const captures = new std::unordered_map<std::uint64_t, std::vector<Write>>;
+auto* const captured_work = new std::unordered_map<std::uint64_t, CapturedWork>;
 
 }  // namespace
 
@@ -38,6 +46,13 @@ std::uint64_t set_capturing(c10::DeviceIndex device, bool on) {
   return (*under_way)[device];
 }
 
+void note_captured_work(c10::DeviceIndex device, double ns) {
+  const std::lock_guard lock(captures_mutex);
+  CapturedWork& work = (*captured_work)[(*under_way)[device]];
+  work.device = device;
+  work.ns += ns;
+}
+
 void note_captured(const at::Tensor& tensor, std::size_t begin, const Contents::Part& part) {
   const std::lock_guard lock(captures_mutex);
   (*captures)[part.capture].push_back({tensor.storage().getWeakStorageImpl(), begin, part});
@@ -45,10 +60,18 @@ void note_captured(const at::Tensor& tensor, std::size_t begin, const Contents::
 
 void replay(std::uint64_t capture) {
   std::vector<Write> writes;
+  CapturedWork work;
   {
     const std::lock_guard lock(captures_mutex);
+    if (const auto done = captured_work->find(capture); done != captured_work->end()) {
+      work = done->second;
+    }
     const auto place = captures->find(capture);
     if (place != captures->end()) writes = place->second;
+  }
+  if (work.ns > 0) {
+    runtime().pass_host_time(work.device, kGraphHostNs);
+    runtime().launch(work.device, Work::compute, work.ns);
   }
   std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // series: copies stay copies
   for (Write& write : writes) {
@@ -65,6 +88,7 @@ void replay(std::uint64_t capture) {
 void forget_capture(std::uint64_t capture) {
   const std::lock_guard lock(captures_mutex);
   captures->erase(capture);
+  captured_work->erase(capture);
 }
 
 }  // namespace plimsoll::simulated

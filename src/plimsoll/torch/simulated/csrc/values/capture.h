@@ -15,6 +15,8 @@ namespace plimsoll::simulated {
 std::uint64_t current_capture(c10::DeviceIndex device);
 // Begins or ends one, and says which.
 std::uint64_t set_capturing(c10::DeviceIndex device, bool on);
+// Notes that the graph under way on the device has a kernel that takes so long.
+void note_captured_work(c10::DeviceIndex device, double ns);
 // Notes that the graph writes it, which keeps no memory alive.
 void note_captured(const at::Tensor& tensor, std::size_t begin, const Contents::Part& part);
 void replay(std::uint64_t capture);
