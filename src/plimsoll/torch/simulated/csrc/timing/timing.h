@@ -88,6 +88,8 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 
 // What the operation's kernels take, besides what they multiply.
 double memory_ns(const Call& call);
+// A kernel of which only the bytes are known that it reads and writes.
+double moving_ns(double bytes, const DeviceProperties& on);
 // A copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
 // What the host needs for the operation, until its last kernel is queued.

@@ -1,0 +1,65 @@
+"""What Inductor and Dynamo need of a simulated GPU, besides Triton."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.compiled.triton_driver import clock_mhz
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_ONCE = {
+    "estimation_iters": 1,
+    "memory_warmup_iters": 1,
+    "benchmark_iters": 1,
+    "warmup": 1,
+    "rep": 1,
+}
+"""How often a benchmark calls what it measures: however often, it takes the same memory."""
+_SETTINGS = {
+    # A kernel is launched by Triton's launcher, which is simulated.
+    "use_static_cuda_launcher": False,
+    # A first run benchmarks, and a prediction is of a first run.
+    "autotune_local_cache": False,
+}
+
+
+def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
+    """Fit `torch` itself, before a compiler is imported."""
+    torch._utils_internal.max_clock_rate = lambda: clock_mhz(simulation.profiles[0])
+    guards = torch._C._dynamo.guards
+    guards._empty_strided_cuda = functools.partial(_empty_strided, torch)
+
+
+def _empty_strided(torch: ModuleType, size: Any, stride: Any, dtype: Any) -> Any:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._inductor.config`, with what simulated GPUs need."""
+    execute()
+    for name, value in _SETTINGS.items():
+        if hasattr(module, name):
+            setattr(module, name, value)
+
+
+def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._inductor.runtime.benchmarking`: the simulated clock says the same each time."""
+    execute()
+    for name in ("TritonBenchmarker", "InductorBenchmarker"):
+        kind = getattr(module, name, None)
+        if kind is not None and "benchmark_gpu" in vars(kind):
+            kind.benchmark_gpu = _called_once(kind.benchmark_gpu)
+
+
+def _called_once(benchmark: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(benchmark)
+    def benchmark_gpu(self: Any, _callable: Any, **kwargs: Any) -> Any:
+        return benchmark(self, _callable, **{**kwargs, **_ONCE})
+
+    return benchmark_gpu
