@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _REGISTERS, _MOST_THREADS = 32, 1024
-"""What each kernel is taken to need of a thread's registers, so that none spills; threads a block."""
+"""What a kernel is taken to need for each thread, so that none spills; the most of a block."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """How Inductor calls what a kernel writes."""
@@ -39,9 +39,7 @@ class KernelCounts:
         self.own: set[str] = set()
 
 
-def simulate_kernels(
-    counts: KernelCounts, module: ModuleType, execute: Callable[[], None]
-) -> None:
+def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `triton`, with a compiler whose kernels only account."""
     execute()
     compiler = module.compiler.compiler
@@ -53,7 +51,9 @@ def simulate_kernels(
         target = target or module.runtime.driver.active.get_current_target()
         backend = compiler.make_backend(target)
         if not isinstance(src, compiler.ASTSource):
-            raise NotImplementedError("plimsoll does not simulate a kernel in Triton's own languages")
+            raise NotImplementedError(
+                "plimsoll does not simulate a kernel in Triton's own languages"
+            )
         parsed = backend.parse_options({**(options or {}), **src.parse_options()})
         metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": 0}
         metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0, "tmem_size": 0}
@@ -156,7 +156,7 @@ class SimulatedKernel:
         grid_0: int,
         grid_1: int,
         grid_2: int,
-        stream: int | None,  # noqa: ARG002  the current one
+        stream: int | None,
         function: Any,  # noqa: ARG002
         packed_metadata: Any,  # noqa: ARG002
         launch_metadata: Any,
@@ -192,7 +192,7 @@ class SimulatedKernel:
         return allocate(size * blocks, alignment, stream)
 
     def _written(self, args: tuple[Any, ...]) -> list[Any]:
-        """What the kernel may have written: of a kernel of the program's, numbers with fractions."""
+        """What it may have written: of a kernel of the program's, all numbers with fractions."""
         if self._is_own or len(args) != len(self._writes):
             tensors = _tensors(args)
             return [each for each in tensors if each.is_cuda and each.is_floating_point()]

@@ -62,9 +62,7 @@ def folder_for(profiles: list[GpuProfile]) -> Path:
     return folder
 
 
-def keep_in(
-    profiles: list[GpuProfile], module: ModuleType, execute: Callable[[], None]
-) -> None:
+def keep_in(profiles: list[GpuProfile], module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says."""
     execute()
     folder = str(folder_for(profiles))

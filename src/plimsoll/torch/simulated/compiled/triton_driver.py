@@ -67,7 +67,7 @@ class _Utilities:
         self._simulation = simulation
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """Sizes in bytes, clocks in kHz; the bus is as wide as any, and its clock gives the rate."""
+        """Sizes in bytes, clocks in kHz; the bus is any, and its clock gives the card's rate."""
         profile = self._simulation.profiles[device]
         bytes_per_clock = 2 * _BUS_BITS // 8
         return {
