@@ -37,7 +37,9 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def _empty_strided(torch: ModuleType, size: Any, stride: Any, dtype: Any) -> Any:
-    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+    """As PyTorch's, which no mode of dispatch sees."""
+    with torch._C._DisableTorchDispatch():
+        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
 
 def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
