@@ -6,7 +6,7 @@ from transformers import BertConfig, BertForMaskedLM
 LENGTHS = (128, 200, 256, 160, 240, 184)
 
 
-def main(steps=6, compile=True, on_step=lambda step: None):
+def main(steps=8, compile=True, on_step=lambda step: None):
     torch.manual_seed(0)
     model = BertForMaskedLM(BertConfig(num_hidden_layers=2)).to("cuda")
     run = torch.compile(model, dynamic=True) if compile else model

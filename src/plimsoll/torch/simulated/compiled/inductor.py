@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.triton_driver import clock_mhz
@@ -48,6 +49,17 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
     for name, value in _SETTINGS.items():
         if hasattr(module, name):
             setattr(module, name, value)
+
+
+def collect_after(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._dynamo.callback`: what compiling leaves over is collected when it ends.
+
+    There are tensors in it, which a compiler's cycles of objects hold. A GPU has them until Python
+    collects such cycles, which in a first run is soon, because compiling makes many objects. A run
+    that finds its graphs compiled makes few.
+    """
+    execute()
+    module.callback_handler.register_end_callback(lambda _: gc.collect())
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:
