@@ -14,6 +14,7 @@ from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
+from plimsoll.torch.simulated.compiled.inductor import Leftovers
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.program_frames import is_in_open_loop
 
@@ -34,6 +35,7 @@ class Simulation:
     Attributes:
         runners: Files whose code runs the program: they end each call stack, and are left out.
         kernel_counts: What was launched of Triton's kernels.
+        leftovers: Of compiling.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -60,6 +62,7 @@ class Simulation:
         self._on_waiting: Callable[[int], bool] | None = None
         self.runners = {"<frozen runpy>"}
         self.kernel_counts = KernelCounts()
+        self.leftovers = Leftovers()
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.start(
             _core.c_api(),

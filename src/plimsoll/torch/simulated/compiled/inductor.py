@@ -34,13 +34,14 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
     """Fit `torch` itself, before a compiler is imported."""
     torch._utils_internal.max_clock_rate = lambda: clock_mhz(simulation.profiles[0])
     guards = torch._C._dynamo.guards
-    guards._empty_strided_cuda = functools.partial(_empty_strided, torch)
 
+    def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
+        """As PyTorch's, which no mode of dispatch sees."""
+        simulation.leftovers.collect()
+        with torch._C._DisableTorchDispatch():
+            return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
-def _empty_strided(torch: ModuleType, size: Any, stride: Any, dtype: Any) -> Any:
-    """As PyTorch's, which no mode of dispatch sees."""
-    with torch._C._DisableTorchDispatch():
-        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+    guards._empty_strided_cuda = empty_strided
 
 
 def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -51,15 +52,30 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
             setattr(module, name, value)
 
 
-def collect_after(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._dynamo.callback`: what compiling leaves over is collected when it ends.
+class Leftovers:
+    """What compiling leaves over: cycles of objects, with tensors in them.
 
-    There are tensors in it, which a compiler's cycles of objects hold. A GPU has them until Python
-    collects such cycles, which in a first run is soon, because compiling makes many objects. A run
-    that finds its graphs compiled makes few.
+    A GPU has these until Python collects cycles. In a first run that is soon, because compiling
+    makes many objects; a run that finds its graphs compiled makes few. So they are collected when a
+    compiled graph first asks for memory.
     """
-    execute()
-    module.callback_handler.register_end_callback(lambda _: gc.collect())
+
+    def __init__(self) -> None:
+        self._are_there = False
+
+    def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load `torch._dynamo.callback`, and hear of all that is compiled."""
+        execute()
+        module.callback_handler.register_end_callback(self._note)
+
+    def _note(self, _: Any) -> None:
+        self._are_there = True
+
+    def collect(self) -> None:
+        """Collect them, if there are any."""
+        if self._are_there:
+            self._are_there = False
+            gc.collect()
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from plimsoll.torch.simulated.compiled.inductor import benchmark_once, collect_after, set_defaults
+from plimsoll.torch.simulated.compiled.inductor import benchmark_once, set_defaults
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
 from plimsoll.torch.simulated.compiled.settings import compile_here, keep_in
 from plimsoll.torch.simulated.compiled.triton_driver import add_driver
@@ -22,7 +22,7 @@ def compiler_modules(
 ) -> dict[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
     return {
-        "torch._dynamo.callback": collect_after,
+        "torch._dynamo.callback": simulation.leftovers.note,
         "torch._inductor.async_compile": compile_here,
         "torch._inductor.config": set_defaults,
         "torch._inductor.runtime.benchmarking": benchmark_once,
