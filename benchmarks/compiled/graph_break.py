@@ -9,12 +9,10 @@ class Model(nn.Module):
         super().__init__()
         self.first = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.LayerNorm(4 * width))
         self.second = nn.Sequential(nn.Linear(4 * width, width), nn.SiLU(), nn.Linear(width, 512))
-        self.seen = []
 
     def forward(self, x):
         hidden = self.first(x)
         torch._dynamo.graph_break()
-        self.seen.append(hidden.shape[0])
         return self.second(hidden * torch.sigmoid(hidden))
 
 

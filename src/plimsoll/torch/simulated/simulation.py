@@ -34,6 +34,7 @@ class Simulation:
 
     Attributes:
         runners: Files whose code runs the program: they end each call stack, and are left out.
+        captures: How many CUDA graphs were begun.
         kernel_counts: What was launched of Triton's kernels.
         leftovers: Of compiling.
     """
@@ -51,6 +52,7 @@ class Simulation:
         self.keeps_history = False
         self.is_over = False
         self.capturing: set[int] = set()
+        self.captures = 0
         self.is_observed = False
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
@@ -195,6 +197,7 @@ class Simulation:
     def set_capturing(self, device: int, *, on: bool) -> int:
         """A graph is made of what is queued on a device, or no more; the capture's number."""
         (self.capturing.add if on else self.capturing.discard)(device)
+        self.captures += on
         return int(self.library.lib.plimsoll_set_capturing(device, int(on)))
 
     def _tell_observers(self, device: int, size: int) -> None:

@@ -12,6 +12,7 @@ import inspect
 from collections import Counter, namedtuple
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.settings import is_generated
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _REGISTERS, _MOST_THREADS = 32, 1024
 """What a kernel is taken to need for each thread, so that none spills; the most of a block."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
+_NOT_COMPILED = "kernels are not compiled: none is too large for the card, none spills registers"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """How Inductor calls what a kernel writes."""
 
@@ -61,6 +63,7 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
             counts.own.add(src.name)
             metadata |= _checked(src, target, backend, parsed, len(parameters), compiler)
         counts.made[src.name] += 1
+        assume("triton", _NOT_COMPILED)
         return SimulatedKernel(src, metadata, counts, module)
 
     for place in (module, module.compiler, compiler):

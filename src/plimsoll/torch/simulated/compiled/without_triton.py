@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.flex_attention import fused_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def compile_without_triton(torch: ModuleType) -> None:
     def compile(model: Any = None, *, backend: Any = "inductor", **options: Any) -> Any:  # noqa: A001
         if backend != "inductor" and backend in _WITHOUT_INDUCTOR:
             return compiled(model, backend=backend, **options)
-        torch.ops.plimsoll.assume(
+        assume(
             "torch.compile",
             "it runs eagerly, because Triton is not installed; "
             "`pip install triton` makes the compiler run as on a GPU",
