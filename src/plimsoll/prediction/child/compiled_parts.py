@@ -6,6 +6,8 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.frames import let_through
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
@@ -40,9 +42,7 @@ def watch_calls(torch: ModuleType, before: Callable[[Any, tuple[Any, ...]], None
             before(self, arguments)
         return call_module(self, *arguments, **named)
 
-    frames = torch._C._dynamo.eval_frame
-    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
-    frames.set_code_exec_strategy(call.__code__, skip)
+    let_through(call)
     kind.__call__ = call
 
 

@@ -11,6 +11,8 @@ from plimsoll.analysis import source_line
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plimsoll.torch.simulated.simulation import Simulation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")
@@ -55,7 +57,7 @@ def _functions(metrics: list[Any]) -> list[CompiledFunction]:
     ]
 
 
-def _by_first_line(breaks: Counter[str]) -> Counter[str]:
+def _by_first_line(breaks: Mapping[str, int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for reason, count in breaks.items():
         counts[reason.strip().splitlines()[0]] += count

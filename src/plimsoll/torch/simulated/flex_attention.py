@@ -28,9 +28,9 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
 
     @functools.wraps(attend)
     def flex_attention(query: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if query.is_cuda:
-            import torch
+        import torch
 
+        if query.is_cuda and not torch.compiler.is_compiling():
             scores = query.numel() // query.shape[-1] * key.shape[-2] * _SCORE_BYTES
             torch.ops.plimsoll.assume(
                 "flex_attention",

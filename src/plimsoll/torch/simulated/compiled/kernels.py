@@ -44,7 +44,7 @@ class KernelCounts:
 def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `triton`, with a compiler whose kernels only account."""
     execute()
-    compiler = module.compiler.compiler
+    compiler: Any = module.compiler.compiler
     parameters = inspect.signature(compiler.ASTSource.make_ir).parameters
 
     def compile(  # noqa: A001  as Triton calls it
@@ -66,7 +66,8 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         assume("triton", _NOT_COMPILED)
         return SimulatedKernel(src, metadata, counts, module)
 
-    for place in (module, module.compiler, compiler):
+    places: tuple[Any, ...] = (module, module.compiler, compiler)
+    for place in places:
         place.compile = compile
 
 
@@ -103,10 +104,20 @@ def _checked(
             if name in metadata}  # fmt: skip
 
 
+class NoCode:
+    """The code of a kernel, which there is none of; packages for C++ would hold it."""
+
+    def __getitem__(self, kind: str) -> str:
+        raise NotImplementedError(
+            f"plimsoll does not simulate compiled kernels that are launched outside Python ({kind} "
+            "is asked for): run the model itself, or with torch.compile, instead of a package"
+        )
+
+
 class SimulatedKernel:
     """What `triton.compile` gives, as far as Triton and Inductor look at it."""
 
-    asm: dict[str, Any] = {}  # noqa: RUF012  there is none, of any kernel
+    asm = NoCode()
     function = 0
     module = None
     n_regs, n_spills, n_max_threads = _REGISTERS, 0, _MOST_THREADS
@@ -119,7 +130,7 @@ class SimulatedKernel:
         text = (src.fn.src, src.signature, src.constants, sorted(map(str, metadata.items())))
         self.hash = hashlib.sha256(repr(text).encode()).hexdigest()
         metadata = {**metadata, "hash": self.hash}
-        self.metadata = namedtuple("KernelMetadata", sorted(metadata))(**metadata)  # type: ignore[misc]
+        self.metadata = namedtuple("KernelMetadata", sorted(metadata))(**metadata)
         self.packed_metadata = ()
         self._counts = counts
         self._triton = triton

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from plimsoll.torch.simulated.compiled.frames import leave_alone
 from plimsoll.torch.simulated.compiled.inductor import benchmark_once, set_defaults
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
 from plimsoll.torch.simulated.compiled.settings import compile_here, keep_in
@@ -23,6 +24,7 @@ def compiler_modules(
     """By name, how each is loaded: called with the module, and with what executes its code."""
     return {
         "torch._dynamo.callback": simulation.leftovers.note,
+        "torch._dynamo.convert_frame": leave_alone,
         "torch._inductor.async_compile": compile_here,
         "torch._inductor.config": set_defaults,
         "torch._inductor.runtime.benchmarking": benchmark_once,
