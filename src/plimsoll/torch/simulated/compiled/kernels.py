@@ -25,6 +25,8 @@ _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _NOT_COMPILED = "kernels are not compiled: none is too large for the card, none spills registers"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """How Inductor calls what a kernel writes."""
+_PRODUCT = ("arg_A", "arg_B", "out_ptr0")
+"""What a product of its templates multiplies, and the result."""
 
 
 class KernelCounts:
@@ -188,7 +190,9 @@ class SimulatedKernel:
             scratch = self._take_scratch(programs, stream)
             tensors = list(_tensors(args))
             with torch._C._DisableTorchDispatch():  # of a launch no mode hears
-                torch.ops.plimsoll.launch(self._written(args), _bytes(tensors))
+                torch.ops.plimsoll.launch(
+                    self._written(args), self._multiplied(args), _bytes(tensors)
+                )
             del scratch
             self._counts.launches[self.name] += 1
         if launch_exit_hook:
@@ -216,6 +220,11 @@ class SimulatedKernel:
             for argument, is_written in zip(args, self._writes, strict=True)
             if is_written and getattr(argument, "is_cuda", False)
         ]
+
+    def _multiplied(self, args: tuple[Any, ...]) -> list[Any]:
+        """Of a product made from one of Inductor's templates, its operands and the result."""
+        named = dict(zip(self.src.fn.arg_names, args, strict=False))
+        return [named[name] for name in _PRODUCT if hasattr(named.get(name), "is_cuda")]
 
 
 def _tensors(args: Any) -> Iterator[Any]:
