@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.frames import compile_too
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
         return (out, logarithms) if return_lse else out
 
     setattr(flex_attention, _FUSED, fused)
+    compile_too(flex_attention)
     module.flex_attention = flex_attention  # type: ignore[attr-defined]
 
 

@@ -14,8 +14,8 @@ from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
-from plimsoll.torch.simulated.compiled.inductor import Leftovers
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
+from plimsoll.torch.simulated.compiled.leftovers import Leftovers
 from plimsoll.torch.simulated.program_frames import is_in_open_loop
 
 if TYPE_CHECKING:

@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 _transparent: set[CodeType] = set()
+_in_program: set[CodeType] = set()
 
 
 def let_through(function: Callable[..., Any]) -> None:
     """Say, before Dynamo is loaded, that a function calls the program: only it is left alone."""
     _transparent.add(function.__code__)
+
+
+def compile_too(function: Callable[..., Any]) -> None:
+    """Say, before Dynamo is loaded, that a function stands in the program's place: it is traced."""
+    _in_program.add(function.__code__)
 
 
 def leave_alone(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
@@ -28,7 +34,7 @@ def leave_alone(module: ModuleType, execute: Callable[[], None]) -> None:  # noq
 
     frames = torch._C._dynamo.eval_frame
     skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
-    for code in set(_own_codes()):
+    for code in set(_own_codes()) - _in_program:
         below = default if code in _transparent else skip
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, below))
 
