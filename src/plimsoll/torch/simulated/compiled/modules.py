@@ -28,7 +28,9 @@ def compiler_modules(
         "torch._inductor.async_compile": compile_here,
         "torch._inductor.config": set_defaults,
         "torch._inductor.runtime.benchmarking": benchmark_once,
-        "torch._inductor.runtime.cache_dir_utils": partial(keep_in, simulation.profiles),
+        "torch._inductor.runtime.cache_dir_utils": partial(
+            keep_in, simulation.profiles, simulation.library.lib._name
+        ),
         "triton": partial(simulate_kernels, simulation.kernel_counts),
         "triton.backends.nvidia.driver": partial(add_driver, simulation),
     }

@@ -50,22 +50,29 @@ def triton_version() -> str | None:
         return "unknown"
 
 
-def folder_for(profiles: list[GpuProfile]) -> Path:
+def folder_for(profiles: list[GpuProfile], library: str) -> Path:
     """The folder of these cards, under the installed versions; it is made.
+
+    Args:
+        profiles: The cards.
+        library: The file of the simulated GPU, on whose times choices hang; its name says of what
+            it is made.
 
     Raises:
         InputError: As `cache_folder`.
     """
-    cards = hashlib.sha256(repr(profiles).encode()).hexdigest()[:12]
+    cards = hashlib.sha256(repr((profiles, library)).encode()).hexdigest()[:12]
     folder = compiled_folder() / f"torch{versions.torch_build()}-triton{triton_version()}-{cards}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def keep_in(profiles: list[GpuProfile], module: ModuleType, execute: Callable[[], None]) -> None:
+def keep_in(
+    profiles: list[GpuProfile], library: str, module: ModuleType, execute: Callable[[], None]
+) -> None:
     """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says."""
     execute()
-    folder = str(folder_for(profiles))
+    folder = str(folder_for(profiles, library))
     module.cache_dir = lambda: folder  # type: ignore[attr-defined]
     module.default_cache_dir = lambda: folder  # type: ignore[attr-defined]
     module.triton_cache_dir = lambda device: f"{folder}/triton/{device}"  # type: ignore[attr-defined]

@@ -30,8 +30,8 @@ struct Product {
   double terms = 0;
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
-  // Rows begin at multiples of 16 bytes, as tensor cores are fed.
-  bool is_aligned = true;
+  // Rows begin at multiples of so many bytes; tensor cores are fed with 16 at a time.
+  std::int64_t alignment = 16;
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
 };
