@@ -28,6 +28,7 @@ _SETTINGS = {
     "use_static_cuda_launcher": False,
     # A first run benchmarks, and a prediction is of a first run.
     "autotune_local_cache": False,
+    "enable_autograd_cache": False,
 }
 
 
@@ -46,11 +47,33 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.config`, with what simulated GPUs need."""
+    """Load one of the compiler's configurations, with what simulated GPUs need."""
     execute()
     for name, value in _SETTINGS.items():
         if hasattr(module, name):
             setattr(module, name, value)
+
+
+def benchmark_again(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._inductor.fx_passes.pad_mm`: what earlier runs measured is not looked up."""
+    execute()
+    known: dict[str, Any] = {}
+    for name in ("should_pad", "base_mm_benchmark_time"):
+        setattr(module, f"get_cached_{name}", known.get)
+        setattr(module, f"set_cached_{name}", known.__setitem__)
+
+
+def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._inductor.codecache`: graphs are kept, unless their products were tuned."""
+    execute()
+    check = module.FxGraphCache._check_can_cache
+
+    def check_can_cache(*arguments: Any, **named: Any) -> None:
+        if module.config.max_autotune or module.config.max_autotune_gemm:
+            raise module.BypassFxGraphCache("products are tuned, which takes memory, in each run")
+        check(*arguments, **named)
+
+    module.FxGraphCache._check_can_cache = staticmethod(check_can_cache)
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:

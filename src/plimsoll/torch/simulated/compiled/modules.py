@@ -6,7 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from plimsoll.torch.simulated.compiled.frames import leave_alone
-from plimsoll.torch.simulated.compiled.inductor import benchmark_once, set_defaults
+from plimsoll.torch.simulated.compiled.inductor import (
+    benchmark_again,
+    benchmark_once,
+    set_defaults,
+    tune_again,
+)
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
 from plimsoll.torch.simulated.compiled.settings import compile_here, keep_in
 from plimsoll.torch.simulated.compiled.triton_driver import add_driver
@@ -26,7 +31,10 @@ def compiler_modules(
         "torch._dynamo.callback": simulation.leftovers.note,
         "torch._dynamo.convert_frame": leave_alone,
         "torch._inductor.async_compile": compile_here,
+        "torch._functorch.config": set_defaults,
+        "torch._inductor.codecache": tune_again,
         "torch._inductor.config": set_defaults,
+        "torch._inductor.fx_passes.pad_mm": benchmark_again,
         "torch._inductor.runtime.benchmarking": benchmark_once,
         "torch._inductor.runtime.cache_dir_utils": partial(
             keep_in, simulation.profiles, simulation.library.lib._name

@@ -77,9 +77,15 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
 def keep_in(
     profiles: list[GpuProfile], library: str, module: ModuleType, execute: Callable[[], None]
 ) -> None:
-    """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says."""
+    """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says.
+
+    What was measured while fusing is forgotten: each run is to take the memory of a first one.
+    """
     execute()
-    folder = str(folder_for(profiles, library))
+    place = folder_for(profiles, library)
+    for measured in place.rglob("*.kernel_perf"):
+        measured.unlink(missing_ok=True)
+    folder = str(place)
     module.cache_dir = lambda: folder  # type: ignore[attr-defined]
     module.default_cache_dir = lambda: folder  # type: ignore[attr-defined]
     module.triton_cache_dir = lambda device: f"{folder}/triton/{device}"  # type: ignore[attr-defined]
