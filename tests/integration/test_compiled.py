@@ -44,6 +44,16 @@ def split(x):
 
 split(torch.randn(1024, device="cuda"))
 """
+TUNED_BYTES = 2 * 1024 * 1024 * 2
+TUNES = """
+import torch
+
+model = torch.nn.Linear(1024, 1024, bias=False, device="cuda", dtype=torch.bfloat16)
+run = torch.compile(model, mode="max-autotune-no-cudagraphs")
+with torch.no_grad():
+    run(torch.zeros(1024, 1024, device="cuda", dtype=torch.bfloat16))
+print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+"""
 
 
 @on_simulated_gpus()
@@ -140,6 +150,13 @@ def test_no_cache_of_a_real_run_is_written(tmp_path: Path) -> None:
     output_of(TRAINS, environment={**os.environ, **caches, "XDG_CACHE_HOME": cache_home(tmp_path)})
     assert not real.exists()
     assert list((tmp_path / "cache" / "plimsoll" / "compiled").rglob("*.py"))
+
+
+def test_a_second_run_takes_what_the_first_one_took(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": cache_home(tmp_path)}
+    first, second = (output_of(TUNES, environment=environment) for _ in range(2))
+    assert first == second
+    assert int(first.split()[0]) > TUNED_BYTES + 40 * MIB  # the buffer that empties the cache
 
 
 def cache_home(folder: Path) -> str:
