@@ -94,6 +94,14 @@ void bind_allocator(nb::module_& module) {
           },
           "size"_a, "stream"_a)
       .def(
+          "malloc_at",
+          [](Engine& engine, Address address, Bytes size, StreamId stream, std::uint64_t first,
+             std::uint64_t second) {
+            engine.by_address.malloc_at(address, size, stream, {first, second});
+          },
+          "address"_a, "size"_a, "stream"_a, "first"_a, "second"_a, Locked(),
+          "Lend exactly these bytes of a pool's free block.")
+      .def(
           "free", [](Engine& engine, Address address) { engine.free(address); }, "address"_a,
           Locked())
       .def(

@@ -359,6 +359,9 @@ class Engine(TieredEngine):
 
     def malloc(self, size: int, stream: int) -> int: ...
 
+    def malloc_at(self, address: int, size: int, stream: int, first: int, second: int) -> None:
+        """Lend exactly these bytes of a pool's free block."""
+
     def free(self, address: int) -> None: ...
 
     def record_stream(self, address: int, stream: int) -> None: ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from plimsoll.prediction import predict
@@ -26,11 +28,12 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     before = torch.cuda.memory_allocated()
     out = attend(q, k, v)
     rows = 2 * 8 * 8192 * 4
-    assert torch.cuda.memory_allocated() - before == out.nbytes + rows
+    mask = 4 * 512 if find_spec("triton") else 0  # which a compiled graph keeps; else a rule serves
+    assert torch.cuda.memory_allocated() - before == out.nbytes + rows + mask
     torch.cuda.reset_peak_memory_stats()
     out.sum().backward()
     # The sum's gradient, made whole; three gradients; one number a row.
-    assert torch.cuda.max_memory_allocated() - before == 5 * out.nbytes + 2 * rows + 1024
+    assert torch.cuda.max_memory_allocated() - before == 5 * out.nbytes + 2 * rows + 1024 + mask
     assert q.grad.shape == shape
     grouped, logarithms = attend(q, k[:, :2], v[:, :2], enable_gqa=True, return_lse=True)
     assert grouped.shape == shape

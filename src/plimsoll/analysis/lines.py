@@ -44,6 +44,7 @@ _OWN = re.compile(
     r"""
       [/\\](?:site|dist)-packages[/\\](?:torch|torchgen|functorch|triton|plimsoll)[/\\]
     | [/\\]pytorch[/\\]torch[/\\]
+    | [/\\]torchinductor_[^/\\]+[/\\] | [/\\]plimsoll(?:-\d+)?[/\\]compiled[/\\]torch
     | /lib(?:64)?/python3(?:\.\d+t?)?/(?!(?:site|dist)-packages/)
     | \\[Ll]ib\\(?!site-packages\\)
     """,

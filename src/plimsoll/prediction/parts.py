@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 from plimsoll import analysis
 from plimsoll.analysis import LineShare
+from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.simulator import SharedUse
 
 SIZES_BY_DATA = (
@@ -213,6 +214,7 @@ class PredictionParts:
         processes: Where processes that the script started used GPUs: what each process used, the
             script's own too. All else is then said of the one that reserved the most; they are not
             added up, for each has simulated GPUs of its own.
+        compiled: What ran compiled; None where nothing did.
     """
 
     script: str
@@ -251,6 +253,7 @@ class PredictionParts:
     events: int
     seconds: float = field(compare=False)
     processes: list[ProcessUse] = field(default_factory=list)
+    compiled: CompiledUse | None = None
 
     @property
     def depends_on_data(self) -> bool:
@@ -279,6 +282,7 @@ class PredictionParts:
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
                 "processes": [ProcessUse(**use) for use in values["processes"]],
                 "written": [Written(**one) for one in values["written"]],
+                "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
             }
         )
 

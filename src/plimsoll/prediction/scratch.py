@@ -19,6 +19,7 @@ from plimsoll.errors import InputError
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.parts import Assumed, Written
 from plimsoll.telemetry.folder import folders
+from plimsoll.torch.simulated.compiled.settings import compiled_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def scratch_environment(folder: Path) -> dict[str, str]:
     others = os.environ.get("LD_PRELOAD")
     return {
         **offline(os.environ),
-        _FOLDER: "\n".join(map(str, [folder, *folders()])),
+        _FOLDER: "\n".join(map(str, [folder, *folders(), compiled_folder()])),
         "LD_PRELOAD": f"{others}:{library}" if others else str(library),
         "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -22,6 +22,7 @@ _MOST_WRITTEN = 6
 _LEAST_SECONDS = 5e-7
 _MEASURED = "H200"
 """The card whose kernels were measured."""
+_MOST_COMPILED = 6
 
 
 def prediction_text(prediction: PredictionParts) -> str:
@@ -36,7 +37,10 @@ def prediction_text(prediction: PredictionParts) -> str:
             )
         programs = [f"  {each.operation}" for each in started]
         return _paragraphs([[first, *programs], _written(prediction.written)])
-    parts = (_verdict, _categories, _lines, _shared, _in_shared, _steps, _time, _cards, _assumed)
+    parts = (
+        *(_verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps, _time),
+        *(_cards, _assumed),
+    )
     return _paragraphs(
         [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
     )
@@ -177,6 +181,29 @@ def _in_shared(p: PredictionParts) -> Iterator[str]:
         yield f"  {name:16} {format_size(size):>12}"
     for line in p.shared_lines[:_MOST_LINES]:
         yield f"  {size_row(line.bytes, line.line)}"
+
+
+def _compiled(p: PredictionParts) -> Iterator[str]:
+    use = p.compiled
+    if use is None:
+        return
+    counts = [
+        format_count(len(use.functions), "function") * bool(use.functions),
+        format_count(sum(each.graphs for each in use.functions), "graph") * bool(use.functions),
+        format_count(sum(use.graph_breaks.values()), "graph break") * bool(use.graph_breaks),
+        format_count(use.cuda_graphs, "CUDA graph") * bool(use.cuda_graphs),
+    ]
+    if use.launches:
+        counts.append(
+            f"{format_count(use.kernels, 'kernel')} of Triton's in "
+            f"{format_count(use.launches, 'launch', 'launches')}"
+        )
+    yield f"Compiled: {', '.join(filter(None, counts))}"
+    for each in [each for each in use.functions if each.recompilations][:_MOST_COMPILED]:
+        why = "" if each.reason is None else f": {each.reason}"
+        yield f"  compiled again {format_count(each.recompilations, 'time')}, {each.line}{why}"
+    for reason, count in list(use.graph_breaks.items())[:_MOST_COMPILED]:
+        yield f"  graph broken {format_count(count, 'time')}: {reason}"
 
 
 def _steps(p: PredictionParts) -> Iterator[str]:

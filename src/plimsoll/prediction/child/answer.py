@@ -12,6 +12,7 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
+from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
 from plimsoll.prediction.parts import SIZES_BY_DATA, Assumed, CardVerdict, PredictionParts, Stopped
 from plimsoll.recordings.events import Action, EventBatch
@@ -99,6 +100,7 @@ def make_report(
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
+        compiled=compiled_use(simulation),
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {

@@ -6,6 +6,11 @@ import importlib
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.prediction.child.compiled_parts import (
+    outside_compilers,
+    watch_calls,
+    watch_compiled,
+)
 from plimsoll.prediction.child.peak_contents import Label
 from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.torch.simulated.library import PHASES
@@ -37,16 +42,23 @@ class BlockLabels:
         self._set_phase = simulation.library.lib.plimsoll_set_phase
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._seen: set[tuple[int, int]] = set()
+        self._compiled: list[weakref.ref[Any]] = []  # modules, whose parts no hook sees
 
     def install(self, torch: ModuleType) -> None:
         """Hook into modules and optimizers."""
         optimizer = importlib.import_module("torch.optim.optimizer")
-        optimizer.register_optimizer_step_pre_hook(self._before_step)
-        optimizer.register_optimizer_step_post_hook(self._after_step)
-        torch.nn.modules.module.register_module_forward_pre_hook(self._before_forward)
+        before_step, after_step = outside_compilers(torch, self._before_step, self._after_step)
+        optimizer.register_optimizer_step_pre_hook(before_step)
+        optimizer.register_optimizer_step_post_hook(after_step)
+        watch_calls(torch, self._before_forward)
+        watch_compiled(torch, self._compiled.append, self._before_step, self._after_step)
 
     def finish(self) -> None:
         """Label what only now has its final meaning, such as gradients of a step that failed."""
+        for compiled in self._compiled:
+            module = compiled()
+            for part in () if module is None else module.modules():
+                self._label_tensors(part)
         for reference in self._parameters.values():
             parameter = reference()
             if parameter is not None:
@@ -65,6 +77,9 @@ class BlockLabels:
 
     def _before_forward(self, module: Any, arguments: Any) -> None:
         self.step_clock.note_forward(module, arguments)
+        self._label_tensors(module)
+
+    def _label_tensors(self, module: Any) -> None:
         for tensor in module._parameters.values():
             if self._is_new(tensor):
                 self._parameters[id(tensor)] = weakref.ref(tensor)

@@ -109,7 +109,8 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     functions["_cuda_getDevice"] = lambda: int(lib.plimsoll_current_device())
     functions["_cuda_setDevice"] = set_device
     functions["_cuda_exchangeDevice"] = exchange_device
-    functions["_cuda_maybeExchangeDevice"] = exchange_device
+    # Dynamo tells the two apart, so they must not be the same object.
+    functions["_cuda_maybeExchangeDevice"] = lambda index: exchange_device(index)
     functions["_cuda_canDeviceAccessPeer"] = lambda device, peer: device != peer
     functions["_cuda_isInBadFork"] = lambda: simulation.is_forked()
     functions["_cuda_getArchFlags"] = lambda: _arch_flags(simulation)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.graph_trees import graph_tree_functions
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -68,10 +70,6 @@ class _PluggableAllocator(_CudaAllocator):
     set_init_fn = set_reset_fn = set_memory_fraction_fn = set_base_alloc_fn = _ignore
     set_record_stream_fn = set_begin_allocate_to_pool = _ignore
     set_end_allocate_to_pool_fn = set_release_pool = _ignore
-
-
-class _AllocatorState:
-    """torch._C._cuda_CUDAAllocator_AllocatorState: of a pool of compiled graphs."""
 
 
 def memory_functions(
@@ -138,6 +136,7 @@ def memory_functions(
     def raw_delete(address: int) -> None:
         allocators[raw.pop(address)].free(address)
 
+    functions |= graph_tree_functions(simulation, raw.__setitem__)
     functions["_cuda_cudaCachingAllocator_raw_alloc"] = raw_alloc
     functions["_cuda_cudaCachingAllocator_raw_delete"] = raw_delete
 
@@ -203,7 +202,6 @@ def memory_functions(
     functions["_cuda_cudaCachingAllocator_is_enabled"] = lambda: True
     functions["_cuda_allocationTraceback"] = traceback_of
     functions["_cuda_CUDAAllocator"] = _CudaAllocator
-    functions["_cuda_CUDAAllocator_AllocatorState"] = _AllocatorState
     functions["_CUDAPluggableAllocator"] = _PluggableAllocator
     functions["_cuda_customAllocator"] = _PluggableAllocator
     functions["_cuda_getAllocator"] = _CudaAllocator

@@ -8,14 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-_FUNCTIONS = (
-    *("_cuda_changeCurrentAllocator", "_cuda_cudaHostAllocator"),
-    # Of torch.compile's graphs.
-    *("_cuda_checkPoolLiveAllocations", "_cuda_getCheckpointState", "_cuda_setCheckpointPoolState"),
-    *("_construct_CUDA_Tensor_From_Storage_And_Metadata", "_has_Standard_Deleter"),
-    *("_free_And_Remove_DeleterFn", "_set_storage_access_error_msg"),
-    "_set_storage_data_ptr_access_error_msg",
-)
+_FUNCTIONS = ("_cuda_changeCurrentAllocator", "_cuda_cudaHostAllocator")
 _FILE_FUNCTIONS = (
     *("_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle"),
     *("_gds_deregister_handle", "_gds_load_storage", "_gds_save_storage"),

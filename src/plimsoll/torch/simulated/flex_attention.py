@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.frames import compile_too
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
 
     @functools.wraps(attend)
     def flex_attention(query: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if query.is_cuda:
-            import torch
+        import torch
 
+        if query.is_cuda and not torch.compiler.is_compiling():
             scores = query.numel() // query.shape[-1] * key.shape[-2] * _SCORE_BYTES
             torch.ops.plimsoll.assume(
                 "flex_attention",
@@ -55,6 +56,7 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
         return (out, logarithms) if return_lse else out
 
     setattr(flex_attention, _FUSED, fused)
+    compile_too(flex_attention)
     module.flex_attention = flex_attention  # type: ignore[attr-defined]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.building.versions import cuda_version
-from plimsoll.torch.simulated.flex_attention import fused_of
+from plimsoll.torch.simulated.compiled.inductor import fit_compiler
+from plimsoll.torch.simulated.compiled.settings import triton_version
+from plimsoll.torch.simulated.compiled.without_triton import compile_without_triton
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     torch.cuda._device_count_nvml = lambda: -1
     if torch.version.cuda is None:
         torch.version.cuda = cuda_version(simulation.version)
-    torch.compile = _compile_eagerly  # type: ignore[attr-defined]
+    if triton_version() is None:
+        compile_without_triton(torch)
+    fit_compiler(torch, simulation)
     _patch_storage(torch)
     _patch_host_tensors(torch)
     _patch_nvml(torch, simulation)
@@ -192,11 +195,6 @@ def _patch_libraries(torch: ModuleType, simulation: Simulation) -> None:
 
     torch.ops.load_library = load
     ExtensionFileLoader.create_module = create  # type: ignore[assignment, method-assign]
-
-
-def _compile_eagerly(model: Any = None, **_: Any) -> Any:
-    print("plimsoll: torch.compile runs the model eagerly here", file=sys.stderr)
-    return fused_of if model is None else fused_of(model)
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001

@@ -14,6 +14,8 @@ from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
+from plimsoll.torch.simulated.compiled.kernels import KernelCounts
+from plimsoll.torch.simulated.compiled.leftovers import Leftovers
 from plimsoll.torch.simulated.program_frames import is_in_open_loop
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ class Simulation:
 
     Attributes:
         runners: Files whose code runs the program: they end each call stack, and are left out.
+        captures: How many CUDA graphs were begun.
+        kernel_counts: What was launched of Triton's kernels.
+        leftovers: Of compiling.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -47,6 +52,7 @@ class Simulation:
         self.keeps_history = False
         self.is_over = False
         self.capturing: set[int] = set()
+        self.captures = 0
         self.is_observed = False
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
@@ -57,6 +63,8 @@ class Simulation:
         self._on_first_use: list[Callable[[], None]] = []
         self._on_waiting: Callable[[int], bool] | None = None
         self.runners = {"<frozen runpy>"}
+        self.kernel_counts = KernelCounts()
+        self.leftovers = Leftovers()
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.start(
             _core.c_api(),
@@ -190,6 +198,7 @@ class Simulation:
     def set_capturing(self, device: int, *, on: bool) -> int:
         """A graph is made of what is queued on a device, or no more; the capture's number."""
         (self.capturing.add if on else self.capturing.discard)(device)
+        self.captures += on
         return int(self.library.lib.plimsoll_set_capturing(device, int(on)))
 
     def _tell_observers(self, device: int, size: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.engines.current import set_engines
 from plimsoll.errors import InputError
+from plimsoll.torch.simulated.compiled.modules import compiler_modules
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.distributed import pretend_other_processes
 from plimsoll.torch.simulated.flex_attention import add_fused_attention
@@ -92,6 +93,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
         0,
         _AroundImport(
             {
+                **compiler_modules(simulation),
                 "torch._C": load_c,
                 "torch._meta_registrations": keep_native_shape_functions,
                 "torch.distributed.distributed_c10d": pretend_other_processes,

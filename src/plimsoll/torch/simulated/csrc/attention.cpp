@@ -1,5 +1,5 @@
 // Rules of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp,
-// PyTorch 2.9-2.13.
+// PyTorch 2.9-2.13. Sizes may be symbols: while a program is compiled, tensors have no others.
 #include "attention.h"
 
 #include <ATen/Context.h>
@@ -48,36 +48,36 @@ bool all_have_type(const AttentionCall& call, bool allow_float) {
 
 bool has_usable_shapes(const AttentionCall& call, bool allow_gqa) {
   if (call.query.dim() != 4 || call.key.dim() != 4 || call.value.dim() != 4) return false;
-  if (call.query.size(0) != call.key.size(0) || call.query.size(0) != call.value.size(0)) {
+  if (call.query.sym_size(0) != call.key.sym_size(0) || call.query.sym_size(0) != call.value.sym_size(0)) {
     return false;
   }
-  if (call.query.size(2) == 0 || call.key.size(2) == 0) return false;
-  const auto q = call.query.size(1);
-  const auto k = call.key.size(1);
-  const auto v = call.value.size(1);
+  if (call.query.sym_size(2) == 0 || call.key.sym_size(2) == 0) return false;
+  const auto q = call.query.sym_size(1);
+  const auto k = call.key.sym_size(1);
+  const auto v = call.value.sym_size(1);
   if (call.enable_gqa) return allow_gqa && k != 0 && v != 0 && q % k == 0 && q % v == 0;
   return q == k && q == v;
 }
 
 bool has_dense_last_dimension(const AttentionCall& call, bool ignore_singleton) {
-  const auto is_dense = [](const Tensor& tensor) { return tensor.stride(-1) == 1; };
+  const auto is_dense = [](const Tensor& tensor) { return tensor.sym_stride(-1) == 1; };
   const bool dense = is_dense(call.query) && is_dense(call.key) && is_dense(call.value);
-  const bool mask = !call.mask.defined() || is_dense(call.mask) || call.mask.size(-1) == 1;
-  return (dense || (ignore_singleton && call.query.size(-1) == 1)) && mask;
+  const bool mask = !call.mask.defined() || is_dense(call.mask) || call.mask.sym_size(-1) == 1;
+  return (dense || (ignore_singleton && call.query.sym_size(-1) == 1)) && mask;
 }
 
 bool can_use_flash(const AttentionCall& call) {
   if (!at::globalContext().userEnabledFlashSDP() || call.mask.defined()) return false;
   const DeviceProperties& on = properties_of(call.query);
   if (on.major < 8 || !has_usable_shapes(call, true) || !all_have_type(call, false)) return false;
-  const auto width = call.query.size(-1);
-  if (width > 256 || call.key.size(-1) != width || call.value.size(-1) != width) return false;
+  const auto width = call.query.sym_size(-1);
+  if (width > 256 || call.key.sym_size(-1) != width || call.value.sym_size(-1) != width) return false;
   const bool is_small_chip = (on.major == 8 && on.minor >= 6) || on.major == 12;
   if (needs_grad(call) && is_small_chip &&
       ((width > 192 && width <= 224) || (width > 224 && call.dropout > 0))) {
     return false;
   }
-  if (call.is_causal && call.query.size(-2) != call.key.size(-2)) return false;
+  if (call.is_causal && call.query.sym_size(-2) != call.key.sym_size(-2)) return false;
   return has_dense_last_dimension(call, true);
 }
 
@@ -90,9 +90,9 @@ bool can_use_efficient(const AttentionCall& call) {
   if (on.major >= 8 || (on.major >= 7 && half)) {
     alignment = std::max<std::int64_t>(alignment, half ? 8 : 4);
   }
-  const auto width = call.query.size(-1);
-  const auto value_width = call.value.size(-1);
-  return call.key.size(-1) == width && width > 0 && width % alignment == 0 && value_width > 0 &&
+  const auto width = call.query.sym_size(-1);
+  const auto value_width = call.value.sym_size(-1);
+  return call.key.sym_size(-1) == width && width > 0 && width % alignment == 0 && value_width > 0 &&
          value_width % alignment == 0 && has_dense_last_dimension(call, false);
 }
 
@@ -103,12 +103,12 @@ bool can_use_cudnn(const AttentionCall& call) {
   const DeviceProperties& on = properties_of(call.query);
   if (on.major < 8 || !has_usable_shapes(call, true) || !all_have_type(call, false)) return false;
   if (!has_dense_last_dimension(call, true)) return false;
-  const auto width = call.query.size(-1);
-  const auto value_width = call.value.size(-1);
+  const auto width = call.query.sym_size(-1);
+  const auto value_width = call.value.sym_size(-1);
   std::int64_t most = on.major == 9 ? 256 : 128;
   if (on.major == 10 && width == 192 && value_width == 128) most = 192;
   if (width > most || value_width > most || width % 8 != 0 || value_width % 8 != 0) return false;
-  return call.key.size(2) != 1 && !(call.query.size(2) == 1 && call.dropout != 0);
+  return call.key.sym_size(2) != 1 && !(call.query.sym_size(2) == 1 && call.dropout != 0);
 }
 
 bool prefers_cudnn(const AttentionCall& call) {
@@ -144,26 +144,27 @@ Tensor to_additive(const Tensor& mask, const Tensor& query) {
 Tensor pad_mask(const Tensor& mask, const Tensor& query, const Tensor& key) {
   constexpr std::int64_t kAlignment = 8;
   const auto expand = [&](const Tensor& bias) {
-    return bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+    return bias.expand_symint({query.sym_size(0), query.sym_size(1), query.sym_size(2), key.sym_size(2)});
   };
   const auto is_aligned = [](const Tensor& bias) {
-    return bias.storage_offset() % kAlignment == 0 && bias.stride(-2) % kAlignment == 0 &&
-           bias.stride(-1) == 1;
+    return bias.sym_storage_offset() % kAlignment == 0 && bias.sym_stride(-2) % kAlignment == 0 &&
+           bias.sym_stride(-1) == 1;
   };
   const Tensor two = mask.dim() < 2 ? mask.unsqueeze(0) : mask;
   if (is_aligned(two)) return expand(two);
-  const auto length = two.size(-1);
-  const std::int64_t padding[] = {0, kAlignment - length % kAlignment};
-  const Tensor padded =
-      length % kAlignment == 0 ? two.contiguous() : at::pad(two, padding).slice(-1, 0, length);
+  const auto length = two.sym_size(-1);
+  const c10::SymInt padding[] = {0, kAlignment - length % kAlignment};
+  const Tensor padded = length % kAlignment == 0
+                            ? two.contiguous()
+                            : at::pad_symint(two, padding).slice_symint(-1, 0, length);
   return expand(padded);
 }
 
 Tensor pad_width(const Tensor& tensor) {
-  const auto width = tensor.size(-1);
+  const auto width = tensor.sym_size(-1);
   if (width % 8 == 0) return tensor;
-  const std::int64_t padding[] = {0, 8 - width % 8};
-  return at::pad(tensor, padding);
+  const c10::SymInt padding[] = {0, 8 - width % 8};
+  return at::pad_symint(tensor, padding);
 }
 
 }  // namespace
@@ -212,11 +213,11 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
           query, key, value, optional_mask(to_additive(mask, query)), needs_grad(call), dropout,
           is_causal, false, scale));
     case SDPBackend::flash_attention: {
-      const auto width = query.size(-1);
+      const auto width = query.sym_size(-1).guard_int(__FILE__, __LINE__);
       const double used = scale.value_or(1.0 / std::sqrt(static_cast<double>(width)));
       const Tensor out = std::get<0>(at::_scaled_dot_product_flash_attention(
           pad_width(query), pad_width(key), pad_width(value), dropout, is_causal, false, used));
-      return out.size(-1) == width ? out : out.slice(-1, 0, width);
+      return out.sym_size(-1) == width ? out : out.slice(-1, 0, width);
     }
     case SDPBackend::efficient_attention: {
       const Tensor additive = to_additive(mask, query);

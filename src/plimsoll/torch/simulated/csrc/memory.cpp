@@ -35,17 +35,8 @@ void tell_profiler(const Allocation& allocation, bool is_allocated) {
 }
 
 void release(void* context) {
-  const auto* const allocation = static_cast<Allocation*>(context);
-  Runtime& state = runtime();
-  if (!state.is_over) {
-    const CurrentOperation& operation = current_operation();
-    if (state.keeps_history) state.pass_host_time(allocation->device, kHistoryHostNs);
-    state.api->free(state.device(allocation->device).engine, allocation->address,
-                    state.record_sites ? state.site(operation.name, operation.role) : 0);
-    tell_profiler(*allocation, false);
-    state.count_events(2);
-  }
-  state.devices[static_cast<std::size_t>(allocation->device)].live_bytes -= allocation->size;
+  auto* const allocation = static_cast<Allocation*>(context);
+  if (!allocation->is_lent) let_go(*allocation);
   delete allocation;
 }
 
@@ -330,6 +321,33 @@ Allocation* allocation_of(const c10::StorageImpl& storage) {
 
 Allocation* allocation_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? allocation_of(*tensor.storage().unsafeGetStorageImpl()) : nullptr;
+}
+
+at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device) {
+  auto* const allocation =
+      new Allocation(address, size, device, runtime().device(device).allocations);
+  allocation->is_lent = true;
+  return {reinterpret_cast<void*>(address), allocation, &release,
+          c10::Device(c10::DeviceType::CUDA, device)};
+}
+
+void own(Allocation& allocation) {
+  allocation.is_lent = false;
+  runtime().devices[static_cast<std::size_t>(allocation.device)].live_bytes += allocation.size;
+}
+
+void let_go(Allocation& allocation) {
+  Runtime& state = runtime();
+  if (!state.is_over) {
+    const CurrentOperation& operation = current_operation();
+    if (state.keeps_history) state.pass_host_time(allocation.device, kHistoryHostNs);
+    state.api->free(state.device(allocation.device).engine, allocation.address,
+                    state.record_sites ? state.site(operation.name, operation.role) : 0);
+    tell_profiler(allocation, false);
+    state.count_events(2);
+  }
+  state.devices[static_cast<std::size_t>(allocation.device)].live_bytes -= allocation.size;
+  allocation.is_lent = true;
 }
 
 at::DataPtr take_memory(std::size_t size) { return device_allocator()->allocate(size); }

@@ -18,6 +18,7 @@ struct Allocation {
   std::size_t size = 0;
   c10::DeviceIndex device = 0;
   std::uint64_t serial = 0;            // counts the device's allocations
+  bool is_lent = false;                // a graph's memory, which is not freed with it
   std::unique_ptr<Contents> contents;  // only where something wrote or read them
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,
@@ -54,6 +55,12 @@ void empty_pinned_pool();
 // The allocation behind a tensor's storage; null for one without memory, or not of a device.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
+
+// What lies in memory that a graph keeps, does not free it; until it owns that memory again.
+at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device);
+void own(Allocation& allocation);
+// Frees what it owns; the address stays.
+void let_go(Allocation& allocation);
 
 // Memory that is held until the object dies, such as a workspace.
 at::DataPtr take_memory(std::size_t size);

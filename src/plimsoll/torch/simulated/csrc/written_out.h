@@ -32,5 +32,7 @@ void add_copy_kernels(WrittenOut& kernels);
 void add_reading_kernels(WrittenOut& kernels);
 void add_selecting_kernels(WrittenOut& kernels);
 void add_choices(WrittenOut& kernels);
+void add_graph_memory(WrittenOut& kernels);
+void add_launches(WrittenOut& kernels);
 
 }  // namespace plimsoll::simulated

@@ -168,6 +168,11 @@ bool wants_channels_last(const Tensor& input, const Tensor& weight) {
   return input.scalar_type() != at::kDouble && (is_last(input) || is_last(weight));
 }
 
+at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
+  if (!wants_channels_last(input, weight)) return at::MemoryFormat::Contiguous;
+  return input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+}
+
 Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& output,
                      at::IntArrayRef stride, at::IntArrayRef dilation, std::int64_t groups,
                      bool transposed) {
@@ -259,9 +264,7 @@ void set_output_shape(Call& call, const Places& places) {
       sizes.push_back((input.size(i) + 2 * padding[k] - reach) / stride[k] + 1);
     }
   }
-  const auto format = !wants_channels_last(input, weight) ? at::MemoryFormat::Contiguous
-                      : input.dim() == 5                  ? at::MemoryFormat::ChannelsLast3d
-                                                          : at::MemoryFormat::ChannelsLast;
+  const auto format = format_of(input, weight);
   call.set_shape(0, at::empty(sizes, input.options().device(at::kMeta), format));
 }
 
@@ -353,6 +356,10 @@ void convolution_backward(Call& call) {
     take(call, workspace(shape, Pass::input_gradient));
   }
   if (mask[1]) {
+    // Up to PyTorch 2.11 its Meta kernel would have the gradient's layout.
+    call.infer();
+    call.set_shape(1, at::empty(weight.sizes(), weight.options().device(at::kMeta),
+                                format_of(input, weight)));
     call.allocate(1);
     take(call, workspace(shape, Pass::weight_gradient));
   }

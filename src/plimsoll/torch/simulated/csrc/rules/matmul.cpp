@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "../blas.h"
@@ -56,11 +57,11 @@ void check_types(Form form, const at::Tensor& left, const at::Tensor& right) {
                               " not implemented for '", left.scalar_type(), "'");
 }
 
-// Rows that begin at multiples of 16 bytes.
-bool is_aligned(const at::Tensor& matrix) {
+// The bytes at whose multiples rows begin, 16 at most.
+std::int64_t alignment_of(const at::Tensor& matrix) {
+  const auto item = static_cast<std::int64_t>(matrix.itemsize());
   const auto row = std::max(matrix.stride(-2), matrix.stride(-1));
-  const auto begin = matrix.storage_offset() * static_cast<std::int64_t>(matrix.itemsize());
-  return row * static_cast<std::int64_t>(matrix.itemsize()) % 16 == 0 && begin % 16 == 0;
+  return std::gcd(std::gcd(row * item, matrix.storage_offset() * item), std::int64_t{16});
 }
 
 void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
@@ -72,7 +73,8 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   product.type = left.scalar_type();
   product.allows_tf32 = at::globalContext().allowTF32CuBLAS();
   const auto columns = right.size(-1) * static_cast<std::int64_t>(right.itemsize());
-  product.is_aligned = is_aligned(left) && is_aligned(right) && columns % 16 == 0;
+  product.alignment = std::min({alignment_of(left), alignment_of(right),
+                                std::gcd(columns, std::int64_t{16})});
   call.note_product(product);
 }
 

@@ -244,6 +244,12 @@ double memory_ns(const Call& call, const KernelTime* row) {
   return time_of(used, work_of(call, static_cast<int>(used.touches)), call.properties());
 }
 
+double moving_ns(double bytes, const DeviceProperties& on) {
+  Moved moved;
+  moved.bytes = moved.footprint = bytes;
+  return time_of(pointwise_time(Layout::same), moved, on);
+}
+
 double copy_ns(const Tensor& to, const Tensor& from, const DeviceProperties& on) {
   Moved moved;
   add_operand(moved, from, 1);

@@ -32,8 +32,8 @@ struct Product {
   double terms = 0;
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
-  // Rows begin at multiples of 16 bytes, as tensor cores are fed.
-  bool is_aligned = true;
+  // Rows begin at multiples of so many bytes; tensor cores are fed with 16 at a time.
+  std::int64_t alignment = 16;
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
 };
@@ -94,6 +94,8 @@ double peer_ns(double bytes, const DeviceProperties& on);
 
 // What the operation's kernels take, besides what they multiply, by its row of the table.
 double memory_ns(const Call& call, const KernelTime* row);
+// A kernel of which only the bytes are known that it reads and writes.
+double moving_ns(double bytes, const DeviceProperties& on);
 // A copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
 // A contiguous copy on one device.

@@ -1,0 +1,64 @@
+"""What the simulated process compiled, as Dynamo and the simulated GPU counted it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.analysis import source_line
+from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")
+"""How Dynamo calls what follows a graph break."""
+
+
+def compiled_use(simulation: Simulation) -> CompiledUse | None:
+    """All of it so far; None where nothing was compiled."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    functions = [] if dynamo is None else _functions(dynamo.get_compilation_metrics())
+    counts = simulation.kernel_counts
+    if not (functions or counts.launches or simulation.captures):
+        return None
+    breaks = {} if dynamo is None else dynamo.counters["graph_break"]
+    return CompiledUse(
+        functions=functions,
+        graph_breaks=dict(_by_first_line(breaks)),
+        cuda_graphs=simulation.captures,
+        kernels=len(counts.launches),
+        own_kernels=sorted(counts.own & set(counts.launches)),
+        launches=sum(counts.launches.values()),
+    )
+
+
+def _functions(metrics: list[Any]) -> list[CompiledFunction]:
+    graphs: Counter[str] = Counter()
+    again: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
+    for each in metrics:
+        if not each.graph_op_count or each.is_forward is False:
+            continue
+        name = _RESUMED.sub(r"\1, from line \2", each.co_name or "")
+        line = source_line([(each.co_filename or "", each.co_firstlineno or 0, name)])
+        graphs[line] += 1
+        if not str(each.compile_id).endswith("/0"):
+            again[line] += 1
+            if each.recompile_reason:
+                reasons.setdefault(line, str(each.recompile_reason).splitlines()[0].strip())
+    return [
+        CompiledFunction(line, count, again[line], reasons.get(line))
+        for line, count in graphs.most_common()
+    ]
+
+
+def _by_first_line(breaks: Mapping[str, int]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for reason, count in breaks.items():
+        counts[reason.strip().splitlines()[0]] += count
+    return counts

@@ -1,0 +1,50 @@
+"""What a predicted script compiled, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """One of the script's functions, or what follows a graph break in one.
+
+    Attributes:
+        line: Where it begins.
+        graphs: How many graphs were made of it.
+        recompilations: How many of them because an earlier one did not hold any more.
+        reason: Of the first one, in one line; None where there was none.
+    """
+
+    line: str
+    graphs: int
+    recompilations: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class CompiledUse:
+    """What ran compiled.
+
+    Attributes:
+        functions: What torch.compile made graphs of, those with the most first.
+        graph_breaks: Why Dynamo ended a graph early, and how often.
+        cuda_graphs: How many CUDA graphs were recorded, the script's own too.
+        kernels: How many different kernels of Triton's were launched.
+        own_kernels: The names of those that the script wrote itself.
+        launches: How often kernels of Triton's were launched.
+    """
+
+    functions: list[CompiledFunction]
+    graph_breaks: dict[str, int]
+    cuda_graphs: int
+    kernels: int
+    own_kernels: list[str]
+    launches: int
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`."""
+        functions = [CompiledFunction(**function) for function in values["functions"]]
+        return cls(**{**values, "functions": functions})

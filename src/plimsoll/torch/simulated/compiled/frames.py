@@ -1,0 +1,64 @@
+"""Dynamo leaves plimsoll's own functions alone.
+
+On a GPU most of these are compiled code of PyTorch's, so Dynamo never sees them. Here it would take
+those that run between two graphs for parts of the program.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType, ModuleType
+
+_transparent: set[CodeType] = set()
+_in_program: set[CodeType] = set()
+
+
+def let_through(function: Callable[..., Any]) -> None:
+    """Say, before Dynamo is loaded, that a function calls the program: only it is left alone."""
+    _transparent.add(function.__code__)
+
+
+def compile_too(function: Callable[..., Any]) -> None:
+    """Say, before Dynamo is loaded, that a function stands in the program's place: it is traced."""
+    _in_program.add(function.__code__)
+
+
+def leave_alone(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
+    """Load `torch._dynamo.convert_frame`."""
+    execute()
+    import torch
+
+    frames = torch._C._dynamo.eval_frame
+    skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+    for code in set(_own_codes()) - _in_program:
+        below = default if code in _transparent else skip
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, below))
+
+
+def _own_codes() -> Iterator[CodeType]:
+    package = __name__.partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == package:
+            yield from _codes_of(vars(module).values(), name)
+
+
+def _codes_of(values: Any, module: str) -> Iterator[CodeType]:
+    for value in list(values):
+        if isinstance(value, type) and value.__module__ == module:
+            yield from _codes_of(vars(value).values(), module)
+            continue
+        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            yield from _with_nested(code)
+
+
+def _with_nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, type(code)):
+            yield from _with_nested(constant)

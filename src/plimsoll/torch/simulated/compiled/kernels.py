@@ -1,0 +1,243 @@
+"""Triton's kernels on simulated GPUs: they are not compiled, and a launch only accounts.
+
+Every kernel, of a program or of Inductor, goes through `triton.compile`, which here gives a kernel
+that computes nothing. Nothing about memory hangs on what Triton would make of it, but for scratch
+memory: kernels that describe tensors on the device are compiled as far as says how much they take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections import Counter, namedtuple
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.compiled.settings import is_generated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+_REGISTERS, _MOST_THREADS = 32, 1024
+"""What a kernel is taken to need for each thread, so that none spills; the most of a block."""
+_DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
+_NOT_COMPILED = "kernels are not compiled: none is too large for the card, none spills registers"
+_WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
+"""How Inductor calls what a kernel writes."""
+_PRODUCT = ("arg_A", "arg_B", "out_ptr0")
+"""What a product of its templates multiplies, and the result."""
+
+
+class KernelCounts:
+    """How many kernels of Triton's were made and launched.
+
+    Attributes:
+        made: Those of compilers and those of the program, by name.
+        launches: The same.
+    """
+
+    def __init__(self) -> None:
+        self.made: Counter[str] = Counter()
+        self.launches: Counter[str] = Counter()
+        self.own: set[str] = set()
+
+
+def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `triton`, with a compiler whose kernels only account."""
+    execute()
+    compiler: Any = module.compiler.compiler
+    parameters = inspect.signature(compiler.ASTSource.make_ir).parameters
+
+    def compile(  # noqa: A001  as Triton calls it
+        src: Any, target: Any = None, options: dict[str, Any] | None = None, **_: Any
+    ) -> Any:
+        target = target or module.runtime.driver.active.get_current_target()
+        backend = compiler.make_backend(target)
+        if not isinstance(src, compiler.ASTSource):
+            raise NotImplementedError(
+                "plimsoll does not simulate a kernel in Triton's own languages"
+            )
+        parsed = backend.parse_options({**(options or {}), **src.parse_options()})
+        metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": 0}
+        metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0, "tmem_size": 0}
+        if not is_generated(_file_of(src.fn)):
+            counts.own.add(src.name)
+            metadata |= _checked(src, target, backend, parsed, len(parameters), compiler)
+        counts.made[src.name] += 1
+        assume("triton", _NOT_COMPILED)
+        return SimulatedKernel(src, metadata, counts, module)
+
+    places: tuple[Any, ...] = (module, module.compiler, compiler)
+    for place in places:
+        place.compile = compile
+
+
+def _file_of(function: Any) -> str:
+    code = getattr(getattr(function, "fn", None), "__code__", None)
+    return "" if code is None else str(code.co_filename)
+
+
+def _checked(
+    src: Any, target: Any, backend: Any, options: Any, parameters: int, compiler: Any
+) -> dict[str, Any]:
+    """Compile a kernel as far as finds its errors, and its scratch memory if it takes any.
+
+    Raises:
+        CompilationError: Triton's, of what does not compile.
+    """
+    ir = compiler.ir
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(options)
+    given = (target, options, functions, backend.get_module_map(), context)
+    module = src.make_ir(*given[len(given) - (parameters - 1) :])
+    if not any(name in src.fn.src for name in _DESCRIBES_TENSORS):
+        return {}
+    metadata: dict[str, Any] = {"target": target, **options.__dict__}
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, src.language)
+    for name, stage in stages.items():
+        if name in ("ptx", "cubin"):
+            break
+        module = stage(module, metadata)
+    return {name: metadata[name] for name in ("global_scratch_size", "global_scratch_align")
+            if name in metadata}  # fmt: skip
+
+
+class NoCode:
+    """The code of a kernel, which there is none of; packages for C++ would hold it."""
+
+    def __getitem__(self, kind: str) -> str:
+        raise NotImplementedError(
+            f"plimsoll does not simulate compiled kernels that are launched outside Python ({kind} "
+            "is asked for): run the model itself, or with torch.compile, instead of a package"
+        )
+
+
+class SimulatedKernel:
+    """What `triton.compile` gives, as far as Triton and Inductor look at it."""
+
+    asm = NoCode()
+    function = 0
+    module = None
+    n_regs, n_spills, n_max_threads = _REGISTERS, 0, _MOST_THREADS
+
+    def __init__(
+        self, src: Any, metadata: dict[str, Any], counts: KernelCounts, triton: ModuleType
+    ) -> None:
+        self.src = src
+        self.name = str(src.name)
+        text = (src.fn.src, src.signature, src.constants, sorted(map(str, metadata.items())))
+        self.hash = hashlib.sha256(repr(text).encode()).hexdigest()
+        metadata = {**metadata, "hash": self.hash}
+        self.metadata = namedtuple("KernelMetadata", sorted(metadata))(**metadata)
+        self.packed_metadata = ()
+        self._counts = counts
+        self._triton = triton
+        self._is_own = self.name in counts.own
+        self._writes = [str(name).startswith(_WRITTEN) for name in src.fn.arg_names]
+
+    def _init_handles(self) -> None:
+        """There is nothing to load."""
+
+    def launch_metadata(self, grid: Any, stream: int, *args: Any) -> Any:
+        """As Triton has it for the hooks of a launch; None where there are none."""
+        if not self._hooks()[0]:
+            return None
+        lazy = self._triton.compiler.LazyDict(
+            {"name": self.name, "function": self.function, "stream": stream}
+        )
+        if self.src.fn.launch_metadata is not None:
+            named = dict(zip(self.src.fn.arg_names, args, strict=False))
+            lazy.add(self.src.fn.launch_metadata, (grid, self.metadata, named))
+        return lazy
+
+    def _hooks(self) -> tuple[Any, Any]:
+        knobs = self._triton.knobs.runtime
+        return knobs.launch_enter_hook, knobs.launch_exit_hook
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        sizes = (*grid, 1, 1)[:3]
+
+        def run(*args: Any, stream: int | None = None) -> None:
+            metadata = self.launch_metadata(grid, stream or 0, *args)
+            self.run(*sizes, stream, 0, (), metadata, *self._hooks(), *args)
+
+        return run
+
+    def run(
+        self,
+        grid_0: int,
+        grid_1: int,
+        grid_2: int,
+        stream: int | None,
+        function: Any,  # noqa: ARG002
+        packed_metadata: Any,  # noqa: ARG002
+        launch_metadata: Any,
+        launch_enter_hook: Any,
+        launch_exit_hook: Any,
+        *args: Any,
+    ) -> None:
+        """Launch it: one kernel on the current stream, and what it takes besides."""
+        import torch
+
+        if launch_enter_hook:
+            launch_enter_hook(launch_metadata)
+        programs = grid_0 * grid_1 * grid_2
+        if programs > 0:
+            scratch = self._take_scratch(programs, stream)
+            tensors = list(_tensors(args))
+            with torch._C._DisableTorchDispatch():  # of a launch no mode hears
+                torch.ops.plimsoll.launch(
+                    self._written(args), self._multiplied(args), _bytes(tensors)
+                )
+            del scratch
+            self._counts.launches[self.name] += 1
+        if launch_exit_hook:
+            launch_exit_hook(launch_metadata)
+
+    def _take_scratch(self, programs: int, stream: int | None) -> Any:
+        """Memory from the program's allocator, as a launch asks for it; held until it is queued."""
+        size = getattr(self.metadata, "global_scratch_size", 0)
+        if not size:
+            return None
+        allocation = self._triton.runtime._allocation
+        alignment = getattr(self.metadata, "global_scratch_align", 1)
+        allocate = allocation._allocator
+        allocate = allocate.get() if hasattr(allocate, "get") else allocate
+        blocks = programs * getattr(self.metadata, "num_ctas", 1)
+        return allocate(size * blocks, alignment, stream)
+
+    def _written(self, args: tuple[Any, ...]) -> list[Any]:
+        """What it may have written: of a kernel of the program's, all numbers with fractions."""
+        if self._is_own or len(args) != len(self._writes):
+            tensors = _tensors(args)
+            return [each for each in tensors if each.is_cuda and each.is_floating_point()]
+        return [
+            argument
+            for argument, is_written in zip(args, self._writes, strict=True)
+            if is_written and getattr(argument, "is_cuda", False)
+        ]
+
+    def _multiplied(self, args: tuple[Any, ...]) -> list[Any]:
+        """Of a product made from one of Inductor's templates, its operands and the result."""
+        named = dict(zip(self.src.fn.arg_names, args, strict=False))
+        return [named[name] for name in _PRODUCT if hasattr(named.get(name), "is_cuda")]
+
+
+def _tensors(args: Any) -> Iterator[Any]:
+    import torch
+
+    for argument in args:
+        if isinstance(argument, torch.Tensor):
+            yield argument
+        elif isinstance(argument, tuple):
+            yield from _tensors(argument)
+        elif isinstance(getattr(argument, "base", None), torch.Tensor):  # a descriptor
+            yield argument.base
+
+
+def _bytes(tensors: list[Any]) -> float:
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))

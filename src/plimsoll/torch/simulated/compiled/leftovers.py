@@ -1,0 +1,36 @@
+"""What compiling leaves over: cycles of objects, with tensors in them."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+class Leftovers:
+    """Collects them at a fixed point.
+
+    A GPU has the tensors until Python collects cycles. In a first run that is soon, because
+    compiling makes many objects; a run that finds its graphs compiled makes few. So they are
+    collected when a compiled graph first asks for memory.
+    """
+
+    def __init__(self) -> None:
+        self._are_there = False
+
+    def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load `torch._dynamo.callback`, and hear of all that is compiled."""
+        execute()
+        module.callback_handler.register_end_callback(self._note)
+
+    def _note(self, _: Any) -> None:
+        self._are_there = True
+
+    def collect(self) -> None:
+        """Collect them, if there are any."""
+        if self._are_there:
+            self._are_there = False
+            gc.collect()

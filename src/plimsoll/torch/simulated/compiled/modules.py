@@ -1,0 +1,44 @@
+"""Which modules of PyTorch's compilers and of Triton are loaded otherwise on simulated GPUs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from plimsoll.torch.simulated.compiled.frames import leave_alone
+from plimsoll.torch.simulated.compiled.inductor import (
+    benchmark_again,
+    benchmark_once,
+    set_defaults,
+    tune_again,
+)
+from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
+from plimsoll.torch.simulated.compiled.settings import compile_here, keep_in
+from plimsoll.torch.simulated.compiled.triton_driver import add_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+def compiler_modules(
+    simulation: Simulation,
+) -> dict[str, Callable[[ModuleType, Callable[[], None]], None]]:
+    """By name, how each is loaded: called with the module, and with what executes its code."""
+    return {
+        "torch._dynamo.callback": simulation.leftovers.note,
+        "torch._dynamo.convert_frame": leave_alone,
+        "torch._inductor.async_compile": compile_here,
+        "torch._functorch.config": set_defaults,
+        "torch._inductor.codecache": tune_again,
+        "torch._inductor.config": set_defaults,
+        "torch._inductor.fx_passes.pad_mm": benchmark_again,
+        "torch._inductor.runtime.benchmarking": benchmark_once,
+        "torch._inductor.runtime.cache_dir_utils": partial(
+            keep_in, simulation.profiles, simulation.library.lib._name
+        ),
+        "triton": partial(simulate_kernels, simulation.kernel_counts),
+        "triton.backends.nvidia.driver": partial(add_driver, simulation),
+    }

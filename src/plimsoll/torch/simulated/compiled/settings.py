@@ -1,0 +1,97 @@
+"""How PyTorch's compiler works for simulated GPUs: in this process, and in folders of its own.
+
+A real run never reads what is kept here: keys of its caches hold the card's name and versions,
+which a simulated card imitates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+from functools import cache
+from typing import TYPE_CHECKING
+
+from plimsoll.torch.building import versions
+from plimsoll.torch.building.cache import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+    from plimsoll.gpus import GpuProfile
+
+_FOLDER = "compiled"
+_MATCHING_TRITON = {(2, 9): "3.5", (2, 11): "3.6", (2, 13): "3.8", (2, 15): "3.9"}
+"""By PyTorch's version, from which on."""
+
+
+def compiled_folder() -> Path:
+    """Where all is kept that is compiled for simulated GPUs.
+
+    Raises:
+        InputError: As `cache_folder`.
+    """
+    return cache_folder() / _FOLDER
+
+
+def is_generated(file: str) -> bool:
+    """Whether a source file is the compiler's, not the program's."""
+    return file.startswith(str(compiled_folder()))
+
+
+@cache
+def triton_version() -> str | None:
+    """Of the Triton that is installed; None without it."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:  # a build of the user's own
+        return "unknown"
+
+
+def matching_triton(version: versions.Version) -> str:
+    """Which Triton a PyTorch of that version works with: "3.6"."""
+    return next(triton for since, triton in reversed(_MATCHING_TRITON.items()) if since <= version)
+
+
+def folder_for(profiles: list[GpuProfile], library: str) -> Path:
+    """The folder of these cards, under the installed versions; it is made.
+
+    Args:
+        profiles: The cards.
+        library: The file of the simulated GPU, on whose times choices hang; its name says of what
+            it is made.
+
+    Raises:
+        InputError: As `cache_folder`.
+    """
+    cards = hashlib.sha256(repr((profiles, library)).encode()).hexdigest()[:12]
+    folder = compiled_folder() / f"torch{versions.torch_build()}-triton{triton_version()}-{cards}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def keep_in(
+    profiles: list[GpuProfile], library: str, module: ModuleType, execute: Callable[[], None]
+) -> None:
+    """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says.
+
+    What was measured while fusing is forgotten: each run is to take the memory of a first one.
+    """
+    execute()
+    place = folder_for(profiles, library)
+    for measured in place.rglob("*.kernel_perf"):
+        measured.unlink(missing_ok=True)
+    folder = str(place)
+    module.cache_dir = lambda: folder  # type: ignore[attr-defined]
+    module.default_cache_dir = lambda: folder  # type: ignore[attr-defined]
+    module.triton_cache_dir = lambda device: f"{folder}/triton/{device}"  # type: ignore[attr-defined]
+
+
+def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._inductor.async_compile`: other processes have no simulated GPUs."""
+    execute()
+    module.get_compile_threads = lambda: 1  # type: ignore[attr-defined]

@@ -1,0 +1,88 @@
+"""Triton's driver for simulated GPUs, in place of the one that asks NVIDIA's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.gpus import GpuProfile
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_WARP = 32
+_REGISTERS = 65536
+"""Of a multiprocessor, on all cards since compute capability 3.0."""
+_BUS_BITS = 1024
+_BENCHMARK_MS = 1
+"""To warm up, and to measure: however often a kernel is called, it takes the same memory."""
+
+
+def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `triton.backends.nvidia.driver`, with a driver that needs no GPU.
+
+    Triton takes the one class there that is a driver. Its compiler stays NVIDIA's.
+    """
+    execute()
+    real = module.CudaDriver
+
+    class SimulatedDriver(module.GPUDriver):  # type: ignore[misc, name-defined]
+        """The simulated GPUs: their target, their properties and PyTorch's streams."""
+
+        get_active_torch_device = real.get_active_torch_device
+        get_device_interface = real.get_device_interface
+        map_python_to_cpp_type = real.map_python_to_cpp_type
+        get_empty_cache_for_benchmark = real.get_empty_cache_for_benchmark
+        clear_cache = real.clear_cache
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.utils = _Utilities(simulation)
+
+        @staticmethod
+        def is_active() -> bool:
+            return True
+
+        def get_current_target(self) -> Any:
+            from triton.backends.compiler import GPUTarget
+
+            device = int(simulation.library.lib.plimsoll_current_device())
+            major, minor = simulation.profiles[device].compute_capability
+            return GPUTarget("cuda", major * 10 + minor, _WARP)
+
+        def get_benchmarker(self) -> Any:
+            from triton.testing import do_bench
+
+            return partial(do_bench, warmup=_BENCHMARK_MS, rep=_BENCHMARK_MS)
+
+    module.CudaDriver = SimulatedDriver  # type: ignore[attr-defined]
+
+
+class _Utilities:
+    """What Triton and Inductor ask a driver of a GPU."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        """Sizes in bytes, clocks in kHz; the bus is any, and its clock gives the card's rate."""
+        profile = self._simulation.profiles[device]
+        bytes_per_clock = 2 * _BUS_BITS // 8
+        return {
+            "max_shared_mem": profile.shared_memory_per_block_optin_bytes,
+            "max_num_regs": _REGISTERS,
+            "multiprocessor_count": profile.multiprocessors,
+            "warpSize": _WARP,
+            "sm_clock_rate": round(1000 * clock_mhz(profile)),
+            "mem_clock_rate": round(profile.memory_bandwidth_bytes_per_s / bytes_per_clock / 1000),
+            "mem_bus_width": _BUS_BITS,
+        }
+
+
+def clock_mhz(profile: GpuProfile) -> float:
+    """The clock of the multiprocessors at which a card reaches its `fp32_flops`."""
+    major, minor = profile.compute_capability
+    lanes = 64 if major < 8 or (major, minor) == (8, 0) else 128
+    return profile.fp32_flops / (2 * lanes * profile.multiprocessors) * 1e-6

@@ -1,0 +1,34 @@
+"""torch.compile where Triton is missing: what needs it runs eagerly, and the report says so."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.building.versions import torch_version
+from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.compiled.settings import matching_triton
+from plimsoll.torch.simulated.flex_attention import fused_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_WITHOUT_INDUCTOR = ("eager", "aot_eager", "aot_eager_decomp_partition", "cudagraphs")
+
+
+def compile_without_triton(torch: ModuleType) -> None:
+    """Let `torch.compile` run eagerly what Inductor would compile."""
+    compiled = torch.compile
+
+    @functools.wraps(compiled)
+    def compile(model: Any = None, *, backend: Any = "inductor", **options: Any) -> Any:  # noqa: A001
+        if backend != "inductor" and backend in _WITHOUT_INDUCTOR:
+            return compiled(model, backend=backend, **options)
+        assume(
+            "torch.compile",
+            "it runs eagerly, because Triton is not installed; with it the compiler runs as on a "
+            f"GPU: pip install 'triton=={matching_triton(torch_version())}.*'",
+        )
+        return fused_of if model is None else fused_of(model)
+
+    torch.compile = compile  # type: ignore[attr-defined]

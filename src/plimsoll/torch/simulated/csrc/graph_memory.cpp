@@ -1,0 +1,65 @@
+// What Python asks of storages that lie in the memory of CUDA graphs.
+#include <c10/core/StorageImpl.h>
+
+#include <string>
+
+#include "export.h"
+#include "memory.h"
+#include "written_out.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// plimsoll::refuse_access: whoever uses the tensor is told why that is wrong.
+void refuse_access(const at::Tensor& tensor, c10::string_view why) {
+  tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(
+      std::string(why));
+}
+
+}  // namespace
+
+// Lets an empty storage lie in a graph's memory, without owning it.
+PLIMSOLL_EXPORT void plimsoll_lend(c10::StorageImpl* storage, uint64_t address, size_t bytes,
+                                   int device) {
+  storage->set_data_ptr_noswap(
+      lent_memory(address, bytes, static_cast<c10::DeviceIndex>(device)));
+  storage->set_nbytes(bytes);
+}
+
+PLIMSOLL_EXPORT uint64_t plimsoll_address(c10::StorageImpl* storage) {
+  const Allocation* const allocation = allocation_of(*storage);
+  return allocation == nullptr ? 0 : allocation->address;
+}
+
+PLIMSOLL_EXPORT int plimsoll_owns(c10::StorageImpl* storage) {
+  const Allocation* const allocation = allocation_of(*storage);
+  return allocation != nullptr && !allocation->is_lent ? 1 : 0;
+}
+
+PLIMSOLL_EXPORT void plimsoll_own(c10::StorageImpl* storage) {
+  Allocation* const allocation = allocation_of(*storage);
+  if (allocation != nullptr && allocation->is_lent) own(*allocation);
+}
+
+// Its block was freed otherwise.
+PLIMSOLL_EXPORT void plimsoll_disown(c10::StorageImpl* storage) {
+  Allocation* const allocation = allocation_of(*storage);
+  if (allocation != nullptr) allocation->is_lent = true;
+}
+
+PLIMSOLL_EXPORT void plimsoll_let_go(c10::StorageImpl* storage) {
+  Allocation* const allocation = allocation_of(*storage);
+  if (allocation != nullptr && !allocation->is_lent) let_go(*allocation);
+}
+
+PLIMSOLL_EXPORT void plimsoll_refuse_storage(c10::StorageImpl* storage, const char* why) {
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(why));
+}
+
+void add_graph_memory(WrittenOut& kernels) {
+  kernels.own().def("refuse_access(Tensor tensor, str why) -> ()",
+                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
+                                    TORCH_FN(refuse_access)));
+}
+
+}  // namespace plimsoll::simulated

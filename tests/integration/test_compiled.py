@@ -1,0 +1,203 @@
+"""Compiled programs on simulated GPUs: torch.compile and Triton run, and their kernels account."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll.prediction import predict
+from plimsoll.prediction.text import prediction_text
+from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton", reason="what is compiled needs Triton")
+
+MIB = 1 << 20
+KERNELS = PROGRAMS / "triton_kernels.py"
+
+TRAINS = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.LayerNorm(2048), nn.Linear(2048, 512))
+model.cuda()
+run = torch.compile(model)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(4):
+    run(torch.randn(4096 if step < 2 else 2048, 512, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+BREAKS = """
+import torch
+
+@torch.compile
+def split(x):
+    y = x.sin().cos()
+    torch._dynamo.graph_break()
+    return y.exp() + 1
+
+split(torch.randn(1024, device="cuda"))
+"""
+TUNED_BYTES = 2 * 1024 * 1024 * 2
+TUNES = """
+import torch
+
+model = torch.nn.Linear(1024, 1024, bias=False, device="cuda", dtype=torch.bfloat16)
+run = torch.compile(model, mode="max-autotune-no-cudagraphs")
+with torch.no_grad():
+    run(torch.zeros(1024, 1024, device="cuda", dtype=torch.bfloat16))
+print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+"""
+
+
+@on_simulated_gpus()
+def test_a_fused_function_takes_its_result_and_nothing_between() -> None:
+    def many(x: Any) -> Any:
+        return torch.sigmoid(torch.tanh(x.sin() * 2) + x.cos()) * x.exp()
+
+    x = torch.zeros(16 * MIB, device="cuda")
+    peaks = []
+    for function in (many, torch.compile(many)):
+        function(torch.zeros(16 * MIB, device="cuda"))  # what is done once
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        out = function(x)
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+        assert torch.cuda.memory_allocated() - before == x.nbytes
+        del out
+    eager, compiled = peaks
+    assert compiled == x.nbytes
+    assert eager >= 3 * x.nbytes
+
+
+@on_simulated_gpus()
+def test_graphs_of_reduce_overhead_take_their_memory_once() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()).cuda()
+    run = torch.compile(model, mode="reduce-overhead")
+    allocations = []
+    for _ in range(8):
+        torch.compiler.cudagraph_mark_step_begin()
+        run(torch.zeros(64, 256, device="cuda")).sum().backward()
+        model.zero_grad()
+        allocations.append(torch.cuda.memory_stats()["allocation.all.allocated"])
+    taken = [after - before for before, after in pairwise(allocations)]
+    assert taken[-1] == taken[-2] < taken[0]
+    pools = {s["segment_pool_id"] for s in torch.cuda.memory._snapshot()["segments"]}
+    assert len(pools) > 1
+
+
+@on_simulated_gpus()
+def test_a_kernel_of_the_programs_own_launches_and_its_hooks_are_called() -> None:
+    from tests.programs.triton_kernels import double
+
+    names = []
+    hook = triton.knobs.runtime.launch_enter_hook
+    hook.add(lambda metadata: names.append(metadata.get()["name"]))
+    x = torch.ones(1000, device="cuda")
+    out = torch.empty_like(x)
+    before = torch.cuda.memory_allocated()
+    double[(triton.cdiv(1000, 256),)](x, out, 1000, BLOCK=256)
+    double[lambda chosen: (1000 // chosen["BLOCK"],)](x, out, 1000, BLOCK=250 + 6)
+    assert names == ["double", "double"]
+    assert torch.cuda.memory_allocated() == before
+
+
+@on_simulated_gpus()
+def test_tuning_takes_the_buffer_that_empties_the_cache() -> None:
+    from tests.programs.triton_kernels import double
+
+    configs = [triton.Config({"BLOCK": size}) for size in (128, 256)]
+    tuned = triton.autotune(configs=configs, key=["numbers"])(double)
+    x = torch.ones(1000, device="cuda")
+    tuned[(8,)](x, torch.empty_like(x), 1000)
+    assert torch.cuda.max_memory_allocated() >= 256 * MIB
+    torch.cuda.reset_peak_memory_stats()
+    tuned[(8,)](x, torch.empty_like(x), 1000)
+    assert torch.cuda.max_memory_allocated() < MIB
+
+
+@on_simulated_gpus(gpu="H100")
+def test_scratch_memory_comes_from_the_programs_allocator() -> None:
+    from tests.programs.triton_kernels import describe
+
+    asked = []
+
+    def allocate(size: int, alignment: int, _: int | None) -> Any:
+        asked.append((size, alignment))
+        return torch.empty(size, device="cuda", dtype=torch.int8)
+
+    triton.set_allocator(allocate)
+    describe[(5,)](torch.zeros(64, 64, device="cuda"), 64, 64, BLOCK=16)
+    assert asked == [(5 * 128, 128)]  # a descriptor is 128 bytes, one for each program
+
+
+def test_a_kernel_that_does_not_compile_is_named_with_its_line() -> None:
+    done = simulate(KERNELS)
+    assert done.returncode != 0
+    assert "no_such_function" in done.stderr
+    assert "launch_wrong" in done.stderr
+
+
+def test_no_cache_of_a_real_run_is_written(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(real), "TRITON_CACHE_DIR": str(real / "triton")}
+    output_of(TRAINS, environment={**os.environ, **caches, "XDG_CACHE_HOME": cache_home(tmp_path)})
+    assert not real.exists()
+    assert list((tmp_path / "cache" / "plimsoll" / "compiled").rglob("*.py"))
+
+
+def test_a_second_run_takes_what_the_first_one_took(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": cache_home(tmp_path)}
+    first, second = (output_of(TUNES, environment=environment) for _ in range(2))
+    assert first == second
+    assert int(first.split()[0]) > TUNED_BYTES + 40 * MIB  # the buffer that empties the cache
+
+
+def cache_home(folder: Path) -> str:
+    """A new folder for caches, with the libraries that are built already."""
+    home = folder / "cache"
+    (home / "plimsoll").mkdir(mode=0o700, parents=True)
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
+    for library in usual.glob("*.so"):
+        os.link(library, home / "plimsoll" / library.name)
+    return str(home)
+
+
+def test_the_report_says_what_was_compiled(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINS)
+    found = predict(tmp_path / "train.py", gpu="H100")
+    use = found.compiled
+    assert use is not None
+    (function,) = use.functions
+    assert function.graphs == 2
+    assert function.recompilations == 1
+    assert function.reason is not None
+    assert "size mismatch" in function.reason
+    assert use.launches > use.kernels > 4
+    assert use.own_kernels == []
+    assert not use.graph_breaks
+    assert "Compiled: 1 function, 2 graphs" in prediction_text(found)
+    assert any("not compiled" in assumed.what for assumed in found.assumptions)
+    assert len(found.step_peaks_bytes) == 4
+    assert found.by_category["parameters"] > 0
+    json.dumps(found.to_dict())
+
+
+def test_a_graph_break_is_told(tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    use = predict(tmp_path / "breaks.py", gpu="H100").compiled
+    assert use is not None
+    assert sum(use.graph_breaks.values()) == 1
+    assert [each.graphs for each in use.functions] == [1, 1]
+
+
+def test_a_prediction_compiles_as_a_plain_run_does(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TRAINS + "\nprint(torch.cuda.max_memory_allocated())\n")
+    assert predict(path, gpu="A100-80GB").peak_allocated_bytes == int(output_of(path))
