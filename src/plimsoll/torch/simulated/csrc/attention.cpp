@@ -48,7 +48,8 @@ bool all_have_type(const AttentionCall& call, bool allow_float) {
 
 bool has_usable_shapes(const AttentionCall& call, bool allow_gqa) {
   if (call.query.dim() != 4 || call.key.dim() != 4 || call.value.dim() != 4) return false;
-  if (call.query.sym_size(0) != call.key.sym_size(0) || call.query.sym_size(0) != call.value.sym_size(0)) {
+  if (call.query.sym_size(0) != call.key.sym_size(0) ||
+      call.query.sym_size(0) != call.value.sym_size(0)) {
     return false;
   }
   if (call.query.sym_size(2) == 0 || call.key.sym_size(2) == 0) return false;
@@ -71,7 +72,8 @@ bool can_use_flash(const AttentionCall& call) {
   const DeviceProperties& on = properties_of(call.query);
   if (on.major < 8 || !has_usable_shapes(call, true) || !all_have_type(call, false)) return false;
   const auto width = call.query.sym_size(-1);
-  if (width > 256 || call.key.sym_size(-1) != width || call.value.sym_size(-1) != width) return false;
+  if (width > 256 || call.key.sym_size(-1) != width || call.value.sym_size(-1) != width)
+    return false;
   const bool is_small_chip = (on.major == 8 && on.minor >= 6) || on.major == 12;
   if (needs_grad(call) && is_small_chip &&
       ((width > 192 && width <= 224) || (width > 224 && call.dropout > 0))) {
@@ -144,7 +146,8 @@ Tensor to_additive(const Tensor& mask, const Tensor& query) {
 Tensor pad_mask(const Tensor& mask, const Tensor& query, const Tensor& key) {
   constexpr std::int64_t kAlignment = 8;
   const auto expand = [&](const Tensor& bias) {
-    return bias.expand_symint({query.sym_size(0), query.sym_size(1), query.sym_size(2), key.sym_size(2)});
+    return bias.expand_symint(
+        {query.sym_size(0), query.sym_size(1), query.sym_size(2), key.sym_size(2)});
   };
   const auto is_aligned = [](const Tensor& bias) {
     return bias.sym_storage_offset() % kAlignment == 0 && bias.sym_stride(-2) % kAlignment == 0 &&

@@ -21,8 +21,7 @@ void refuse_access(const at::Tensor& tensor, c10::string_view why) {
 // Lets an empty storage lie in a graph's memory, without owning it.
 PLIMSOLL_EXPORT void plimsoll_lend(c10::StorageImpl* storage, uint64_t address, size_t bytes,
                                    int device) {
-  storage->set_data_ptr_noswap(
-      lent_memory(address, bytes, static_cast<c10::DeviceIndex>(device)));
+  storage->set_data_ptr_noswap(lent_memory(address, bytes, static_cast<c10::DeviceIndex>(device)));
   storage->set_nbytes(bytes);
 }
 
@@ -57,9 +56,9 @@ PLIMSOLL_EXPORT void plimsoll_refuse_storage(c10::StorageImpl* storage, const ch
 }
 
 void add_graph_memory(WrittenOut& kernels) {
-  kernels.own().def("refuse_access(Tensor tensor, str why) -> ()",
-                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                                    TORCH_FN(refuse_access)));
+  kernels.own().def(
+      "refuse_access(Tensor tensor, str why) -> ()",
+      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(refuse_access)));
 }
 
 }  // namespace plimsoll::simulated

@@ -358,8 +358,8 @@ void convolution_backward(Call& call) {
   if (mask[1]) {
     // Up to PyTorch 2.11 its Meta kernel would have the gradient's layout.
     call.infer();
-    call.set_shape(1, at::empty(weight.sizes(), weight.options().device(at::kMeta),
-                                format_of(input, weight)));
+    call.set_shape(
+        1, at::empty(weight.sizes(), weight.options().device(at::kMeta), format_of(input, weight)));
     call.allocate(1);
     take(call, workspace(shape, Pass::weight_gradient));
   }

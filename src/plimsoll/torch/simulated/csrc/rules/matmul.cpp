@@ -73,8 +73,8 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   product.type = left.scalar_type();
   product.allows_tf32 = at::globalContext().allowTF32CuBLAS();
   const auto columns = right.size(-1) * static_cast<std::int64_t>(right.itemsize());
-  product.alignment = std::min({alignment_of(left), alignment_of(right),
-                                std::gcd(columns, std::int64_t{16})});
+  product.alignment =
+      std::min({alignment_of(left), alignment_of(right), std::gcd(columns, std::int64_t{16})});
   call.note_product(product);
 }
 
