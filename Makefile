@@ -9,7 +9,7 @@ CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
-TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist transformers
+TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist transformers triton
 TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
