@@ -389,7 +389,7 @@ def test_fit_shows_no_output_but_of_what_fails() -> None:
     assert head == ["T4:4GiB:", "--batch-size", "3"]
     assert rows[0] == ["--batch-size", "on", "the", "card", "step,", "about"]
     assert rows[-2][-1] == "fits"
-    assert rows[-1] == ["4", "-", "does", "not", "fit"]
+    assert rows[-1] == ["4", "-", "-", "does", "not", "fit"]
     done = command("fit", BATCH, "--vary=--nope")
     assert done.returncode == 2
     assert "unrecognized arguments: --nope 1" in done.stderr
