@@ -109,6 +109,32 @@ def test_a_kernel_of_the_programs_own_launches_and_its_hooks_are_called() -> Non
 
 
 @on_simulated_gpus()
+def test_what_a_kernel_reads_keeps_its_values_and_what_it_writes_has_none() -> None:
+    from tests.programs.triton_kernels import gather
+
+    x, places = torch.zeros(8, device="cuda"), torch.arange(8, device="cuda")
+    out = torch.zeros(8, dtype=torch.int64, device="cuda")
+    gather[(1,)](x, places, out, BLOCK=8)
+    assert not x.any()
+    assert places.tolist() == list(range(8))
+    assert torch.cuda.memory_allocated() == 3 * 512
+    known = simulated_assumptions()
+    out.tolist()
+    assert simulated_assumptions() == known + 1
+
+
+def simulated_assumptions() -> int:
+    from plimsoll.torch.simulated.start import running
+
+    simulation = running()
+    assert simulation is not None
+    return sum(
+        "nobody knows" in simulation.library.name(each.what)
+        for each in simulation.library.assumptions()
+    )
+
+
+@on_simulated_gpus()
 def test_tuning_takes_the_buffer_that_empties_the_cache() -> None:
     from tests.programs.triton_kernels import double
 

@@ -14,6 +14,14 @@ def double(into, out, numbers, BLOCK: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+def gather(into, places, out, BLOCK: tl.constexpr):  # noqa: N803
+    number = tl.arange(0, BLOCK)
+    for _ in range(2):
+        found = tl.load(into + tl.load(places + number))
+        tl.store(out + tl.load(places + number), found.to(tl.int64))
+
+
+@triton.jit
 def describe(into, rows, columns, BLOCK: tl.constexpr):  # noqa: N803
     tensor = tl.make_tensor_descriptor(into, [rows, columns], [columns, 1], [BLOCK, BLOCK])
     tensor.store([0, 0], tensor.load([0, 0]))

@@ -14,6 +14,7 @@ from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse
 from plimsoll.torch.building import versions
 from plimsoll.torch.simulated.compiled import frames, settings, without_triton
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
+from plimsoll.torch.simulated.compiled.stores import stored_arguments
 from plimsoll.torch.simulated.compiled.triton_driver import clock_mhz
 
 
@@ -75,3 +76,33 @@ def test_nothing_compiled_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     simulation: Any = SimpleNamespace(kernel_counts=KernelCounts(), captures=0)
     assert compiled_use(simulation) is None
+
+
+STORES = """
+  tt.func public @kernel(%arg0: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %arg1: !tt.ptr<i64>, %arg2: i32) {
+    %0 = tt.get_program_id x : i32
+    %1 = tt.addptr %arg1, %0 : !tt.ptr<i64>, i32
+    %2 = tt.load %1 : !tt.ptr<i64>
+    %3 = tt.splat %arg0 : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>>
+    %4 = scf.for %arg3 = %c0 to %arg2 step %c1 iter_args(%arg4 = %3) -> (tensor<8x!tt.ptr<f32>>)  : i32 {
+      %5 = tt.addptr %arg4, %2 : tensor<8x!tt.ptr<f32>>, tensor<8xi32>
+      STORE
+      scf.yield %5 : tensor<8x!tt.ptr<f32>>
+    }
+    tt.return
+  }
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("store", "arguments"),
+    [
+        ("tt.store %5, %cst, %mask : tensor<8x!tt.ptr<f32>>", {0}),
+        ("%6 = tt.atomic_rmw fadd, acq_rel, gpu, %arg4, %cst, %mask : (...) -> f32", {0}),
+        ("tt.store %1, %cst : !tt.ptr<i64>", {1}),
+        ("tt.call @other(%5) : (tensor<8x!tt.ptr<f32>>) -> ()", None),
+        ("", None),
+    ],
+)
+def test_stores_go_to_arguments(store: str, arguments: set[int] | None) -> None:
+    assert stored_arguments(STORES.replace("STORE", store)) == arguments

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.settings import is_generated
+from plimsoll.torch.simulated.compiled.stores import stored_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +31,14 @@ _PRODUCT = ("arg_A", "arg_B", "out_ptr0")
 
 
 class KernelCounts:
-    """How many kernels of Triton's were made and launched.
+    """How many kernels of Triton's were launched.
 
     Attributes:
-        made: Those of compilers and those of the program, by name.
-        launches: The same.
+        launches: By the kernel's name.
+        own: The names of those that are the program's own.
     """
 
     def __init__(self) -> None:
-        self.made: Counter[str] = Counter()
         self.launches: Counter[str] = Counter()
         self.own: set[str] = set()
 
@@ -61,12 +61,13 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         parsed = backend.parse_options({**(options or {}), **src.parse_options()})
         metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": 0}
         metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0, "tmem_size": 0}
+        written = {name for name in src.fn.arg_names if str(name).startswith(_WRITTEN)}
         if not is_generated(_file_of(src.fn)):
             counts.own.add(src.name)
-            metadata |= _checked(src, target, backend, parsed, len(parameters), compiler)
-        counts.made[src.name] += 1
+            parts, written = _checked(src, target, backend, parsed, len(parameters), compiler)
+            metadata |= parts
         assume("triton", _NOT_COMPILED)
-        return SimulatedKernel(src, metadata, counts, module)
+        return SimulatedKernel(src, metadata, written, counts, module)
 
     places: tuple[Any, ...] = (module, module.compiler, compiler)
     for place in places:
@@ -80,8 +81,11 @@ def _file_of(function: Any) -> str:
 
 def _checked(
     src: Any, target: Any, backend: Any, options: Any, parameters: int, compiler: Any
-) -> dict[str, Any]:
-    """Compile a kernel as far as finds its errors, and its scratch memory if it takes any.
+) -> tuple[dict[str, Any], set[str]]:
+    """Compile a kernel as far as finds its errors, what it writes and its scratch memory.
+
+    Returns:
+        What is known of the scratch memory, and the names of what is written; none if unknown.
 
     Raises:
         CompilationError: Triton's, of what does not compile.
@@ -93,8 +97,9 @@ def _checked(
     functions = backend.get_codegen_implementation(options)
     given = (target, options, functions, backend.get_module_map(), context)
     module = src.make_ir(*given[len(given) - (parameters - 1) :])
+    written = _named(src, stored_arguments(str(module)))
     if not any(name in src.fn.src for name in _DESCRIBES_TENSORS):
-        return {}
+        return {}, written
     metadata: dict[str, Any] = {"target": target, **options.__dict__}
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, src.language)
@@ -102,8 +107,16 @@ def _checked(
         if name in ("ptx", "cubin"):
             break
         module = stage(module, metadata)
-    return {name: metadata[name] for name in ("global_scratch_size", "global_scratch_align")
-            if name in metadata}  # fmt: skip
+    scratch = ("global_scratch_size", "global_scratch_align")
+    return {name: metadata[name] for name in scratch if name in metadata}, written
+
+
+def _named(src: Any, numbers: set[int] | None) -> set[str]:
+    """Arguments by their names; those of constants are not among the numbers."""
+    names = [name for name, kind in src.signature.items() if kind != "constexpr"]
+    if numbers is None or max(numbers) >= len(names):
+        return set()
+    return {names[number] for number in numbers}
 
 
 class NoCode:
@@ -125,7 +138,12 @@ class SimulatedKernel:
     n_regs, n_spills, n_max_threads = _REGISTERS, 0, _MOST_THREADS
 
     def __init__(
-        self, src: Any, metadata: dict[str, Any], counts: KernelCounts, triton: ModuleType
+        self,
+        src: Any,
+        metadata: dict[str, Any],
+        written: set[str],
+        counts: KernelCounts,
+        triton: ModuleType,
     ) -> None:
         self.src = src
         self.name = str(src.name)
@@ -136,8 +154,7 @@ class SimulatedKernel:
         self.packed_metadata = ()
         self._counts = counts
         self._triton = triton
-        self._is_own = self.name in counts.own
-        self._writes = [str(name).startswith(_WRITTEN) for name in src.fn.arg_names]
+        self._writes = written
 
     def _init_handles(self) -> None:
         """There is nothing to load."""
@@ -211,15 +228,10 @@ class SimulatedKernel:
         return allocate(size * blocks, alignment, stream)
 
     def _written(self, args: tuple[Any, ...]) -> list[Any]:
-        """What it may have written: of a kernel of the program's, all numbers with fractions."""
-        if self._is_own or len(args) != len(self._writes):
-            tensors = _tensors(args)
-            return [each for each in tensors if each.is_cuda and each.is_floating_point()]
-        return [
-            argument
-            for argument, is_written in zip(args, self._writes, strict=True)
-            if is_written and getattr(argument, "is_cuda", False)
-        ]
+        """What it may have written; all that it was given, where nobody knows."""
+        named = zip(self.src.fn.arg_names, args, strict=False)
+        given = [value for name, value in named if name in self._writes or not self._writes]
+        return [tensor for tensor in _tensors(given) if tensor.is_cuda]
 
     def _multiplied(self, args: tuple[Any, ...]) -> list[Any]:
         """Of a product made from one of Inductor's templates, its operands and the result."""

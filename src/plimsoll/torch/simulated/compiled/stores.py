@@ -1,0 +1,62 @@
+"""Which arguments of a kernel it writes to, by what Triton makes of its source."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+_VALUE = re.compile(r"%[\w$.-]+")
+_STORES = {"tt.store": 0, "tt.atomic_rmw": 0, "tt.atomic_cas": 0, "tt.descriptor_store": 0}
+"""By operation, the place of the pointer among its operands."""
+_OPERATION = re.compile(
+    r'^\s*(?:(?P<results>%[^=]+?) = )?"?(?P<name>[a-z_]+\.[\w.]+)"?(?P<rest>.*)'
+)
+_ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
+
+
+def stored_arguments(text: str) -> set[int] | None:
+    """The numbers of the function's arguments that a store may go to.
+
+    Args:
+        text: The module, in Triton's own intermediate language.
+
+    Returns:
+        None where that cannot be said: it calls other functions, or stores nothing that is known.
+    """
+    function = re.search(r"tt\.func public @\S+?\((.*)", text)
+    if function is None or "tt.call" in text:
+        return None
+    arguments = re.findall(r"(%[\w$.-]+): ", function.group(1))
+    comes_from: defaultdict[str, set[str]] = defaultdict(set)
+    pointers: set[str] = set()
+    yielded: set[str] = set()
+    iterated: set[str] = set()
+    for line in text.splitlines():
+        found = _OPERATION.match(line)
+        if found is None:
+            continue
+        name, operands = found["name"], _VALUE.findall(found["rest"])
+        if name in _STORES and operands:
+            pointers.add(operands[_STORES[name]])
+        if name == "scf.yield":
+            yielded.update(operands)
+        results = _VALUE.findall(found["results"] or "")
+        if name.startswith("scf."):
+            iterated.update(results)
+            for inner, initial in _ITERATED.findall(found["rest"]):
+                iterated.add(inner)
+                comes_from[inner].add(initial)
+        if name != "tt.load":
+            for result in results:
+                comes_from[result].update(operands)
+    for value in iterated:
+        comes_from[value] |= yielded
+    reached: set[str] = set()
+    waiting = list(pointers)
+    while waiting:
+        value = waiting.pop()
+        if value not in reached:
+            reached.add(value)
+            waiting += comes_from[value]
+    stored = {number for number, argument in enumerate(arguments) if argument in reached}
+    return stored or None
