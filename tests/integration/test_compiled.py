@@ -123,6 +123,18 @@ def test_what_a_kernel_reads_keeps_its_values_and_what_it_writes_has_none() -> N
     assert simulated_assumptions() == known + 1
 
 
+@on_simulated_gpus()
+def test_what_a_kernel_reads_is_known_where_it_calls_functions_of_tritons() -> None:
+    from tests.programs.triton_kernels import total
+
+    places = torch.arange(8, device="cuda")
+    kernel = total[(1,)](
+        torch.zeros(8, device="cuda"), places, torch.ones(1, device="cuda"), BLOCK=8
+    )
+    assert places.tolist() == list(range(8))
+    assert kernel.metadata.shared > 0
+
+
 def simulated_assumptions() -> int:
     from plimsoll.torch.simulated.start import running
 

@@ -22,6 +22,12 @@ def gather(into, places, out, BLOCK: tl.constexpr):  # noqa: N803
 
 
 @triton.jit
+def total(into, places, out, BLOCK: tl.constexpr):  # noqa: N803
+    found = tl.load(into + tl.load(places + tl.arange(0, BLOCK)))
+    tl.store(out, tl.sum(found, axis=0) + tl.sum(tl.zeros((BLOCK,), tl.float32), axis=0))
+
+
+@triton.jit
 def describe(into, rows, columns, BLOCK: tl.constexpr):  # noqa: N803
     tensor = tl.make_tensor_descriptor(into, [rows, columns], [columns, 1], [BLOCK, BLOCK])
     tensor.store([0, 0], tensor.load([0, 0]))

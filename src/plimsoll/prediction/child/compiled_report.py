@@ -49,8 +49,8 @@ def _functions(metrics: list[Any]) -> list[CompiledFunction]:
         graphs[line] += 1
         if not str(each.compile_id).endswith("/0"):
             again[line] += 1
-            if each.recompile_reason:
-                reasons.setdefault(line, str(each.recompile_reason).splitlines()[0].strip())
+            if reason := str(each.recompile_reason or "").strip():
+                reasons.setdefault(line, reason.splitlines()[0].strip())
     return [
         CompiledFunction(line, count, again[line], reasons.get(line))
         for line, count in graphs.most_common()
@@ -60,5 +60,5 @@ def _functions(metrics: list[Any]) -> list[CompiledFunction]:
 def _by_first_line(breaks: Mapping[str, int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for reason, count in breaks.items():
-        counts[reason.strip().splitlines()[0]] += count
+        counts[(reason.strip() or "unknown").splitlines()[0]] += count
     return counts

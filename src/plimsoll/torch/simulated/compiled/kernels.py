@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _REGISTERS, _MOST_THREADS = 32, 1024
 """What a kernel is taken to need for each thread, so that none spills; the most of a block."""
+_SHARED = 1024
+"""Bytes of shared memory that a block is taken to need; programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _NOT_COMPILED = "kernels are not compiled: none is too large for the card, none spills registers"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
@@ -59,7 +61,7 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
                 "plimsoll does not simulate a kernel in Triton's own languages"
             )
         parsed = backend.parse_options({**(options or {}), **src.parse_options()})
-        metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": 0}
+        metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": _SHARED}
         metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0, "tmem_size": 0}
         written = {name for name in src.fn.arg_names if str(name).startswith(_WRITTEN)}
         if not is_generated(_file_of(src.fn)):
@@ -69,6 +71,14 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         assume("triton", _NOT_COMPILED)
         return SimulatedKernel(src, metadata, written, counts, module)
 
+    def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
+        """Find the best configuration anew: real runs keep theirs in the same folder."""
+        benchmark()
+        return False
+
+    tuner = module.runtime.autotuner.Autotuner
+    if hasattr(tuner, "check_disk_cache"):
+        tuner.check_disk_cache = tune
     places: tuple[Any, ...] = (module, module.compiler, compiler)
     for place in places:
         place.compile = compile
@@ -97,6 +107,7 @@ def _checked(
     functions = backend.get_codegen_implementation(options)
     given = (target, options, functions, backend.get_module_map(), context)
     module = src.make_ir(*given[len(given) - (parameters - 1) :])
+    _inline(ir, context, module)
     written = _named(src, stored_arguments(str(module)))
     if not any(name in src.fn.src for name in _DESCRIBES_TENSORS):
         return {}, written
@@ -109,6 +120,19 @@ def _checked(
         module = stage(module, metadata)
     scratch = ("global_scratch_size", "global_scratch_align")
     return {name: metadata[name] for name in scratch if name in metadata}, written
+
+
+def _inline(ir: Any, context: Any, module: Any) -> None:
+    """Put the functions that a kernel calls, such as `tl.sum`, in their places."""
+    from triton._C.libtriton import passes
+
+    manager = ir.pass_manager(context)
+    passes.common.add_inliner(manager)
+    passes.common.add_symbol_dce(manager)
+    try:
+        manager.run(module, "inline")
+    except TypeError:  # up to Triton 3.5
+        manager.run(module)
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
@@ -124,8 +148,8 @@ class NoCode:
 
     def __getitem__(self, kind: str) -> str:
         raise NotImplementedError(
-            f"plimsoll does not simulate compiled kernels that are launched outside Python ({kind} "
-            "is asked for): run the model itself, or with torch.compile, instead of a package"
+            f"plimsoll compiles no kernel, so there is no {kind}; of a program whose kernels are "
+            "launched outside Python, as packages do, run the model itself, or with torch.compile"
         )
 
 

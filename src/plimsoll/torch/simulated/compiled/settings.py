@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.torch.building import versions
@@ -17,7 +18,6 @@ from plimsoll.torch.building.cache import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
     from plimsoll.gpus import GpuProfile
@@ -38,13 +38,14 @@ def compiled_folder() -> Path:
 
 def is_generated(file: str) -> bool:
     """Whether a source file is the compiler's, not the program's."""
-    return file.startswith(str(compiled_folder()))
+    return bool(file) and Path(file).is_relative_to(compiled_folder())
 
 
 @cache
 def triton_version() -> str | None:
     """Of the Triton that is installed; None without it."""
-    if importlib.util.find_spec("triton") is None:
+    found = importlib.util.find_spec("triton")
+    if found is None or found.origin is None:  # a folder of that name is none
         return None
     try:
         return importlib.metadata.version("triton")

@@ -43,7 +43,7 @@ PLIMSOLL_EXPORT void plimsoll_own(c10::StorageImpl* storage) {
 // Its block was freed otherwise.
 PLIMSOLL_EXPORT void plimsoll_disown(c10::StorageImpl* storage) {
   Allocation* const allocation = allocation_of(*storage);
-  if (allocation != nullptr) allocation->is_lent = true;
+  if (allocation != nullptr && !allocation->is_lent) disown(*allocation);
 }
 
 PLIMSOLL_EXPORT void plimsoll_let_go(c10::StorageImpl* storage) {

@@ -336,6 +336,11 @@ void own(Allocation& allocation) {
   runtime().devices[static_cast<std::size_t>(allocation.device)].live_bytes += allocation.size;
 }
 
+void disown(Allocation& allocation) {
+  allocation.is_lent = true;
+  runtime().devices[static_cast<std::size_t>(allocation.device)].live_bytes -= allocation.size;
+}
+
 void let_go(Allocation& allocation) {
   Runtime& state = runtime();
   if (!state.is_over) {
@@ -346,8 +351,7 @@ void let_go(Allocation& allocation) {
     tell_profiler(allocation, false);
     state.count_events(2);
   }
-  state.devices[static_cast<std::size_t>(allocation.device)].live_bytes -= allocation.size;
-  allocation.is_lent = true;
+  disown(allocation);
 }
 
 at::DataPtr take_memory(std::size_t size) { return device_allocator()->allocate(size); }

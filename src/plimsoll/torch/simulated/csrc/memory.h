@@ -59,6 +59,8 @@ Allocation* allocation_of(const at::Tensor& tensor);
 // What lies in memory that a graph keeps, does not free it; until it owns that memory again.
 at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device);
 void own(Allocation& allocation);
+// Its block was freed otherwise.
+void disown(Allocation& allocation);
 // Frees what it owns; the address stays.
 void let_go(Allocation& allocation);
 

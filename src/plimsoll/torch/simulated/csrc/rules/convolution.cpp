@@ -351,15 +351,19 @@ void convolution_backward(Call& call) {
   copy_unless_laid_out(call, gradient, shape.channels_last);
   copy_unless_laid_out(call, input, shape.channels_last);
   copy_unless_laid_out(call, weight, shape.channels_last);
+  // Up to PyTorch 2.11 their Meta kernel would have them laid out as the output's gradient.
+  call.infer();
+  for (const auto& [result, of] : {std::pair(0, input), std::pair(1, weight)}) {
+    const auto index = static_cast<std::size_t>(result);
+    if (!mask[index]) continue;
+    call.set_shape(index,
+                   at::empty(of.sizes(), of.options().device(at::kMeta), format_of(input, weight)));
+  }
   if (mask[0]) {
     call.allocate(0);
     take(call, workspace(shape, Pass::input_gradient));
   }
   if (mask[1]) {
-    // Up to PyTorch 2.11 its Meta kernel would have the gradient's layout.
-    call.infer();
-    call.set_shape(
-        1, at::empty(weight.sizes(), weight.options().device(at::kMeta), format_of(input, weight)));
     call.allocate(1);
     take(call, workspace(shape, Pass::weight_gradient));
   }

@@ -200,7 +200,9 @@ double recurrent_ns(const RecurrentWork& w, bool is_backward, const DeviceProper
                           gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
                           w.type, w.allows_tf32};
   Product of_step{1, w.batch, gates, w.hidden, w.type, w.allows_tf32};
-  of_step.is_aligned = std::fmod(w.hidden * static_cast<double>(c10::elementSize(w.type)), 16) == 0;
+  // cuDNN reads rows of other lengths number by number.
+  const auto item = static_cast<std::int64_t>(c10::elementSize(w.type));
+  if (static_cast<std::int64_t>(w.hidden) * item % 16 != 0) of_step.alignment = item;
   // Each step waits for the one before: a product of few rows, and the gates' functions.
   const double step = product_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
   const double passes = w.layers * w.directions;
