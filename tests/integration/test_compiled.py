@@ -135,6 +135,39 @@ def test_what_a_kernel_reads_is_known_where_it_calls_functions_of_tritons() -> N
     assert kernel.metadata.shared > 0
 
 
+@on_simulated_gpus()
+def test_every_compilation_is_counted() -> None:
+    from plimsoll.prediction.child.compiled_report import compiled_use
+    from plimsoll.torch.simulated.start import running
+
+    torch._dynamo.config.cache_size_limit = 100
+    add = torch.compile(lambda x, number: x + number, backend="eager", dynamic=False)
+    for number in range(70):
+        add(torch.ones(2, device="cuda"), number)
+    simulation = running()
+    assert simulation is not None
+    use = compiled_use(simulation)
+    assert use is not None
+    assert [function.graphs for function in use.functions] == [70]
+
+
+@on_simulated_gpus()
+def test_kernels_of_the_program_are_its_own_in_compiled_functions_too() -> None:
+    from plimsoll.torch.simulated.start import running
+    from tests.programs.triton_kernels import double
+
+    def twice(x: Any) -> Any:
+        out = torch.empty_like(x)
+        double[(1,)](x, out, 8, BLOCK=8)
+        return out + 1
+
+    torch.compile(twice)(torch.ones(8, device="cuda"))
+    simulation = running()
+    assert simulation is not None
+    assert [name.rstrip("_0123456789") for name in simulation.kernel_counts.own] == ["double"]
+    assert len(simulation.kernel_counts.launches) == 2
+
+
 def simulated_assumptions() -> int:
     from plimsoll.torch.simulated.start import running
 

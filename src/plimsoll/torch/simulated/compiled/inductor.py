@@ -22,6 +22,7 @@ _ONCE = {
     "rep": 1,
 }
 """How often a benchmark calls what it measures: however often, it takes the same memory."""
+_MOST_COMPILATIONS = 100_000
 _BY_ESTIMATE = "what is fastest was chosen by estimated times"
 _SETTINGS = {
     # A kernel is launched by Triton's launcher, which is simulated.
@@ -52,6 +53,12 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
     for name, value in _SETTINGS.items():
         if hasattr(module, name):
             setattr(module, name, value)
+
+
+def count_all(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._dynamo.utils`, which would forget all but the newest 64 compilations."""
+    execute()
+    module.set_compilation_metrics_limit(_MOST_COMPILATIONS)
 
 
 def benchmark_again(module: ModuleType, execute: Callable[[], None]) -> None:

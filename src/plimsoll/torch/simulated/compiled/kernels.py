@@ -28,6 +28,8 @@ _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _NOT_COMPILED = "kernels are not compiled: none is too large for the card, none spills registers"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """How Inductor calls what a kernel writes."""
+_OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
+"""And its other arguments."""
 _PRODUCT = ("arg_A", "arg_B", "out_ptr0")
 """What a product of its templates multiplies, and the result."""
 
@@ -64,7 +66,7 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": _SHARED}
         metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0, "tmem_size": 0}
         written = {name for name in src.fn.arg_names if str(name).startswith(_WRITTEN)}
-        if not is_generated(_file_of(src.fn)):
+        if not _is_inductors(src.fn):
             counts.own.add(src.name)
             parts, written = _checked(src, target, backend, parsed, len(parameters), compiler)
             metadata |= parts
@@ -84,9 +86,12 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         place.compile = compile
 
 
-def _file_of(function: Any) -> str:
+def _is_inductors(function: Any) -> bool:
+    """Whether Inductor made a kernel; it also writes the program's own into files of its own."""
     code = getattr(getattr(function, "fn", None), "__code__", None)
-    return "" if code is None else str(code.co_filename)
+    if code is None or not is_generated(str(code.co_filename)):
+        return False
+    return any(str(name).startswith(_OF_INDUCTOR) for name in function.arg_names)
 
 
 def _checked(

@@ -9,6 +9,7 @@ from plimsoll.torch.simulated.compiled.frames import leave_alone
 from plimsoll.torch.simulated.compiled.inductor import (
     benchmark_again,
     benchmark_once,
+    count_all,
     set_defaults,
     tune_again,
 )
@@ -30,6 +31,7 @@ def compiler_modules(
     return {
         "torch._dynamo.callback": simulation.leftovers.note,
         "torch._dynamo.convert_frame": leave_alone,
+        "torch._dynamo.utils": count_all,
         "torch._inductor.async_compile": compile_here,
         "torch._functorch.config": set_defaults,
         "torch._inductor.codecache": tune_again,
