@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from plimsoll.gpus import GpuProfile
 
 _FOLDER = "compiled"
-_MATCHING_TRITON = {(2, 9): "3.5", (2, 11): "3.6", (2, 13): "3.8", (2, 15): "3.9"}
-"""By PyTorch's version, from which on."""
+_MATCHING_TRITON = {
+    (2, 9): "3.5",
+    (2, 10): "3.6",
+    (2, 12): "3.7",
+    (2, 14): "3.8",
+    (2, 15): "3.9",
+}
+"""By PyTorch's version, from which on: what its CUDA builds ask for."""
 
 
 def compiled_folder() -> Path:
