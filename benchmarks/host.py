@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,11 +251,11 @@ def measure(results: Path) -> None:
 
 def compare(results: Path) -> None:
     """Compare the simulated clock with what was measured."""
-    import gc
+    from plimsoll.torch.simulated.start import running
 
-    from plimsoll.torch.simulated.simulation import Simulation
-
-    simulation = next(one for one in gc.get_objects() if type(one) is Simulation)
+    simulation = running()
+    if simulation is None:
+        sys.exit("compare runs on a simulated GPU: plimsoll run --simulate H200 benchmarks/host.py")
 
     def host_us() -> float:
         return simulation.machine.now * 1e6

@@ -60,7 +60,8 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         backend = compiler.make_backend(target)
         if not isinstance(src, compiler.ASTSource):
             raise NotImplementedError(
-                "plimsoll does not simulate a kernel in Triton's own languages"
+                "plimsoll does not simulate a kernel that is given in Triton's intermediate "
+                "language: launch the @triton.jit function instead"
             )
         parsed = backend.parse_options({**(options or {}), **src.parse_options()})
         metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": _SHARED}
