@@ -3,6 +3,8 @@
     python benchmarks/compiled.py measure [--only gpt2,llama_checkpointed] [--results FOLDER]
     python benchmarks/compiled.py compare [--only gpt2] [--gpu H200] [--results FOLDER]
 
+Other scripts than those of benchmarks/compiled: `--scripts FOLDER`.
+
 Each script of benchmarks/compiled runs in a process of its own, compiled and eagerly, with empty
 caches of the compiler. `measure` writes compiled.json: for each run its peaks and, of the last step
 of a compiled one, every request (a positive size, in bytes) and every free (a negative one).
@@ -31,7 +33,7 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE / "compiled"
 RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
-TIMEOUT_SECONDS = 150
+TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
 """Of the first step only requests from this size on are kept."""
 
@@ -88,11 +90,12 @@ def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
     return found
 
 
-def run_apart(name: str, mode: str, gpu: str = "") -> dict[str, Any]:
+def run_apart(name: str, mode: str, scripts: Path, gpu: str = "") -> dict[str, Any]:
     """Run a script in a process of its own, on a simulated GPU if one is named."""
     command = [__file__, *(["--"] if gpu else []), "here", "--only", name, "--mode", mode]
+    command += ["--scripts", str(scripts)]
     python = [sys.executable, *(["-m", "plimsoll", "run", "--simulate", gpu] if gpu else [])]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         caches = {} if gpu else {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
         try:
             done = subprocess.run(
@@ -111,12 +114,12 @@ def run_apart(name: str, mode: str, gpu: str = "") -> dict[str, Any]:
     return found
 
 
-def names_of(only: str) -> list[str]:
+def names_of(only: str, scripts: Path) -> list[str]:
     """The scripts, or those that are asked for."""
-    return only.split(",") if only else sorted(path.stem for path in SCRIPTS.glob("*.py"))
+    return only.split(",") if only else sorted(path.stem for path in scripts.glob("*.py"))
 
 
-def measure(only: str, results: Path, jobs: int) -> None:
+def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
     """Measure all scripts on a GPU; a few at a time, for each process counts its own memory."""
     import torch
 
@@ -125,8 +128,8 @@ def measure(only: str, results: Path, jobs: int) -> None:
     rows |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     with ThreadPoolExecutor(jobs) as pool:
         runs = {
-            (name, mode): pool.submit(run_apart, name, mode)
-            for name in names_of(only)
+            (name, mode): pool.submit(run_apart, name, mode, scripts)
+            for name in names_of(only, scripts)
             for mode in MODES
         }
         for (name, mode), run in runs.items():
@@ -146,14 +149,14 @@ def _shown(row: dict[str, Any]) -> str:
     )
 
 
-def compare(only: str, gpu: str, results: Path) -> None:
+def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
     """Compare predictions with what was measured."""
     path = results / "compiled.json"
     rows = json.loads(path.read_text()) if path.exists() else {}
     print(f"measured: {rows.get('gpu')}, PyTorch {rows.get('torch')}")
-    for name in names_of(only):
+    for name in names_of(only, scripts):
         for mode in MODES:
-            found = run_apart(name, mode, gpu)
+            found = run_apart(name, mode, scripts, gpu)
             print(f"{name:20} {mode:9} {_shown(found)}", flush=True)
             row = rows.get(name, {}).get(mode, {"error": "not measured"})
             if "error" in found or "error" in row:
@@ -185,15 +188,16 @@ def main() -> None:
     parser.add_argument("--gpu", default="H200")
     parser.add_argument("--mode", choices=MODES, default="compiled")
     parser.add_argument("--jobs", type=int, default=3, help="scripts at a time on the GPU")
+    parser.add_argument("--scripts", type=Path, default=SCRIPTS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     if chosen.what == "here":
-        path = SCRIPTS / f"{chosen.only}.py"
+        path = chosen.scripts / f"{chosen.only}.py"
         print(json.dumps(run_here(path, compiled=chosen.mode == "compiled")))
     elif chosen.what == "measure":
-        measure(chosen.only, chosen.results, chosen.jobs)
+        measure(chosen.only, chosen.scripts, chosen.results, chosen.jobs)
     else:
-        compare(chosen.only, chosen.gpu, chosen.results)
+        compare(chosen.only, chosen.scripts, chosen.gpu, chosen.results)
 
 
 if __name__ == "__main__":

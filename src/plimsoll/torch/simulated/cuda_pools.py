@@ -12,12 +12,40 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
+class _Seeds:
+    """Where graphs read random numbers' seed and offset: two numbers for all graphs of a device.
+
+    As CUDAGeneratorState::register_graph has them (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp): made
+    for the first graph before its capture begins, on its stream, and freed with the last.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: dict[int, set[int]] = {}
+        self._numbers: dict[int, list[Any]] = {}
+
+    def lend(self, device: int, graph: int) -> None:
+        import torch
+
+        if not self._graphs.setdefault(device, set()):
+            with torch._C._DisableTorchDispatch():
+                self._numbers[device] = [
+                    torch.empty(1, dtype=torch.int64, device=f"cuda:{device}") for _ in range(2)
+                ]
+        self._graphs[device].add(graph)
+
+    def take_back(self, device: int, graph: int) -> None:
+        self._graphs[device].discard(graph)
+        if not self._graphs[device]:
+            self._numbers.pop(device, None)
+
+
 def pool_functions(simulation: Simulation) -> dict[str, Any]:
     """The names that `torch._C` has for them."""
     lib = simulation.library.lib
     allocators = simulation.allocators
     graph_ids, user_ids = itertools.count(1), itertools.count(1)
     captures: list[weakref.ref[Any]] = []  # the graphs that may be under way, the last begun last
+    seeds = _Seeds()
 
     def engine(index: int) -> Any:
         return allocators[index].engine
@@ -76,6 +104,7 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
             capture_error_mode: str = "global",
         ) -> None:
             self._device = int(lib.plimsoll_current_device())
+            seeds.lend(self._device, id(self))
             self._pool = pool or (next(graph_ids), 0)
             stream = int(lib.plimsoll_current_stream(self._device))
             engine(self._device).begin_allocate_to_pool(*self._pool, stream)
@@ -119,6 +148,7 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
                     CudaGraph.capture_end_pre(self)
                 for pool in CudaGraph.pools(self):
                     engine(self._device).release_pool(*pool)
+                seeds.take_back(self._device, id(self))
             lib.plimsoll_forget_capture(self._capture)
             self._capture = 0
             self._pool = None

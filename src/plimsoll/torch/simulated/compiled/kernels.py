@@ -1,37 +1,45 @@
 """Triton's kernels on simulated GPUs: they are not compiled, and a launch only accounts.
 
 Every kernel, of a program or of Inductor, goes through `triton.compile`, which here gives a kernel
-that computes nothing. Nothing about memory hangs on what Triton would make of it, but for scratch
-memory: kernels that describe tensors on the device are compiled as far as says how much they take.
+that computes nothing. What hangs on what Triton would make of it is asked for where it is needed:
+scratch memory of kernels that describe tensors on the device, and registers, by which PyTorch's
+compiler halves the blocks of reductions.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections import Counter, namedtuple
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.compiled.lowering import Lowering, Registers
 from plimsoll.torch.simulated.compiled.settings import is_generated
 from plimsoll.torch.simulated.compiled.stores import stored_arguments
+from plimsoll.torch.simulated.compiled.templates import multiplied, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from types import ModuleType
 
-_REGISTERS, _MOST_THREADS = 32, 1024
-"""What a kernel is taken to need for each thread, so that none spills; the most of a block."""
+_ASSUMED = Registers(used=32, spilled=0)
+"""What a thread of a kernel needs that nobody asks about."""
+_MOST_THREADS = 1024
+"""Of a block."""
 _SHARED = 1024
 """Bytes of shared memory that a block is taken to need; programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
-_NOT_COMPILED = "kernels are not compiled: none is too large for the card, none spills registers"
+_NOT_COMPILED = "kernels are not compiled: none of the program's own is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """How Inductor calls what a kernel writes."""
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
 """And its other arguments."""
-_PRODUCT = ("arg_A", "arg_B", "out_ptr0")
-"""What a product of its templates multiplies, and the result."""
+_OF_LOOPED_REDUCTION = "R0_BLOCK"
+"""An argument of reductions whose blocks Inductor halves where threads need many registers."""
+_TRIED_FUSION = "triton_"
+"""How Inductor calls what it measures before it fuses; it does not fuse where threads spill."""
 
 
 class KernelCounts:
@@ -47,11 +55,22 @@ class KernelCounts:
         self.own: set[str] = set()
 
 
-def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `triton`, with a compiler whose kernels only account."""
+def simulate_kernels(
+    counts: KernelCounts,
+    folder: Callable[[], Path],
+    module: ModuleType,
+    execute: Callable[[], None],
+) -> None:
+    """Load `triton`, with a compiler whose kernels only account.
+
+    Args:
+        counts: Counts them.
+        folder: Says where to keep what was found out about them.
+        module: `triton`.
+        execute: Loads it.
+    """
     execute()
     compiler: Any = module.compiler.compiler
-    parameters = inspect.signature(compiler.ASTSource.make_ir).parameters
 
     def compile(  # noqa: A001  as Triton calls it
         src: Any, target: Any = None, options: dict[str, Any] | None = None, **_: Any
@@ -67,12 +86,13 @@ def simulate_kernels(counts: KernelCounts, module: ModuleType, execute: Callable
         metadata = {"target": target, **parsed.__dict__, "name": src.name, "shared": _SHARED}
         metadata |= {"global_scratch_size": 0, "profile_scratch_size": 0, "tmem_size": 0}
         written = {name for name in src.fn.arg_names if str(name).startswith(_WRITTEN)}
+        lowering = Lowering(src, target, backend, parsed, compiler)
         if not _is_inductors(src.fn):
             counts.own.add(src.name)
-            parts, written = _checked(src, target, backend, parsed, len(parameters), compiler)
+            parts, written = _checked(src, lowering, compiler.ir)
             metadata |= parts
         assume("triton", _NOT_COMPILED)
-        return SimulatedKernel(src, metadata, written, counts, module)
+        return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
         """Find the best configuration anew: real runs keep theirs in the same folder."""
@@ -95,9 +115,7 @@ def _is_inductors(function: Any) -> bool:
     return any(str(name).startswith(_OF_INDUCTOR) for name in function.arg_names)
 
 
-def _checked(
-    src: Any, target: Any, backend: Any, options: Any, parameters: int, compiler: Any
-) -> tuple[dict[str, Any], set[str]]:
+def _checked(src: Any, lowering: Lowering, ir: Any) -> tuple[dict[str, Any], set[str]]:
     """Compile a kernel as far as finds its errors, what it writes and its scratch memory.
 
     Returns:
@@ -106,24 +124,12 @@ def _checked(
     Raises:
         CompilationError: Triton's, of what does not compile.
     """
-    ir = compiler.ir
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    functions = backend.get_codegen_implementation(options)
-    given = (target, options, functions, backend.get_module_map(), context)
-    module = src.make_ir(*given[len(given) - (parameters - 1) :])
+    module, context = lowering.parsed()
     _inline(ir, context, module)
     written = _named(src, stored_arguments(str(module)))
     if not any(name in src.fn.src for name in _DESCRIBES_TENSORS):
         return {}, written
-    metadata: dict[str, Any] = {"target": target, **options.__dict__}
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, src.language)
-    for name, stage in stages.items():
-        if name in ("ptx", "cubin"):
-            break
-        module = stage(module, metadata)
+    _, metadata = lowering.until("ptx", "cubin")
     scratch = ("global_scratch_size", "global_scratch_align")
     return {name: metadata[name] for name in scratch if name in metadata}, written
 
@@ -165,7 +171,7 @@ class SimulatedKernel:
     asm = NoCode()
     function = 0
     module = None
-    n_regs, n_spills, n_max_threads = _REGISTERS, 0, _MOST_THREADS
+    n_max_threads = _MOST_THREADS
 
     def __init__(
         self,
@@ -174,20 +180,62 @@ class SimulatedKernel:
         written: set[str],
         counts: KernelCounts,
         triton: ModuleType,
+        lowering: Lowering,
+        folder: Callable[[], Path],
     ) -> None:
         self.src = src
         self.name = str(src.name)
         text = (src.fn.src, src.signature, src.constants, sorted(map(str, metadata.items())))
         self.hash = hashlib.sha256(repr(text).encode()).hexdigest()
         metadata = {**metadata, "hash": self.hash}
-        self.metadata = namedtuple("KernelMetadata", sorted(metadata))(**metadata)
+        self.metadata: Any = namedtuple("KernelMetadata", sorted(metadata))(**metadata)
         self.packed_metadata = ()
         self._counts = counts
         self._triton = triton
         self._writes = written
+        self._lowering = lowering
+        self._folder = folder
+        self._template = template_of(src.fn.src, self.metadata) if self._is_generated else None
+
+    @property
+    def n_regs(self) -> int:
+        """Of a thread."""
+        return self._registers.used
+
+    @property
+    def n_spills(self) -> int:
+        """Of a thread, in words."""
+        return self._registers.spilled
+
+    @property
+    def _is_generated(self) -> bool:
+        code = getattr(self.src.fn.fn, "__code__", None)
+        return code is not None and is_generated(str(code.co_filename))
+
+    @cached_property
+    def _registers(self) -> Registers:
+        """Found out where a choice hangs on it: who asks of the program's own kernels chooses."""
+        function = self.src.fn
+        is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION
+        if self._is_generated and not is_fusion and _OF_LOOPED_REDUCTION not in function.arg_names:
+            return _ASSUMED
+        return self._lowering.registers(self._folder() / "registers" / f"{self.hash}.json")
 
     def _init_handles(self) -> None:
-        """There is nothing to load."""
+        """There is nothing to load.
+
+        Raises:
+            OutOfResources: Triton's, of a template whose blocks are too large for the card.
+        """
+        if self._template is None:
+            return
+        kinds = [str(kind) for kind in self.src.signature.values() if str(kind).startswith("*")]
+        digits = "".join(filter(str.isdigit, kinds[0])) if kinds else ""
+        needed = self._template.shared_bytes(int(digits or 8) // 8, self.metadata.target.arch // 10)
+        most = self._triton.runtime.driver.active.utils.get_device_properties(0)["max_shared_mem"]
+        if needed > most:
+            errors = self._triton.runtime.errors
+            raise errors.OutOfResources(needed, most, "shared memory")
 
     def launch_metadata(self, grid: Any, stream: int, *args: Any) -> Any:
         """As Triton has it for the hooks of a launch; None where there are none."""
@@ -235,11 +283,10 @@ class SimulatedKernel:
         programs = grid_0 * grid_1 * grid_2
         if programs > 0:
             scratch = self._take_scratch(programs, stream)
-            tensors = list(_tensors(args))
+            product, tile, kind = self._multiplied(args)
+            moved = float(sum(tensor.nbytes for tensor in _tensors(args)))
             with torch._C._DisableTorchDispatch():  # of a launch no mode hears
-                torch.ops.plimsoll.launch(
-                    self._written(args), self._multiplied(args), _bytes(tensors)
-                )
+                torch.ops.plimsoll.launch(self._written(args), moved, product, tile, kind)
             del scratch
             self._counts.launches[self.name] += 1
         if launch_exit_hook:
@@ -263,10 +310,15 @@ class SimulatedKernel:
         given = [value for name, value in named if name in self._writes or not self._writes]
         return [tensor for tensor in _tensors(given) if tensor.is_cuda]
 
-    def _multiplied(self, args: tuple[Any, ...]) -> list[Any]:
-        """Of a product made from one of Inductor's templates, its operands and the result."""
-        named = dict(zip(self.src.fn.arg_names, args, strict=False))
-        return [named[name] for name in _PRODUCT if hasattr(named.get(name), "is_cuda")]
+    def _multiplied(self, args: tuple[Any, ...]) -> tuple[list[float], list[int], Any]:
+        """Of a product made from one of Inductor's templates, its sizes, its tile and its type."""
+        import torch
+
+        if self._template is not None:
+            found = multiplied(dict(zip(self.src.fn.arg_names, args, strict=False)))
+            if found is not None:
+                return found[0], self._template.tile, found[1]
+        return [], [], torch.float32
 
 
 def _tensors(args: Any) -> Iterator[Any]:
@@ -279,7 +331,3 @@ def _tensors(args: Any) -> Iterator[Any]:
             yield from _tensors(argument)
         elif isinstance(getattr(argument, "base", None), torch.Tensor):  # a descriptor
             yield argument.base
-
-
-def _bytes(tensors: list[Any]) -> float:
-    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))

@@ -10,11 +10,13 @@ from plimsoll.torch.simulated.compiled.inductor import (
     benchmark_again,
     benchmark_once,
     count_all,
+    fuse_apart,
     set_defaults,
     tune_again,
+    tune_apart,
 )
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
-from plimsoll.torch.simulated.compiled.settings import compile_here, keep_in
+from plimsoll.torch.simulated.compiled.settings import compile_here, folder_for, keep_in
 from plimsoll.torch.simulated.compiled.triton_driver import add_driver
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def compiler_modules(
     simulation: Simulation,
 ) -> dict[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
+    folder = partial(folder_for, simulation.profiles, simulation.library.lib._name)
     return {
         "torch._dynamo.callback": simulation.leftovers.note,
         "torch._dynamo.convert_frame": leave_alone,
@@ -35,12 +38,12 @@ def compiler_modules(
         "torch._inductor.async_compile": compile_here,
         "torch._functorch.config": set_defaults,
         "torch._inductor.codecache": tune_again,
+        "torch._inductor.codegen.triton": fuse_apart,
         "torch._inductor.config": set_defaults,
         "torch._inductor.fx_passes.pad_mm": benchmark_again,
         "torch._inductor.runtime.benchmarking": benchmark_once,
-        "torch._inductor.runtime.cache_dir_utils": partial(
-            keep_in, simulation.profiles, simulation.library.lib._name
-        ),
-        "triton": partial(simulate_kernels, simulation.kernel_counts),
+        "torch._inductor.select_algorithm": tune_apart,
+        "torch._inductor.runtime.cache_dir_utils": partial(keep_in, folder),
+        "triton": partial(simulate_kernels, simulation.kernel_counts, folder),
         "triton.backends.nvidia.driver": partial(add_driver, simulation),
     }

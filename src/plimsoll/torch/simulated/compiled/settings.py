@@ -81,21 +81,19 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
     return folder
 
 
-def keep_in(
-    profiles: list[GpuProfile], library: str, module: ModuleType, execute: Callable[[], None]
-) -> None:
+def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says.
 
     What was measured while fusing is forgotten: each run is to take the memory of a first one.
     """
     execute()
-    place = folder_for(profiles, library)
+    place = folder()
     for measured in place.rglob("*.kernel_perf"):
         measured.unlink(missing_ok=True)
-    folder = str(place)
-    module.cache_dir = lambda: folder  # type: ignore[attr-defined]
-    module.default_cache_dir = lambda: folder  # type: ignore[attr-defined]
-    module.triton_cache_dir = lambda device: f"{folder}/triton/{device}"  # type: ignore[attr-defined]
+    name = str(place)
+    module.cache_dir = lambda: name  # type: ignore[attr-defined]
+    module.default_cache_dir = lambda: name  # type: ignore[attr-defined]
+    module.triton_cache_dir = lambda device: f"{name}/triton/{device}"  # type: ignore[attr-defined]
 
 
 def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:

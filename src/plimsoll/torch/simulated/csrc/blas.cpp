@@ -2,6 +2,7 @@
 
 #include <c10/util/env.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -55,26 +56,29 @@ struct ThreadHandles {
 };
 thread_local ThreadHandles thread_handles;
 
-using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId, bool>;
+using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
+// cuBLAS's and cublasLt's, as PyTorch keeps them: one map of each, which go one after the other.
 class Workspaces {
  public:
-  bool has(const WorkspaceKey& key) {
+  bool has(bool lt, const WorkspaceKey& key) {
     const std::lock_guard lock(mutex_);
-    return all_.count(key) != 0;
+    return of(lt).count(key) != 0;
   }
-  void keep(const WorkspaceKey& key, at::DataPtr memory) {
+  void keep(bool lt, const WorkspaceKey& key, at::DataPtr memory) {
     const std::lock_guard lock(mutex_);
-    all_.emplace(key, std::move(memory));
+    of(lt).emplace(key, std::move(memory));
   }
   void clear() {
     const std::lock_guard lock(mutex_);
-    all_.clear();
+    for (auto& all : all_) all.clear();
   }
 
  private:
+  std::map<WorkspaceKey, at::DataPtr>& of(bool lt) { return all_[lt ? 1 : 0]; }
+
   std::mutex mutex_;
-  std::map<WorkspaceKey, at::DataPtr> all_;
+  std::array<std::map<WorkspaceKey, at::DataPtr>, 2> all_;
 };
 
 Workspaces& workspaces() {
@@ -134,12 +138,12 @@ bool keeps_workspaces(const Call& call) {
 void take_workspace(Call& call, std::size_t bytes, bool lt) {
   const c10::DeviceIndex device = call.device();
   const bool is_kept = keeps_workspaces(call);
-  const WorkspaceKey key{device, thread_handles.of(device), runtime().current_stream(device), lt};
-  if (is_kept && workspaces().has(key)) return;
+  const WorkspaceKey key{device, thread_handles.of(device), runtime().current_stream(device)};
+  if (is_kept && workspaces().has(lt, key)) return;
   const OperationScope scope(call.info().name, Role::workspace);
   const DeviceScope on(device);
   at::DataPtr memory = take_memory(bytes);
-  if (is_kept) workspaces().keep(key, std::move(memory));
+  if (is_kept) workspaces().keep(lt, key, std::move(memory));
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 // Kernels that no operation of PyTorch's launches: Triton's, those of compilers and of programs.
 // What they compute is not known, so what they write is described, and not computed.
-#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "memory.h"
 #include "runtime.h"
@@ -19,28 +17,13 @@ namespace {
 // What a launch from Python takes of the host. Estimated, not measured.
 constexpr double kHostNs = 9000;
 
-// Of a product: a compiler's kernel is taken to be somewhat slower than cuBLAS's.
-constexpr double kOfCublas = 1.1;
-
-// From the sizes of both operands and the result: they may be handed over transposed.
-double product_of(at::TensorList operands, const DeviceProperties& on) {
-  const auto numbers = [&](std::size_t index) {
-    return std::max(1.0, static_cast<double>(operands[index].numel()));
-  };
-  Product product;
-  product.batch = operands[0].dim() > 2 ? static_cast<double>(operands[0].size(0)) : 1;
-  const double a = numbers(0), b = numbers(1), c = numbers(2);
-  product.rows = std::sqrt(a * c / b / product.batch);
-  product.terms = std::sqrt(a * b / c / product.batch);
-  product.columns = std::sqrt(b * c / a / product.batch);
-  product.type = operands[0].scalar_type();
-  product.allows_tf32 = at::globalContext().allowTF32CuBLAS();
-  return kOfCublas * product_ns(product, on);
-}
-
-// plimsoll::launch: on the current device and stream; `bytes` of tensors are read and written, and
-// it makes a product, if any are named: of the first two, the third.
-void launch(at::TensorList written, at::TensorList multiplied, double bytes) {
+// plimsoll::launch: on the current device and stream; `bytes` of tensors are read and written.
+//
+// `product`, unless empty: of how many matrices, rows, columns and terms; `tile`: rows, columns and
+// terms of a block, buffers, warps, whether numbers of 32 bits may be rounded, and whether terms
+// lie side by side; both of `type`.
+void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
+            at::IntArrayRef tile, at::ScalarType type) {
   Runtime& state = runtime();
   const c10::DeviceIndex device = state.current_device();
   state.use(device);
@@ -51,15 +34,24 @@ void launch(at::TensorList written, at::TensorList multiplied, double bytes) {
   state.pass_host_time(device, kHostNs);
   const DeviceProperties& on = state.device(device).properties;
   double time = moving_ns(bytes, on);
-  if (multiplied.size() == 3) time = std::max(time, product_of(multiplied, on));
+  if (product.size() == 4 && tile.size() == 7) {
+    const auto size = [&](std::size_t index) { return static_cast<double>(tile[index]); };
+    const Product made{product[0], product[1], product[2], product[3], type, tile[5] != 0};
+    const TemplateTile of{size(0), size(1), size(2), size(3), size(4), tile[6] != 0};
+    // What else is read and written, once a block is multiplied, comes on top.
+    const double besides = std::max(0.0, bytes - made.bytes()) / on.bytes_per_ns;
+    time = std::max(time, template_ns(made, of, on) + besides);
+  }
   state.launch(device, Work::compute, time);
 }
 
 }  // namespace
 
 void add_launches(WrittenOut& kernels) {
-  kernels.own().def("launch(Tensor[] written, Tensor[] multiplied, float bytes) -> ()",
-                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch)));
+  kernels.own().def(
+      "launch(Tensor[] written, float bytes, float[] product, int[] tile, "
+      "ScalarType type) -> ()",
+      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch)));
 }
 
 }  // namespace plimsoll::simulated

@@ -90,8 +90,7 @@ double product_ns(const Product& p, const DeviceProperties& on) {
   if (p.flops() == 0) return 0;
   const Kind& kind = kind_of(p, on);
   const double item = static_cast<double>(c10::elementSize(p.type));
-  const double bytes =
-      p.batch * item * (p.rows * p.terms + p.terms * p.columns + p.rows * p.columns);
+  const double bytes = p.bytes();
   const double moved =
       bytes / (on.bytes_per_ns * kind.memory * (bytes < kCacheBytes ? kFasterInCache : 1));
   const bool is_vector = std::min(p.rows, p.columns) <= 2;
@@ -101,6 +100,38 @@ double product_ns(const Product& p, const DeviceProperties& on) {
   const double narrow =
       p.alignment < 16 ? kind.unaligned * item / static_cast<double>(p.alignment) : 1;
   return kind.start_ns + std::max(multiplied, moved) * std::max(1.0, narrow);
+}
+
+// Fitted to 380 runs of templates on an H200 (benchmarks/templates.py; the median error is 16 %):
+// blocks wait for their operands, which come from the cache that all processors share.
+double template_ns(const Product& p, const TemplateTile& tile, const DeviceProperties& on) {
+  constexpr double kStartNs = 7000, kWarp = 32;
+  constexpr double kSharedBytes = 227 << 10, kMostWarps = 64, kRegisters = 65536;  // of each
+  constexpr double kRegistersBesides = 64;  // of a thread, besides its part of the result
+  constexpr double kWaitingAlone = 0.7;     // where one block has a processor for itself
+  const bool is_on_cores = has_tensor_cores_for(p.type, on);
+  const double latency_ns = is_on_cores ? 650 : 900;
+  const double bytes_per_ns = is_on_cores ? 80 : 105;  // of a processor
+  // Rounded floats whose terms are no neighbours come from registers, far below the cores' rate.
+  const bool is_slow = is_tf32(p, on) && !tile.is_along_terms;
+  const double efficiency = is_slow ? 0.18 : is_on_cores || is_tf32(p, on) ? 0.8 : 0.6;
+  const double processors = std::max(1, on.multiprocessors);
+  const double tiles =
+      p.batch * std::ceil(p.rows / tile.rows) * std::ceil(p.columns / tile.columns);
+  const double turns = tiles / processors;
+  const double loaded =
+      static_cast<double>(c10::elementSize(p.type)) * tile.terms * (tile.rows + tile.columns);
+  const double registers = kWarp * tile.warps * kRegistersBesides + tile.rows * tile.columns;
+  const double resident = std::max(
+      1.0, std::floor(std::min({kSharedBytes / (loaded * tile.buffers), kMostWarps / tile.warps,
+                                kRegisters / registers, std::ceil(turns)})));
+  const double waiting = latency_ns / std::max(1.0, tile.buffers - 1) / resident;
+  const double working =
+      std::max(loaded / bytes_per_ns,
+               2 * tile.rows * tile.columns * tile.terms * processors / (rate(p, on) * efficiency));
+  const double step = resident > 1 ? std::max(working, waiting) : working + kWaitingAlone * waiting;
+  const double steps = std::ceil(p.terms / tile.terms);
+  return kStartNs + (resident > 1 ? std::max(1.0, turns) : std::ceil(turns)) * steps * step;
 }
 
 double convolution_ns(const ConvolutionWork& w, Pass pass, const DeviceProperties& on) {

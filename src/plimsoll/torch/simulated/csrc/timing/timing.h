@@ -36,8 +36,21 @@ struct Product {
   std::int64_t alignment = 16;
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
+  [[nodiscard]] double bytes() const {
+    const double item = static_cast<double>(c10::elementSize(type));
+    return batch * item * (rows * terms + terms * columns + rows * columns);
+  }
 };
 double product_ns(const Product& product, const DeviceProperties& on);
+
+// What a template of PyTorch's compiler works out at a time: a block of the result, terms by terms.
+struct TemplateTile {
+  double rows, columns, terms;
+  double buffers;  // that operands are loaded into ahead
+  double warps;
+  bool is_along_terms;  // the numbers of both operands that are summed up are neighbours
+};
+double template_ns(const Product& product, const TemplateTile& tile, const DeviceProperties& on);
 
 enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
 

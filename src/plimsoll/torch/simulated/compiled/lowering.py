@@ -1,0 +1,96 @@
+"""Triton's compiler, taken as far as is asked: to its own language, or to what a GPU executes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+)")
+_WORD = 4
+
+
+@dataclass(frozen=True)
+class Registers:
+    """What a thread of a kernel needs.
+
+    Attributes:
+        used: Registers of 32 bits.
+        spilled: Words of 32 bits that lie in memory instead.
+    """
+
+    used: int
+    spilled: int
+
+
+class Lowering:
+    """One kernel with its constants and options on its way through Triton's compiler.
+
+    Args:
+        src: The kernel: Triton's ASTSource.
+        target: The card's architecture: Triton's GPUTarget.
+        backend: Triton's for it.
+        options: How it is compiled, as the backend parsed them.
+        compiler: The module `triton.compiler.compiler`.
+    """
+
+    def __init__(self, src: Any, target: Any, backend: Any, options: Any, compiler: Any) -> None:
+        self._src = src
+        self._target = target
+        self._backend = backend
+        self._options = options
+        self._compiler = compiler
+
+    def parsed(self) -> tuple[Any, Any]:
+        """The module in Triton's own language, and its context, which has to outlive the module.
+
+        Raises:
+            CompilationError: Triton's, of what does not compile.
+        """
+        ir = self._compiler.ir
+        context = ir.context()
+        ir.load_dialects(context)
+        self._backend.load_dialects(context)
+        functions = self._backend.get_codegen_implementation(self._options)
+        modules = self._backend.get_module_map()
+        given = (self._target, self._options, functions, modules, context)
+        taken = len(inspect.signature(self._src.make_ir).parameters)  # up to 3.5 no target
+        return self._src.make_ir(*given[len(given) - taken :]), context
+
+    def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
+        """What there is before the first of these stages, and what was found out on the way."""
+        module, context = self.parsed()
+        metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
+        stages: dict[str, Any] = {}
+        self._backend.add_stages(stages, self._options, self._src.language)
+        for name, stage in stages.items():
+            if name in ends:
+                break
+            module = stage(module, metadata)
+        del context
+        return module, metadata
+
+    def registers(self, kept_in: Path) -> Registers:
+        """What NVIDIA's assembler, which Triton brings, gives each thread; kept in a file."""
+        if kept_in.exists():
+            return Registers(**json.loads(kept_in.read_text()))
+        from triton import knobs
+
+        code, _ = self.until("")
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(code)
+            file.flush()
+            command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+            shown = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+        used, stack = map(int, _RESOURCES.findall(shown.stdout)[-1])
+        found = Registers(used, stack // _WORD)
+        kept_in.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=kept_in.parent, delete=False) as text:
+            json.dump(asdict(found), text)
+        Path(text.name).replace(kept_in)
+        return found

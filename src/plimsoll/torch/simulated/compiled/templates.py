@@ -1,0 +1,94 @@
+"""The product templates of PyTorch's compiler: what a kernel that was made of one multiplies.
+
+Their source names the sizes of a block (`BLOCK_M: tl.constexpr = 128`) and what is multiplied.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+_CONSTANT = re.compile(r"^    (\w+) : tl\.constexpr = (\w+)", re.MULTILINE)
+_ALONG_TERMS = (
+    re.compile(r"^    stride_ak = 1$", re.MULTILINE),
+    re.compile(r"^    stride_bk = 1$", re.MULTILINE),
+)
+_TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
+_OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
+"""The first and the second, of products and of convolutions."""
+_RESULT = "out_ptr0"
+_HOPPER = 9
+_ROWS_OF_WARPGROUP = 64
+
+
+@dataclass(frozen=True)
+class Template:
+    """A kernel that multiplies blocks of `rows` x `columns`, `terms` at a time.
+
+    Attributes:
+        buffers: That operands are loaded into ahead.
+        rounds_floats: To tf32.
+        is_along_terms: Whether the numbers of both operands that are summed up are neighbours.
+    """
+
+    rows: int
+    columns: int
+    terms: int
+    buffers: int
+    warps: int
+    rounds_floats: bool
+    is_along_terms: bool
+
+    @property
+    def tile(self) -> list[int]:
+        """As a launch takes it."""
+        sizes = [self.rows, self.columns, self.terms, self.buffers, self.warps]
+        return [*sizes, int(self.rounds_floats), int(self.is_along_terms)]
+
+    def shared_bytes(self, item_bytes: int, capability_major: int) -> int:
+        """The shared memory that operands of `item_bytes` a number are loaded into.
+
+        From Hopper on, warps of four multiply what lies in all buffers; else one is in registers.
+        Seen with Triton 3.6 on an H200: which tiles were too large.
+        """
+        by_group = capability_major >= _HOPPER and self.rows >= _ROWS_OF_WARPGROUP
+        buffers = self.buffers if by_group else max(1, self.buffers - 1)
+        return buffers * self.terms * (self.rows + self.columns) * item_bytes
+
+
+def template_of(source: str, options: Any) -> Template | None:
+    """The template that a kernel's source was made of; None if it is of none that is known."""
+    constants = dict(_CONSTANT.findall(source))
+    if not all(constants.get(name, "").isdigit() for name in _TILE):
+        return None
+    rows, columns, terms = (int(constants[name]) for name in _TILE)
+    rounds = constants.get("ALLOW_TF32") == "True"
+    along = all(pattern.search(source) for pattern in _ALONG_TERMS)
+    return Template(rows, columns, terms, options.num_stages, options.num_warps, rounds, along)
+
+
+def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
+    """What a launch multiplies, from its tensors: they may be handed over transposed.
+
+    Args:
+        named: The arguments by their names.
+
+    Returns:
+        Numbers of matrices, rows, columns and terms, and the type of the numbers; or None.
+    """
+    for first, second in _OPERANDS.items():
+        tensors = [named.get(name) for name in (first, second, _RESULT)]
+        if any(getattr(tensor, "shape", None) is None for tensor in tensors):
+            continue
+        one, other, result = (tuple(tensor.shape) for tensor in tensors if tensor is not None)
+        sizes = [max(1, prod(shape)) for shape in (one, other, result)]
+        kind = named[first].dtype
+        if first == "arg_X":  # channels of the result come first in the weight
+            columns = other[0]
+            return [1, sizes[2] / columns, columns, sizes[1] / columns], kind
+        matrices = one[0] if len(one) > len(("rows", "terms")) else 1
+        a, b, c = (size / matrices for size in sizes)
+        return [matrices, (a * c / b) ** 0.5, (b * c / a) ** 0.5, (a * b / c) ** 0.5], kind
+    return None
