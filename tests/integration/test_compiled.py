@@ -8,10 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from plimsoll.prediction import predict
 from plimsoll.prediction.text import prediction_text
+from plimsoll.units import format_size
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
@@ -43,6 +45,34 @@ def split(x):
     return y.exp() + 1
 
 split(torch.randn(1024, device="cuda"))
+"""
+STEPS = """
+import torch
+
+model = torch.nn.Linear(64, 64, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1))
+
+@torch.compile(backend="BACKEND")
+def update():
+    optimizer.step()
+
+for _ in range(3):
+    model(torch.randn(32, 64, device="cuda")).sum().backward()
+    update()
+    optimizer.zero_grad()
+"""
+WITHOUT_SHAPES = """
+import torch
+
+library = torch.library.Library("mine", "DEF")
+library.define("odd(Tensor x) -> Tensor")
+library.impl("odd", lambda x: x, "CUDA")
+
+@torch.compile(fullgraph=True)
+def call(x):
+    return torch.ops.mine.odd(x + 1) * 2
+
+call(torch.ones(4, device="cuda"))
 """
 TUNED_BYTES = 2 * 1024 * 1024 * 2
 TUNES = """
@@ -146,7 +176,7 @@ def test_every_compilation_is_counted() -> None:
         add(torch.ones(2, device="cuda"), number)
     simulation = running()
     assert simulation is not None
-    use = compiled_use(simulation)
+    use = compiled_use(simulation, 0, np.zeros(0, np.int64))
     assert use is not None
     assert [function.graphs for function in use.functions] == [70]
 
@@ -253,11 +283,175 @@ def test_the_report_says_what_was_compiled(tmp_path: Path) -> None:
     assert use.launches > use.kernels > 4
     assert use.own_kernels == []
     assert not use.graph_breaks
-    assert "Compiled: 1 function, 2 graphs" in prediction_text(found)
+    text = prediction_text(found)
+    assert "Compiled: 1 function, 2 graphs" in text
+    assert use.eager is not None
+    eager = predict(write(tmp_path, "eager.py", TRAINS.replace("torch.compile(model)", "model")))
+    assert use.eager.peak_allocated_bytes == eager.peak_allocated_bytes
+    assert use.eager.peak_reserved_bytes == eager.peak_reserved_bytes
+    assert found.peak_reserved_bytes < eager.peak_reserved_bytes
+    assert f"run eagerly: peak allocated {format_size(eager.peak_allocated_bytes)}" in text
     assert any("not compiled" in assumed.what for assumed in found.assumptions)
     assert len(found.step_peaks_bytes) == 4
     assert found.by_category["parameters"] > 0
     json.dumps(found.to_dict())
+
+
+def write(folder: Path, name: str, program: str) -> Path:
+    path = folder / name
+    path.write_text(program)
+    return path
+
+
+def test_what_first_calls_take_is_named_apart(tmp_path: Path) -> None:
+    use = predict(write(tmp_path, "tune.py", TUNES), gpu="H100").compiled
+    assert use is not None
+    assert use.first_calls_bytes["tuning products"] >= TUNED_BYTES
+    assert use.peak_in == "tuning products"
+
+
+def test_a_step_in_a_compiled_function_ends_a_step_once(tmp_path: Path) -> None:
+    steps = {}
+    for backend in ("eager", "inductor"):
+        path = write(tmp_path, f"{backend}.py", STEPS.replace("BACKEND", backend))
+        steps[backend] = len(predict(path).step_peaks_bytes)
+    assert steps == {"eager": 3, "inductor": 3}
+
+
+@on_simulated_gpus(gpu="H100")
+def test_registers_are_those_that_the_compiler_gives() -> None:
+    from tests.programs.triton_kernels import double
+
+    x = torch.ones(1 << 14, device="cuda")
+    sizes = (256, 1 << 14)
+    kernels = [double[(1,)](x, torch.empty_like(x), len(x), BLOCK=size) for size in sizes]
+    few, many = (kernel.n_regs for kernel in kernels)
+    assert 8 <= few < many <= 255
+    assert all(kernel.n_spills == 0 for kernel in kernels)
+
+
+@on_simulated_gpus(gpu="H200")
+def test_a_reduction_that_needs_many_registers_is_tuned() -> None:
+    from plimsoll.torch.simulated.start import running
+
+    # On an H200 with PyTorch 2.11, each of its two kernels was tuned among two sizes of block.
+    def normalise(x: Any, weight: Any) -> Any:
+        y = torch.nn.functional.gelu(x)
+        return torch.nn.functional.layer_norm(y, (4096,), weight)
+
+    x = torch.randn(4096, 4096, device="cuda", requires_grad=True)
+    weight = torch.ones(4096, device="cuda", requires_grad=True)
+    torch.compile(normalise)(x, weight).sum().backward()
+    simulation = running()
+    assert simulation is not None
+    assert "tuning kernels" in {call.what for call in simulation.first_calls.all}
+
+
+@on_simulated_gpus()
+def test_a_graph_reads_its_seed_from_memory_that_goes_with_the_last_graph() -> None:
+    def live() -> int:
+        return int(torch.cuda.memory_stats()["active.all.current"])
+
+    torch.cuda.init()
+    torch.empty(1, device="cuda")  # makes the context
+    before = live()
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+    for graph in graphs:
+        with torch.cuda.graph(graph):
+            pass
+    assert live() - before == 2
+    graphs[0].reset()
+    assert live() - before == 2
+    graphs[1].reset()
+    assert live() == before
+
+
+@on_simulated_gpus("--gpus", "2")
+def test_each_gpu_compiles_for_itself() -> None:
+    run = torch.compile(lambda x: torch.relu(x) * 2)
+    for device in range(2):
+        before = torch.cuda.memory_allocated(device)
+        out = run(torch.zeros(MIB, device=f"cuda:{device}"))
+        assert out.device.index == device
+        assert torch.cuda.memory_allocated(device) - before == out.nbytes
+        del out
+
+
+@on_simulated_gpus()
+def test_the_backward_pass_of_a_compiled_step_is_compiled() -> None:
+    import torch._dynamo.config
+
+    torch._dynamo.config.compiled_autograd = True
+    model = torch.nn.Linear(64, 64, device="cuda")
+
+    def step(x: Any) -> Any:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    run = torch.compile(step)
+    for _ in range(2):
+        run(torch.zeros(32, 64, device="cuda"))
+    assert model.weight.grad is not None
+    assert torch._dynamo.utils.counters["compiled_autograd"]["captures"] > 0
+
+
+@on_simulated_gpus()
+def test_a_budget_of_activations_saves_memory() -> None:
+    import torch._functorch.config
+
+    model = torch.nn.Sequential(
+        *[m for _ in range(4) for m in (torch.nn.Linear(512, 512), torch.nn.GELU())]
+    ).cuda()
+    held = []
+    for budget in (1.0, 0.0):
+        torch._dynamo.reset()
+        torch._functorch.config.activation_memory_budget = budget
+        before = torch.cuda.memory_allocated()
+        out = torch.compile(model)(torch.zeros(8192, 512, device="cuda"))
+        held.append(torch.cuda.memory_allocated() - before)
+        out.sum().backward()
+        model.zero_grad()
+        del out
+    all_kept, recomputed = held
+    assert recomputed < all_kept
+
+
+@on_simulated_gpus()
+def test_an_exported_program_runs() -> None:
+    model = torch.nn.Linear(64, 32, device="cuda")
+    program = torch.export.export(model, (torch.zeros(4, 64, device="cuda"),))
+    out = program.module()(torch.zeros(4, 64, device="cuda"))
+    assert tuple(out.shape) == (4, 32)
+    assert out.is_cuda
+
+
+@on_simulated_gpus()
+def test_a_package_for_cpp_is_refused_in_one_line() -> None:
+    model = torch.nn.Linear(64, 32, device="cuda")
+    program = torch.export.export(model, (torch.zeros(4, 64, device="cuda"),))
+    with pytest.raises(NotImplementedError, match="does not simulate packages of AOTInductor"):
+        torch._inductor.aoti_compile_and_package(program)
+
+
+@on_simulated_gpus()
+def test_hooks_before_a_kernel_are_called() -> None:
+    from tests.programs.triton_kernels import double
+
+    cleared = []
+    config = triton.Config({"BLOCK": 128}, pre_hook=lambda named: cleared.append(sorted(named)))
+    tuned = triton.autotune(configs=[config], key=["numbers"])(double)
+    x = torch.ones(1000, device="cuda")
+    tuned[(8,)](x, torch.empty_like(x), 1000)
+    assert cleared
+    assert "BLOCK" in cleared[-1]
+
+
+def test_an_operation_without_shapes_is_named_with_its_line(tmp_path: Path) -> None:
+    done = simulate(write(tmp_path, "custom.py", WITHOUT_SHAPES))
+    assert done.returncode != 0
+    assert "mine::odd" in done.stderr
+    assert "custom.py" in done.stderr
 
 
 def test_a_graph_break_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -23,6 +23,7 @@ from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 
@@ -56,6 +57,21 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
         InputError: If it cannot be simulated.
         ScriptError: If the script failed for another reason than memory.
     """
+    with started(request, shows_output=shows_output) as answer:
+        return answer()
+
+
+@contextmanager
+def started(request: Request, *, shows_output: bool = True) -> Iterator[Callable[[], Prediction]]:
+    """A request's process, for as long as the context lasts, and what waits for its answer.
+
+    Args:
+        request: As for `run`, whose errors the answer raises.
+        shows_output: Likewise.
+
+    Raises:
+        InputError: If there is no library of simulated GPUs, and none can be built.
+    """
     _prepare()
     with ExitStack() as stack:
         folder = _temporary_folder(stack)
@@ -80,23 +96,35 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
             env=environment,
             preexec_fn=_hold_interrupts,
         )
-        status, is_interrupted = _wait(process)
-        if is_interrupted and not report.exists():
-            raise KeyboardInterrupt
-        try:
-            found = _result(request, status, report)
-            if request.record is not None and recorded.exists():
-                shutil.move(recorded, request.record)
-            if request.keep_writes:
-                return found
-            assumptions = [*found.assumptions, *unseen(folder)]
-            return replace(found, written=written(folder), assumptions=assumptions)
-        except (InputError, ScriptError):
-            if output is not None:
-                output.seek(0)
-                shutil.copyfileobj(output, sys.stderr.buffer)
-                sys.stderr.flush()
-            raise
+        stack.callback(_end, process)
+
+        def answer() -> Prediction:
+            status, is_interrupted = _wait(process)
+            if is_interrupted and not report.exists():
+                raise KeyboardInterrupt
+            try:
+                found = _result(request, status, report)
+                if request.record is not None and recorded.exists():
+                    shutil.move(recorded, request.record)
+                if request.keep_writes:
+                    return found
+                assumptions = [*found.assumptions, *unseen(folder)]
+                return replace(found, written=written(folder), assumptions=assumptions)
+            except (InputError, ScriptError):
+                if output is not None:
+                    output.seek(0)
+                    shutil.copyfileobj(output, sys.stderr.buffer)
+                    sys.stderr.flush()
+                raise
+
+        yield answer
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have it ended, if nobody waited for it."""
+    if process.poll() is None:
+        process.kill()
+        process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import ScriptError
-from plimsoll.prediction.child_process import run
+from plimsoll.prediction.child_process import run, started
+from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
     from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
     from plimsoll.simulator.machine import DriverName
+
+_COMPILE = "compile"
 
 
 def predict(
@@ -45,7 +49,8 @@ def predict(
     The script's output goes to stderr. What it writes to files only it sees: it is thrown away in
     the end, and the result lists it. Experiment trackers and model hubs are offline. A script that
     runs out of memory is run once more on a card of the same kind with memory without end, to find
-    out what it would have needed.
+    out what it would have needed; one that compiles is run once more without its compiler, for
+    comparison.
 
     >>> import plimsoll
     >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
@@ -100,9 +105,44 @@ def predict_request(
         measure_need: As for `predict`.
         shows_output: As for `plimsoll.prediction.child_process.run`; a second run shows none.
     """
-    result = run(request, shows_output=shows_output)
     if not measure_need:
-        return result
+        return run(request, shows_output=shows_output)
+    setup = replace(request.setup, unlimited=True, is_eager=True)
+    eagerly = replace(request, setup=setup, keep_writes=False, account=None)
+    with ExitStack() as stack:
+        # Whether anything is compiled shows later: this only decides when the other trial begins.
+        answer = None
+        if _may_compile(request):
+            answer = stack.enter_context(started(eagerly, shows_output=False))
+        found = _with_need(request, run(request, shows_output=shows_output))
+        if found.compiled is None or not found.compiled.functions:
+            return found
+        if answer is None:
+            answer = stack.enter_context(started(eagerly, shows_output=False))
+        return _with_eager(found, answer)
+
+
+def _may_compile(request: Request) -> bool:
+    """Whether the script, or an argument of its, speaks of compiling."""
+    if any(_COMPILE in argument for argument in request.arguments):
+        return True
+    with suppress(OSError):
+        return _COMPILE.encode() in Path(request.script).read_bytes()
+    return False
+
+
+def _with_eager(found: Prediction, answer: Callable[[], Prediction]) -> Prediction:
+    """What eager execution takes, where the script runs without its compiler."""
+    try:
+        eager = answer()
+    except ScriptError:
+        return found
+    use = EagerUse(eager.peak_allocated_bytes, eager.peak_reserved_bytes, eager.step_seconds)
+    return replace(found, compiled=found.compiled and replace(found.compiled, eager=use))
+
+
+def _with_need(request: Request, result: Prediction) -> Prediction:
+    """What the script would have needed, if it ran out of memory, and ranges."""
     if result.fits:
         return _with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)

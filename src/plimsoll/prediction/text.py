@@ -11,6 +11,7 @@ from plimsoll.units import format_count, format_seconds, format_size, size_row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from plimsoll.prediction.compiled_use import EagerUse
     from plimsoll.prediction.parts import Assumed, FitParts, PredictionParts, Written
 
 _MOST_LINES = 6
@@ -204,6 +205,26 @@ def _compiled(p: PredictionParts) -> Iterator[str]:
         yield f"  compiled again {format_count(each.recompilations, 'time')}, {each.line}{why}"
     for reason, count in list(use.graph_breaks.items())[:_MOST_COMPILED]:
         yield f"  graph broken {format_count(count, 'time')}: {reason}"
+    if use.first_calls_bytes:
+        parts = [f"{what} {format_size(n)}" for what, n in _largest_first(use.first_calls_bytes)]
+        here = "" if use.peak_in is None else f"; the peak is while {use.peak_in}"
+        yield f"  first calls take, at most: {', '.join(parts)}{here}"
+    if use.eager is not None:
+        yield f"  {_eagerly(p, use.eager)}"
+
+
+def _eagerly(p: PredictionParts, eager: EagerUse) -> str:
+    """What compiling saves or costs."""
+    percent = 100 * (p.peak_reserved_bytes / max(1, eager.peak_reserved_bytes) - 1)
+    text = (
+        f"run eagerly: peak allocated {format_size(eager.peak_allocated_bytes)}, "
+        f"reserved {format_size(eager.peak_reserved_bytes)}; "
+        f"compiled reserves {abs(percent):.0f} % {'more' if percent > 0 else 'less'}"
+    )
+    if p.step_seconds is None or eager.step_seconds is None:
+        return text
+    times = format_seconds(p.step_seconds), format_seconds(eager.step_seconds)
+    return f"{text}, and a step takes {times[0]} instead of {times[1]}"
 
 
 def _steps(p: PredictionParts) -> Iterator[str]:

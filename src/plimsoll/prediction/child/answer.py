@@ -100,7 +100,7 @@ def make_report(
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
-        compiled=compiled_use(simulation),
+        compiled=compiled_use(simulation, device, peak.level),
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.frames import let_through
@@ -51,6 +52,7 @@ def watch_compiled(
     note_module: Callable[[weakref.ref[Any]], object],
     before_step: Callable[[Any], None],
     after_step: Callable[[Any], None],
+    steps_of: Callable[[Any], int],
 ) -> None:
     """Hear of what is compiled from now on, since hooks say nothing of it.
 
@@ -58,25 +60,32 @@ def watch_compiled(
         torch: The module.
         note_module: Called with each module that is compiled.
         before_step: Called with an optimizer, before its compiled step.
-        after_step: The same, after it.
+        after_step: The same, after it, unless hooks heard of it, where Dynamo gave up.
+        steps_of: How many steps of an optimizer ended so far.
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
     def watched(model: Any, compiled: Any) -> Any:
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
-        optimizer = getattr(model, "__self__", None)
-        if not isinstance(optimizer, torch.optim.Optimizer) or model.__name__ != "step":
             return compiled
+        stepped = _stepped(model, torch.optim.Optimizer)
+        if not stepped:
+            return compiled
+        is_step = getattr(model, "__self__", None) in stepped
 
         @functools.wraps(compiled)
-        def step(*arguments: Any, **named: Any) -> Any:
-            before_step(optimizer)
+        def call(*arguments: Any, **named: Any) -> Any:
+            counts = [steps_of(optimizer) for optimizer in stepped]
+            if is_step:
+                before_step(*stepped)
             result = compiled(*arguments, **named)
-            after_step(optimizer)
+            for optimizer, count in zip(stepped, counts, strict=True):
+                if steps_of(optimizer) == count:
+                    after_step(optimizer)
             return result
 
-        return step
+        return call
 
     @functools.wraps(compile_any)
     def compile(model: Any = None, **options: Any) -> Any:  # noqa: A001  as PyTorch calls it
@@ -91,3 +100,19 @@ def watch_compiled(
 
     torch.compile = compile  # type: ignore[attr-defined]
     torch.nn.Module.compile = compile_in_place
+
+
+def _stepped(function: Any, kind: type) -> list[Any]:
+    """The optimizers whose steps a function takes, as far as its code shows: its own, or others."""
+    of = getattr(function, "__self__", None)
+    if isinstance(of, kind):
+        return [of] if function.__name__ == "step" else []
+    code = getattr(function, "__code__", None)
+    if code is None or "step" not in code.co_names:
+        return []
+    cells = (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())
+    used = (function.__globals__.get(name) for name in code.co_names)
+    held = getattr(of, "__dict__", {})
+    holders = (held[name] for name in code.co_names if name in held)
+    found = {id(each): each for each in (*cells, *used, *holders) if isinstance(each, kind)}
+    return list(found.values())

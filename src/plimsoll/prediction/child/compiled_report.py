@@ -13,19 +13,32 @@ from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from plimsoll.torch.simulated.compiled.first_calls import FirstCall
     from plimsoll.torch.simulated.simulation import Simulation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")
 """How Dynamo calls what follows a graph break."""
 
 
-def compiled_use(simulation: Simulation) -> CompiledUse | None:
-    """All of it so far; None where nothing was compiled."""
+def compiled_use(
+    simulation: Simulation, device: int, level: NDArray[np.int64]
+) -> CompiledUse | None:
+    """All of it so far; None where nothing was compiled.
+
+    Args:
+        simulation: The GPUs.
+        device: The one that the report is about.
+        level: What was allocated after each of its events, in bytes.
+    """
     dynamo = sys.modules.get("torch._dynamo.utils")
     functions = [] if dynamo is None else _functions(dynamo.get_compilation_metrics())
     counts = simulation.kernel_counts
     if not (functions or counts.launches or simulation.captures):
         return None
+    taken, peak_in = _first_calls(simulation.first_calls.all, device, level)
     breaks = {} if dynamo is None else dynamo.counters["graph_break"]
     return CompiledUse(
         functions=functions,
@@ -34,7 +47,27 @@ def compiled_use(simulation: Simulation) -> CompiledUse | None:
         kernels=len(counts.launches),
         own_kernels=sorted(counts.own & set(counts.launches)),
         launches=sum(counts.launches.values()),
+        first_calls_bytes=taken,
+        peak_in=peak_in,
     )
+
+
+def _first_calls(
+    calls: list[FirstCall], device: int, level: NDArray[np.int64]
+) -> tuple[dict[str, int], str | None]:
+    """The most that each kind took besides what was live before, and in which one the peak is."""
+    taken: dict[str, int] = {}
+    highest, peak_in = int(level.max(initial=0)), None
+    for call in calls:
+        began, ended = call.began[device], min(call.ended[device], len(level))
+        if began >= ended:
+            continue
+        top = int(level[began:ended].max())
+        before = int(level[began - 1]) if began else 0
+        taken[call.what] = max(taken.get(call.what, 0), top - before)
+        if top == highest and highest not in level[:began]:
+            peak_in = call.what
+    return {what: size for what, size in taken.items() if size}, peak_in
 
 
 def _functions(metrics: list[Any]) -> list[CompiledFunction]:

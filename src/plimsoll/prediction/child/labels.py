@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import weakref
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.compiled_parts import (
@@ -42,6 +43,7 @@ class BlockLabels:
         self._set_phase = simulation.library.lib.plimsoll_set_phase
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._seen: set[tuple[int, int]] = set()
+        self._steps_of: Counter[int] = Counter()  # by optimizer
         self._compiled: list[weakref.ref[Any]] = []  # modules, whose parts no hook sees
 
     def install(self, torch: ModuleType) -> None:
@@ -51,7 +53,13 @@ class BlockLabels:
         optimizer.register_optimizer_step_pre_hook(before_step)
         optimizer.register_optimizer_step_post_hook(after_step)
         watch_calls(torch, self._before_forward)
-        watch_compiled(torch, self._compiled.append, self._before_step, self._after_step)
+        watch_compiled(
+            torch,
+            self._compiled.append,
+            self._before_step,
+            self._after_step,
+            lambda optimizer: self._steps_of[id(optimizer)],
+        )
 
     def finish(self) -> None:
         """Label what only now has its final meaning, such as gradients of a step that failed."""
@@ -115,6 +123,7 @@ class BlockLabels:
                     self._label(value, "optimizer_state")
         for device, allocator in enumerate(self._simulation.allocators):
             self.steps[device].append(allocator.engine.history_size)
+        self._steps_of[id(optimizer)] += 1
         self.step_clock.end_step(optimizer)
 
 

@@ -97,6 +97,7 @@ class PeakContents:
         step_peaks_bytes: The most allocated within each step.
         shared_by_category: What was in shared memory when it held the most, by category.
         shared_lines: Source lines by the bytes that they had there then.
+        level: What was allocated after each event, by the sizes asked for and rounding.
     """
 
     event: int
@@ -106,6 +107,7 @@ class PeakContents:
     step_peaks_bytes: list[int]
     shared_by_category: dict[str, int]
     shared_lines: list[LineShare]
+    level: NDArray[np.int64]
 
 
 def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
@@ -152,6 +154,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         step_peaks_bytes=_step_peaks(level, run.steps),
         shared_by_category=shared_by_category,
         shared_lines=shared_lines,
+        level=level,
     )
 
 

@@ -53,6 +53,8 @@ def main() -> None:
         _end_with(request.parent)
     began = time.perf_counter()
     process = os.getpid()
+    if request.setup.is_eager:
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # as torch._dynamo.config has it
     try:
         simulation = Simulation(request.setup)
         if request.scratch is not None:

@@ -35,6 +35,7 @@ class Setup:
         unknown: What values are taken to be like that nobody computes: "balanced", "most" and
             "least" (of what sizes hang on).
         seed: Of what is drawn for them.
+        is_eager: What torch.compile would compile runs as it is.
         is_recorded: PyTorch's history is kept from the start, which takes the host time.
     """
 
@@ -49,6 +50,7 @@ class Setup:
     values: ValuesName = "automatic"
     unknown: UnknownName = "balanced"
     seed: int = 0
+    is_eager: bool = False
     is_recorded: bool = False
 
     def profiles(self) -> list[GpuProfile]:

@@ -14,6 +14,7 @@ from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
+from plimsoll.torch.simulated.compiled.first_calls import FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.leftovers import Leftovers
 from plimsoll.torch.simulated.program_frames import is_in_open_loop
@@ -37,6 +38,7 @@ class Simulation:
         captures: How many CUDA graphs were begun.
         kernel_counts: What was launched of Triton's kernels.
         leftovers: Of compiling.
+        first_calls: What compilers try out.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -65,6 +67,7 @@ class Simulation:
         self.runners = {"<frozen runpy>"}
         self.kernel_counts = KernelCounts()
         self.leftovers = Leftovers()
+        self.first_calls = FirstCalls(self._history_sizes)
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.start(
             _core.c_api(),
@@ -80,6 +83,9 @@ class Simulation:
             lambda: is_in_open_loop(self.runners),
             self._is_given_up,
         )
+
+    def _history_sizes(self) -> tuple[int, ...]:
+        return tuple(allocator.engine.history_size for allocator in self.allocators)
 
     def _make_allocators(self, conf: str) -> list[Allocator]:
         return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
@@ -62,9 +61,19 @@ def count_all(module: ModuleType, execute: Callable[[], None]) -> None:
     module.set_compilation_metrics_limit(_MOST_COMPILATIONS)
 
 
-def benchmark_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.fx_passes.pad_mm`: what earlier runs measured is not looked up."""
-    execute()
+def benchmark_again(
+    load: Callable[[ModuleType, Callable[[], None]], None],
+    module: ModuleType,
+    execute: Callable[[], None],
+) -> None:
+    """Load `torch._inductor.fx_passes.pad_mm`: what earlier runs measured is not looked up.
+
+    Args:
+        load: Loads it, with what is watched there.
+        module: The module.
+        execute: Executes its code.
+    """
+    load(module, execute)
     known: dict[str, Any] = {}
     for name in ("should_pad", "base_mm_benchmark_time"):
         setattr(module, f"get_cached_{name}", known.get)
@@ -82,33 +91,6 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
         check(*arguments, **named)
 
     module.FxGraphCache._check_can_cache = staticmethod(check_can_cache)
-
-
-def tune_apart(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.select_algorithm`: tuning a product finds no tensors of the one before.
-
-    They lie in cycles. On a GPU they go whenever Python collects them, which a run that finds more
-    compiled than another does later.
-    """
-    execute()
-    tuning = module.AlgorithmSelectorCache
-    tuning.get_inputs = classmethod(_after_collecting(tuning.get_inputs.__func__))
-
-
-def fuse_apart(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.codegen.triton`: as `tune_apart`, where fusing is tried."""
-    execute()
-    kind = module.TritonScheduling
-    kind.benchmark_codegened_module = _after_collecting(kind.benchmark_codegened_module)
-
-
-def _after_collecting(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        gc.collect()
-        return function(*arguments, **named)
-
-    return call
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -156,13 +156,10 @@ def _named(src: Any, numbers: set[int] | None) -> set[str]:
 
 
 class NoCode:
-    """The code of a kernel, which there is none of; packages for C++ would hold it."""
+    """The code of a kernel, which there is none of."""
 
     def __getitem__(self, kind: str) -> str:
-        raise NotImplementedError(
-            f"plimsoll compiles no kernel, so there is no {kind}; of a program whose kernels are "
-            "launched outside Python, as packages do, run the model itself, or with torch.compile"
-        )
+        raise NotImplementedError(f"plimsoll compiles no kernel, so there is no {kind}")
 
 
 class SimulatedKernel:

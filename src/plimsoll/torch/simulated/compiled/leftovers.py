@@ -14,19 +14,30 @@ class Leftovers:
     """Collects them at a fixed point.
 
     A GPU has the tensors until Python collects cycles. In a first run that is soon, because
-    compiling makes many objects; a run that finds its graphs compiled makes few. So they are
-    collected when a compiled graph first asks for memory.
+    compiling makes many objects; a run that finds its graphs compiled makes few. So nothing is
+    collected while something is compiled, and all of it when a compiled graph first asks for
+    memory.
     """
 
     def __init__(self) -> None:
         self._are_there = False
+        self._is_held_off = False
 
     def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Load `torch._dynamo.callback`, and hear of all that is compiled."""
         execute()
-        module.callback_handler.register_end_callback(self._note)
+        module.callback_handler.register_start_callback(self._begin)
+        module.callback_handler.register_end_callback(self._end)
 
-    def _note(self, _: Any) -> None:
+    def _begin(self, _: Any) -> None:
+        if gc.isenabled():
+            self._is_held_off = True
+            gc.disable()
+
+    def _end(self, _: Any) -> None:
+        if self._is_held_off:
+            self._is_held_off = False
+            gc.enable()
         self._are_there = True
 
     def collect(self) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from plimsoll.torch.simulated.compiled.first_calls import PLACES
 from plimsoll.torch.simulated.compiled.frames import leave_alone
 from plimsoll.torch.simulated.compiled.inductor import (
     benchmark_again,
     benchmark_once,
     count_all,
-    fuse_apart,
     set_defaults,
     tune_again,
-    tune_apart,
 )
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
+from plimsoll.torch.simulated.compiled.packages import REFUSING, refuse_packages
 from plimsoll.torch.simulated.compiled.settings import compile_here, folder_for, keep_in
 from plimsoll.torch.simulated.compiled.triton_driver import add_driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from plimsoll.torch.simulated.simulation import Simulation
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
 
 def compiler_modules(
     simulation: Simulation,
-) -> dict[str, Callable[[ModuleType, Callable[[], None]], None]]:
+) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
     folder = partial(folder_for, simulation.profiles, simulation.library.lib._name)
+    first_calls = simulation.first_calls
     return {
+        **dict.fromkeys(PLACES, first_calls.watch),
+        **dict.fromkeys(REFUSING, refuse_packages),
         "torch._dynamo.callback": simulation.leftovers.note,
         "torch._dynamo.convert_frame": leave_alone,
         "torch._dynamo.utils": count_all,
         "torch._inductor.async_compile": compile_here,
         "torch._functorch.config": set_defaults,
         "torch._inductor.codecache": tune_again,
-        "torch._inductor.codegen.triton": fuse_apart,
         "torch._inductor.config": set_defaults,
-        "torch._inductor.fx_passes.pad_mm": benchmark_again,
+        "torch._inductor.fx_passes.pad_mm": partial(benchmark_again, first_calls.watch),
         "torch._inductor.runtime.benchmarking": benchmark_once,
-        "torch._inductor.select_algorithm": tune_apart,
         "torch._inductor.runtime.cache_dir_utils": partial(keep_in, folder),
         "triton": partial(simulate_kernels, simulation.kernel_counts, folder),
         "triton.backends.nvidia.driver": partial(add_driver, simulation),

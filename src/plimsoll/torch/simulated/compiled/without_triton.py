@@ -13,8 +13,6 @@ from plimsoll.torch.simulated.flex_attention import fused_of
 if TYPE_CHECKING:
     from types import ModuleType
 
-_WITHOUT_INDUCTOR = ("eager", "aot_eager", "aot_eager_decomp_partition", "cudagraphs")
-
 
 def compile_without_triton(torch: ModuleType) -> None:
     """Let `torch.compile` run eagerly what Inductor would compile."""
@@ -22,7 +20,7 @@ def compile_without_triton(torch: ModuleType) -> None:
 
     @functools.wraps(compiled)
     def compile(model: Any = None, *, backend: Any = "inductor", **options: Any) -> Any:  # noqa: A001
-        if backend != "inductor" and backend in _WITHOUT_INDUCTOR:
+        if backend != "inductor":
             return compiled(model, backend=backend, **options)
         assume(
             "torch.compile",

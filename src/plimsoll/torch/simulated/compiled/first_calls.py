@@ -1,0 +1,90 @@
+"""What only first calls take: compilers try things out, and copy what graphs read."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "torch._inductor.select_algorithm": (
+        ("tuning products", "AlgorithmSelectorCache.benchmark_in_current_process"),
+    ),
+    "torch._inductor.codegen.triton": (
+        ("trying what to fuse", "TritonScheduling.benchmark_codegened_module"),
+    ),
+    "torch._inductor.runtime.triton_heuristics": (
+        ("tuning kernels", "CachingAutotuner.benchmark_all_configs"),
+    ),
+    "torch._inductor.fx_passes.pad_mm": (("trying padded products", "_should_pad"),),
+    "torch._inductor.constant_folding": (("folding constants", "constant_fold"),),
+    "torch._inductor.cudagraph_trees": (
+        ("copying inputs of CUDA graphs", "CUDAGraphNode._allocate_and_copy_recording_inputs"),
+    ),
+}
+"""By module, what its functions do."""
+_TRIES = ("tuning products", "trying what to fuse")
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """One stretch of the program.
+
+    Attributes:
+        what: What was done.
+        began: By device, how many events there had been.
+        ended: Likewise.
+    """
+
+    what: str
+    began: tuple[int, ...]
+    ended: tuple[int, ...]
+
+
+class FirstCalls:
+    """Notes when they begin and end.
+
+    Args:
+        events: By device, how many events there were so far.
+    """
+
+    def __init__(self, events: Callable[[], tuple[int, ...]]) -> None:
+        self.all: list[FirstCall] = []
+        self._events = events
+
+    def watch(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load one of `PLACES`, and hear of those of its functions that this version has."""
+        execute()
+        for what, name in PLACES[module.__name__]:
+            holder: Any = module
+            *path, last = name.split(".")
+            for part in path:
+                holder = getattr(holder, part, None)
+            if holder is not None and hasattr(holder, last):
+                given = inspect.getattr_static(holder, last)
+                function = getattr(given, "__func__", given)
+                noted = self._noted(what, function)
+                kind = type(given)
+                is_plain = given is function
+                setattr(holder, last, noted if is_plain else kind(noted))
+
+    def _noted(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            # Tensors of what was tried before lie in cycles: on a GPU they go whenever Python
+            # collects them, which a run that finds more compiled than another does later.
+            if what in _TRIES:
+                gc.collect()
+            began = self._events()
+            try:
+                return function(*arguments, **named)
+            finally:
+                self.all.append(FirstCall(what, began, self._events()))
+
+        return call
