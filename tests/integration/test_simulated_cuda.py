@@ -328,3 +328,16 @@ def test_data_parallel_spreads_a_batch() -> None:
     model = torch.nn.DataParallel(torch.nn.Linear(64, 64).cuda())
     assert model(torch.randn(8, 64, device="cuda")).shape == (8, 64)
     assert torch.cuda.memory_reserved(1) > 0
+
+
+@on_simulated_gpus()
+def test_writing_a_list_of_tensors_counts_as_a_write_to_each() -> None:
+    versions_of = []
+    for device in ("cpu", "cuda"):
+        tensors = [torch.zeros(4, device=device) for _ in range(2)]
+        torch._foreach_add_(tensors, 1.0)
+        torch._foreach_add(tensors, 1.0)
+        tensors[0].add_(1)
+        versions_of.append([tensor._version for tensor in tensors])
+    on_host, on_gpu = versions_of
+    assert on_gpu == on_host == [2, 1]

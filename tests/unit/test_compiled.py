@@ -19,7 +19,12 @@ from plimsoll.torch.simulated.compiled import first_calls, frames, settings, wit
 from plimsoll.torch.simulated.compiled.first_calls import FirstCall, FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.stores import stored_arguments
-from plimsoll.torch.simulated.compiled.templates import Template, multiplied, template_of
+from plimsoll.torch.simulated.compiled.templates import (
+    Template,
+    bytes_of,
+    multiplied,
+    template_of,
+)
 from plimsoll.torch.simulated.compiled.triton_driver import clock_mhz
 
 
@@ -171,7 +176,16 @@ class TestTemplates:
         assert batched == ([3, 8, 4, 2], "half")
         images = multiplied(named(arg_X=(1, 3, 9, 9), arg_W=(16, 3, 3, 3), out_ptr0=(1, 16, 7, 7)))
         assert images == ([1, 49, 16, 27], "half")
+        fused = multiplied(named(in_ptr0=(8, 4), arg_A=(8, 2), arg_B=(2, 4), out_ptr1=(8, 4)))
+        assert fused == product
         assert multiplied(named(in_ptr0=(8,), out_ptr0=(8,))) is None
+        assert multiplied(named(arg_A=(8, 2), arg_B=(2, 4))) is None
+
+    @pytest.mark.parametrize(
+        ("kind", "size"), [("*bf16", 2), ("*fp32", 4), ("*fp8e4nv", 1), ("*i1", 1), ("", 1)]
+    )
+    def test_kinds_of_numbers_have_sizes(self, kind: str, size: int) -> None:
+        assert bytes_of(kind) == size
 
 
 class TestFirstCalls:

@@ -62,12 +62,16 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
 
 
 @contextmanager
-def started(request: Request, *, shows_output: bool = True) -> Iterator[Callable[[], Prediction]]:
+def started(
+    request: Request, *, shows_output: bool = True, is_aside: bool = False
+) -> Iterator[Callable[[], Prediction]]:
     """A request's process, for as long as the context lasts, and what waits for its answer.
 
     Args:
         request: As for `run`, whose errors the answer raises.
         shows_output: Likewise.
+        is_aside: It runs beside another: it reads no input, no interrupt reaches it, and a failure
+            shows nothing.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
@@ -90,13 +94,15 @@ def started(request: Request, *, shows_output: bool = True) -> Iterator[Callable
         sys.stderr.flush()
         process = subprocess.Popen(  # noqa: S603
             _command(file),
+            stdin=subprocess.DEVNULL if is_aside else None,
             stdout=sys.stderr.fileno() if output is None else output,
             stderr=output,
             pass_fds=[file],
             env=environment,
             preexec_fn=_hold_interrupts,
+            start_new_session=is_aside,
         )
-        stack.callback(_end, process)
+        stack.callback(_end, process, is_group=is_aside)
 
         def answer() -> Prediction:
             status, is_interrupted = _wait(process)
@@ -111,7 +117,7 @@ def started(request: Request, *, shows_output: bool = True) -> Iterator[Callable
                 assumptions = [*found.assumptions, *unseen(folder)]
                 return replace(found, written=written(folder), assumptions=assumptions)
             except (InputError, ScriptError):
-                if output is not None:
+                if output is not None and not is_aside:
                     output.seek(0)
                     shutil.copyfileobj(output, sys.stderr.buffer)
                     sys.stderr.flush()
@@ -120,11 +126,15 @@ def started(request: Request, *, shows_output: bool = True) -> Iterator[Callable
         yield answer
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have it ended, if nobody waited for it."""
-    if process.poll() is None:
+def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
+    """Have it ended, if nobody waited for it, and what it started in a group of its own."""
+    if process.poll() is not None:
+        return
+    if is_group:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
         process.kill()
-        process.wait()
+    process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:

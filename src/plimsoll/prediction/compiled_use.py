@@ -70,5 +70,5 @@ class CompiledUse:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `dataclasses.asdict`."""
         functions = [CompiledFunction(**function) for function in values["functions"]]
-        eager = values["eager"] and EagerUse(**values["eager"])
+        eager = values.get("eager") and EagerUse(**values["eager"])
         return cls(**{**values, "functions": functions, "eager": eager})

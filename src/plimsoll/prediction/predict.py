@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import ScriptError
+from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.options import Options
@@ -107,23 +107,28 @@ def predict_request(
     """
     if not measure_need:
         return run(request, shows_output=shows_output)
-    setup = replace(request.setup, unlimited=True, is_eager=True)
-    eagerly = replace(request, setup=setup, keep_writes=False, account=None)
     with ExitStack() as stack:
         # Whether anything is compiled shows later: this only decides when the other trial begins.
-        answer = None
-        if _may_compile(request):
-            answer = stack.enter_context(started(eagerly, shows_output=False))
+        answer = _eagerly(request, stack) if _may_compile(request) else None
         found = _with_need(request, run(request, shows_output=shows_output))
-        if found.compiled is None or not found.compiled.functions:
+        if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
-        if answer is None:
-            answer = stack.enter_context(started(eagerly, shows_output=False))
-        return _with_eager(found, answer)
+        return _with_eager(found, answer or _eagerly(request, stack))
+
+
+def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
+    """Start the same without its compiler, beside it; None where nothing can be started."""
+    setup = replace(request.setup, unlimited=True, is_eager=True)
+    asked = replace(request, setup=setup, keep_writes=False, account=None)
+    with suppress(InputError):  # what it writes cannot be thrown away here
+        return stack.enter_context(started(asked, shows_output=False, is_aside=True))
+    return None
 
 
 def _may_compile(request: Request) -> bool:
     """Whether the script, or an argument of its, speaks of compiling."""
+    if request.keep_writes:  # one trial would read what the other writes
+        return False
     if any(_COMPILE in argument for argument in request.arguments):
         return True
     with suppress(OSError):
@@ -131,11 +136,15 @@ def _may_compile(request: Request) -> bool:
     return False
 
 
-def _with_eager(found: Prediction, answer: Callable[[], Prediction]) -> Prediction:
-    """What eager execution takes, where the script runs without its compiler."""
+def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> Prediction:
+    """What eager execution takes, where the script runs to its end without its compiler."""
+    if answer is None:
+        return found
     try:
         eager = answer()
-    except ScriptError:
+    except (InputError, ScriptError):
+        return found
+    if eager.stopped is not None:
         return found
     use = EagerUse(eager.peak_allocated_bytes, eager.peak_reserved_bytes, eager.step_seconds)
     return replace(found, compiled=found.compiled and replace(found.compiled, eager=use))

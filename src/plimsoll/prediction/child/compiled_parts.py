@@ -77,11 +77,12 @@ def watch_compiled(
         @functools.wraps(compiled)
         def call(*arguments: Any, **named: Any) -> Any:
             counts = [steps_of(optimizer) for optimizer in stepped]
+            changes = [_changes(optimizer) for optimizer in stepped]
             if is_step:
                 before_step(*stepped)
             result = compiled(*arguments, **named)
-            for optimizer, count in zip(stepped, counts, strict=True):
-                if steps_of(optimizer) == count:
+            for optimizer, count, before in zip(stepped, counts, changes, strict=True):
+                if steps_of(optimizer) == count and _changes(optimizer) != before:
                     after_step(optimizer)
             return result
 
@@ -100,6 +101,11 @@ def watch_compiled(
 
     torch.compile = compile  # type: ignore[attr-defined]
     torch.nn.Module.compile = compile_in_place
+
+
+def _changes(optimizer: Any) -> int:
+    """How often its parameters were written."""
+    return sum(p._version for group in optimizer.param_groups for p in group["params"])
 
 
 def _stepped(function: Any, kind: type) -> list[Any]:

@@ -17,7 +17,12 @@ from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.lowering import Lowering, Registers
 from plimsoll.torch.simulated.compiled.settings import is_generated
 from plimsoll.torch.simulated.compiled.stores import stored_arguments
-from plimsoll.torch.simulated.compiled.templates import multiplied, template_of
+from plimsoll.torch.simulated.compiled.templates import (
+    OPERANDS,
+    bytes_of,
+    multiplied,
+    template_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -182,7 +187,7 @@ class SimulatedKernel:
     ) -> None:
         self.src = src
         self.name = str(src.name)
-        text = (src.fn.src, src.signature, src.constants, sorted(map(str, metadata.items())))
+        text = (src.hash(), sorted(map(str, metadata.items())))
         self.hash = hashlib.sha256(repr(text).encode()).hexdigest()
         metadata = {**metadata, "hash": self.hash}
         self.metadata: Any = namedtuple("KernelMetadata", sorted(metadata))(**metadata)
@@ -216,7 +221,11 @@ class SimulatedKernel:
         is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION
         if self._is_generated and not is_fusion and _OF_LOOPED_REDUCTION not in function.arg_names:
             return _ASSUMED
-        return self._lowering.registers(self._folder() / "registers" / f"{self.hash}.json")
+        try:
+            return self._lowering.registers(self._folder() / "registers" / f"{self.hash}.json")
+        except Exception as error:  # whatever Triton's compiler and NVIDIA's tools fail with
+            assume("triton", f"registers of {self.name}: {_first_line(error)}; none spills")
+            return _ASSUMED
 
     def _init_handles(self) -> None:
         """There is nothing to load.
@@ -226,9 +235,10 @@ class SimulatedKernel:
         """
         if self._template is None:
             return
-        kinds = [str(kind) for kind in self.src.signature.values() if str(kind).startswith("*")]
-        digits = "".join(filter(str.isdigit, kinds[0])) if kinds else ""
-        needed = self._template.shared_bytes(int(digits or 8) // 8, self.metadata.target.arch // 10)
+        kinds = [str(kind) for name, kind in self.src.signature.items() if name in OPERANDS]
+        needed = self._template.shared_bytes(
+            bytes_of(kinds[0] if kinds else ""), self.metadata.target.arch // 10
+        )
         most = self._triton.runtime.driver.active.utils.get_device_properties(0)["max_shared_mem"]
         if needed > most:
             errors = self._triton.runtime.errors
@@ -316,6 +326,10 @@ class SimulatedKernel:
             if found is not None:
                 return found[0], self._template.tile, found[1]
         return [], [], torch.float32
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _tensors(args: Any) -> Iterator[Any]:

@@ -26,15 +26,16 @@ class Leftovers:
     def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Load `torch._dynamo.callback`, and hear of all that is compiled."""
         execute()
-        module.callback_handler.register_start_callback(self._begin)
-        module.callback_handler.register_end_callback(self._end)
+        handler = module.callback_handler  # which forgets what is registered, on a reset
+        handler.run_start_callbacks = _first(self._begin, handler.run_start_callbacks)
+        handler.run_end_callbacks = _first(self._end, handler.run_end_callbacks)
 
-    def _begin(self, _: Any) -> None:
+    def _begin(self) -> None:
         if gc.isenabled():
             self._is_held_off = True
             gc.disable()
 
-    def _end(self, _: Any) -> None:
+    def _end(self) -> None:
         if self._is_held_off:
             self._is_held_off = False
             gc.enable()
@@ -45,3 +46,11 @@ class Leftovers:
         if self._are_there:
             self._are_there = False
             gc.collect()
+
+
+def _first(action: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        action()
+        return function(*arguments, **named)
+
+    return call

@@ -7,9 +7,15 @@ import json
 import re
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.files import NewFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+)")
 _WORD = 4
@@ -77,7 +83,7 @@ class Lowering:
 
     def registers(self, kept_in: Path) -> Registers:
         """What NVIDIA's assembler, which Triton brings, gives each thread; kept in a file."""
-        if kept_in.exists():
+        with suppress(OSError, ValueError, TypeError):  # not kept, or damaged
             return Registers(**json.loads(kept_in.read_text()))
         from triton import knobs
 
@@ -89,8 +95,8 @@ class Lowering:
             shown = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
         used, stack = map(int, _RESOURCES.findall(shown.stdout)[-1])
         found = Registers(used, stack // _WORD)
-        kept_in.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=kept_in.parent, delete=False) as text:
-            json.dump(asdict(found), text)
-        Path(text.name).replace(kept_in)
+        with suppress(OSError, InputError):
+            kept_in.parent.mkdir(parents=True, exist_ok=True)
+            with NewFile(kept_in, force=True) as text:
+                text.write(json.dumps(asdict(found)).encode())
         return found

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import zipfile
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-_MAKES_THEM = {
+REFUSING = {
     "torch._inductor.compile_fx": "compile_fx_aot",
     "torch._inductor.package.package": "load_package",
 }
-REFUSING = tuple(_MAKES_THEM)
-"""The modules that are loaded by `refuse_packages`."""
+"""The modules that are loaded by `refuse_packages`, and what makes or loads one there."""
+_CODE = (".cubin", ".fatbin", ".ptx")
 
 
 def refuse_packages(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load one of `REFUSING`, which then makes and loads no package."""
+    """Load one of `REFUSING`, which then makes and loads no package for GPUs."""
     execute()
+    name = REFUSING[module.__name__]
+    function = getattr(module, name, None)
+    if function is None:
+        return
 
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(
-            "plimsoll does not simulate packages of AOTInductor, which launch kernels outside "
-            "Python: run the exported program itself (program.module()), or with torch.compile"
-        )
+    def call(first: Any, *arguments: Any, **named: Any) -> Any:
+        if _is_for_gpus(first, *arguments):
+            raise NotImplementedError(
+                "plimsoll does not simulate packages of AOTInductor, which launch kernels outside "
+                "Python: run the exported program itself (program.module()), or with torch.compile"
+            )
+        return function(first, *arguments, **named)
 
-    setattr(module, _MAKES_THEM[module.__name__], refuse)
+    setattr(module, name, call)
+
+
+def _is_for_gpus(first: Any, *arguments: Any) -> bool:
+    """Whether a package has code for them, or a graph or its inputs have tensors on them."""
+    import torch
+
+    if isinstance(first, torch.nn.Module):
+        inputs = arguments[0] if arguments else ()
+        tensors = [*first.parameters(), *first.buffers(), *inputs]
+        return any(getattr(tensor, "is_cuda", False) for tensor in tensors)
+    with suppress(OSError, zipfile.BadZipFile, TypeError), zipfile.ZipFile(first) as package:
+        return any(name.endswith(_CODE) for name in package.namelist())
+    return False

@@ -16,10 +16,13 @@ _ALONG_TERMS = (
     re.compile(r"^    stride_bk = 1$", re.MULTILINE),
 )
 _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
-_OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
+OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
 """The first and the second, of products and of convolutions."""
-_RESULT = "out_ptr0"
-_HOPPER = 9
+_RESULTS = ("out_ptr", "in_out_ptr")
+"""How the result is called, which follows another number where something is fused."""
+_BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
+_BY_GROUPS = (9, 10)
+"""The cards, by compute capability, on which four warps multiply together."""
 _ROWS_OF_WARPGROUP = 64
 
 
@@ -50,10 +53,10 @@ class Template:
     def shared_bytes(self, item_bytes: int, capability_major: int) -> int:
         """The shared memory that operands of `item_bytes` a number are loaded into.
 
-        From Hopper on, warps of four multiply what lies in all buffers; else one is in registers.
+        On Hopper, warps of four multiply what lies in all buffers; else one is in registers.
         Seen with Triton 3.6 on an H200: which tiles were too large.
         """
-        by_group = capability_major >= _HOPPER and self.rows >= _ROWS_OF_WARPGROUP
+        by_group = capability_major in _BY_GROUPS and self.rows >= _ROWS_OF_WARPGROUP
         buffers = self.buffers if by_group else max(1, self.buffers - 1)
         return buffers * self.terms * (self.rows + self.columns) * item_bytes
 
@@ -69,6 +72,14 @@ def template_of(source: str, options: Any) -> Template | None:
     return Template(rows, columns, terms, options.num_stages, options.num_warps, rounds, along)
 
 
+def bytes_of(kind: str) -> int:
+    """Of a number that an argument of this kind points to, such as "*bf16": 2."""
+    if "fp8" in kind:
+        return 1
+    found = _BITS.match(kind)
+    return max(1, int(found[1]) // 8) if found else 1
+
+
 def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
     """What a launch multiplies, from its tensors: they may be handed over transposed.
 
@@ -78,8 +89,11 @@ def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
     Returns:
         Numbers of matrices, rows, columns and terms, and the type of the numbers; or None.
     """
-    for first, second in _OPERANDS.items():
-        tensors = [named.get(name) for name in (first, second, _RESULT)]
+    results = [name for name in named if name.startswith(_RESULTS)]
+    for first, second in OPERANDS.items():
+        tensors = [named.get(name) for name in (first, second, *results[:1])]
+        if len(tensors) < len(("operand", "operand", "result")):
+            continue
         if any(getattr(tensor, "shape", None) is None for tensor in tensors):
             continue
         one, other, result = (tuple(tensor.shape) for tensor in tensors if tensor is not None)

@@ -262,8 +262,19 @@ void Call::launch() {
   state.launch(device_, Work::compute, time);
 }
 
+// A list that is written in place: of a single tensor a kernel above this one counts it. As kernels
+// of _foreach_ operations do themselves (aten/src/ATen/native/cuda/Foreach*.cu).
+void Call::count_writes() {
+  if (!info_.plain_name.starts_with("_foreach_") || !info_.is_written[0]) return;
+  map_tensors(arguments_[0], [](const at::Tensor& tensor) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    return tensor;
+  });
+}
+
 void Call::finish() {
   allocate_all();
+  count_writes();
   compute_values(*this);
   while (!temporaries_.empty()) {
     const OperationScope scope(info_.name, Role::temporary);

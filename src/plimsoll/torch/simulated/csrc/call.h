@@ -83,6 +83,7 @@ class Call {
   void find_device();
   void check_devices() const;
   void check_overlap() const;
+  void count_writes();
   void check_indices() const;
   // Of arguments and results.
   [[nodiscard]] std::uint64_t tensor_bytes() const;
