@@ -164,7 +164,7 @@ def test_a_script_that_fails_because_a_hub_is_offline_is_told_so(project: Path) 
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program is machine code")
-def test_calls_of_the_kernel_without_libc_write_to_the_layer_too(project: Path) -> None:
+def test_calls_of_the_kernel_without_libc_go_through_the_layer(project: Path) -> None:
     before = contents(project)
     found = predict(PROGRAMS / "prediction" / "raw_calls.py")
     assert {one.path: one.bytes for one in found.written} == {

@@ -4,14 +4,16 @@
 """
 
 import ctypes
+import errno
 import mmap
 import os
 import threading
 from pathlib import Path
 
-# mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; syscall; ret
-_CODE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 0f05 c3")
-_RENAME, _OPEN = 82, 2
+# mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; xor r10, r10; syscall; ret
+_CODE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 4d31d2 0f05 c3")
+_RENAME, _OPEN, _FUTEX = 82, 2, 202
+_WAIT = 128  # for a word of this process
 
 memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 memory.write(_CODE)
@@ -42,5 +44,8 @@ for thread in threads:
     thread.join()
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
+word = ctypes.c_int(7)  # as libgomp waits: nobody wakes this one, so the wait has to end by itself
+waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
+assert waited == -errno.EAGAIN, waited
 missing = call(_RENAME, ctypes.c_char_p(b"nowhere"), ctypes.c_char_p(b"there"), None)
 assert missing == -2, missing
