@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.results import Prediction
     from plimsoll.simulator.machine import DriverName
 
-_COMPILE = "compile"
+_COMPILES = re.compile(rb"torch[._]compile|(?<!\bre)\.compile\(")
 
 
 def predict(
@@ -126,13 +127,13 @@ def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | N
 
 
 def _may_compile(request: Request) -> bool:
-    """Whether the script, or an argument of its, speaks of compiling."""
+    """Whether the script, or an argument of its, speaks of `torch.compile`."""
     if request.keep_writes:  # one trial would read what the other writes
         return False
-    if any(_COMPILE in argument for argument in request.arguments):
+    if any(_COMPILES.search(argument.encode()) for argument in request.arguments):
         return True
     with suppress(OSError):
-        return _COMPILE.encode() in Path(request.script).read_bytes()
+        return _COMPILES.search(Path(request.script).read_bytes()) is not None
     return False
 
 
