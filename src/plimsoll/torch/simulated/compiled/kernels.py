@@ -1,4 +1,4 @@
-"""Triton's kernels on simulated GPUs: they are not compiled, and a launch only accounts.
+"""Triton's kernels on simulated GPUs: a launch only accounts.
 
 Every kernel, of a program or of Inductor, goes through `triton.compile`, which here gives a kernel
 that computes nothing. What hangs on what Triton would make of it is asked for where it is needed:
@@ -36,7 +36,7 @@ _MOST_THREADS = 1024
 _SHARED = 1024
 """Bytes of shared memory that a block is taken to need; programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
-_NOT_COMPILED = "kernels are not compiled: none of the program's own is too large for the card"
+_FITS = "no kernel of the program's own is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """How Inductor calls what a kernel writes."""
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
@@ -96,7 +96,7 @@ def simulate_kernels(
             counts.own.add(src.name)
             parts, written = _checked(src, lowering, compiler.ir)
             metadata |= parts
-        assume("triton", _NOT_COMPILED)
+        assume("triton", _FITS)
         return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
@@ -164,7 +164,7 @@ class NoCode:
     """The code of a kernel, which there is none of."""
 
     def __getitem__(self, kind: str) -> str:
-        raise NotImplementedError(f"plimsoll compiles no kernel, so there is no {kind}")
+        raise NotImplementedError(f"plimsoll loads no code of kernels, so there is no {kind} here")
 
 
 class SimulatedKernel:
