@@ -62,6 +62,7 @@ _MODULES = {
     "request_snapshot": "plimsoll.telemetry",
     "resume": "plimsoll.tiers.regions",
     "set_tiers": "plimsoll.tiers.limits",
+    "simulated_operation": "plimsoll.session.simulated_operation",
     "view": "plimsoll.page",
 }
 

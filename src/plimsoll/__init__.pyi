@@ -25,6 +25,7 @@ from plimsoll.replays import Replays as Replays
 from plimsoll.replays import replay as replay
 from plimsoll.session.install import install as install
 from plimsoll.session.record import record as record
+from plimsoll.session.simulated_operation import simulated_operation as simulated_operation
 from plimsoll.simulator import Allocator as Allocator
 from plimsoll.simulator import MemoryPool as MemoryPool
 from plimsoll.simulator import SimulatedGpu as SimulatedGpu

@@ -124,15 +124,27 @@ def _units(recipe: Recipe, place: Path) -> list[Path]:
     return units
 
 
-def _compile(recipe: Recipe, library: Path) -> None:
+def find_compiler(purpose: str) -> str:
+    """The path of a C++ compiler.
+
+    Args:
+        purpose: What is to be built, for people.
+
+    Raises:
+        InputError: If there is none.
+    """
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     compiler = next((found for found in map(shutil.which, names) if found is not None), None)
     if compiler is None:
         raise InputError(
-            f"{recipe.purpose} needs a C++20 compiler once, to be built against the installed "
+            f"{purpose} needs a C++20 compiler once, to be built against the installed "
             "PyTorch: install g++ 11 or later, or set CXX"
         )
-    compiler = os.path.abspath(compiler)  # noqa: PTH100  it is called from another folder
+    return os.path.abspath(compiler)  # noqa: PTH100  it is called from another folder
+
+
+def _compile(recipe: Recipe, library: Path) -> None:
+    compiler = find_compiler(recipe.purpose)
     torch = versions.torch_folder()
     includes = [_INCLUDE, torch / "include", torch / "include/torch/csrc/api/include"]
     if recipe.needs_cuda:

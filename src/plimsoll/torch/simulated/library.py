@@ -44,6 +44,8 @@ PHASES = ("forward", "backward", "optimizer")
 
 BEYOND_BUDGET = "its values were not computed: there are many"
 """What is assumed of an operation beyond the budget; kBeyondBudget of csrc/runtime.h."""
+SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
+"""What is assumed where a range is the answer; kSizeOfUnknown of csrc/runtime.h."""
 UNKNOWN_READ = "the host read"
 """How the assumptions begin that say so of values which nobody knows; csrc/runtime.h."""
 VALUES = ("automatic", "real", "none")

@@ -10,6 +10,7 @@ from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
 from plimsoll.torch.simulated.compiled.without_triton import compile_without_triton
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
+from plimsoll.torch.simulated.libraries.loading import watch_loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     _patch_storage(torch)
     _patch_host_tensors(torch)
     _patch_nvml(torch, simulation)
-    _patch_libraries(torch, simulation)
+    watch_loading(torch, simulation)
     add_legacy_types(torch)
 
 
@@ -175,26 +176,6 @@ def _patch_nvml(torch: ModuleType, simulation: Simulation) -> None:
     torch.cuda.device_memory_used = device_memory_used
     torch.cuda.list_gpu_processes = list_gpu_processes
     torch.cuda.memory.list_gpu_processes = list_gpu_processes
-
-
-def _patch_libraries(torch: ModuleType, simulation: Simulation) -> None:
-    """Libraries that are loaded later may have kernels of their own, which need a GPU."""
-    from importlib.machinery import ExtensionFileLoader
-
-    load_library, create_module = torch.ops.load_library, ExtensionFileLoader.create_module
-    take_over = simulation.library.lib.plimsoll_take_over_operators
-
-    def load(path: Any) -> None:
-        load_library(path)
-        take_over()
-
-    def create(loader: Any, spec: Any) -> Any:
-        module = create_module(loader, spec)
-        take_over()
-        return module
-
-    torch.ops.load_library = load
-    ExtensionFileLoader.create_module = create  # type: ignore[assignment, method-assign]
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001

@@ -133,11 +133,23 @@ void Call::infer() {
   try {
     op_.callBoxed(&shapes_);
   } catch (const c10::NotImplementedError&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "plimsoll cannot simulate the operation ", op_.schema().name(),
-        ": PyTorch has no shape function for it. If it is your own, register a Meta kernel "
-        "(torch.library.register_fake)");
+    refuse("nothing says what it returns");
+  } catch (const c10::Error& error) {
+    // A kernel for all devices that goes on with a value.
+    const std::string_view what = error.what_without_backtrace();
+    if (what.find("meta tensors") == std::string_view::npos) throw;
+    refuse("what it returns depends on values");
   }
+}
+
+void Call::refuse(const char* why) const {
+  const std::string& name = op_.schema().name();
+  const std::string library = name.substr(0, name.find(':'));
+  TORCH_CHECK_NOT_IMPLEMENTED(library == "aten", "plimsoll cannot simulate the operation ", name,
+                              " of the library ", library, ": ", why,
+                              "; say it by plimsoll.simulated_operation(\"", name,
+                              "\", shapes=..., workspace=...), or by torch.library.register_fake");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation ", name, ": ", why);
 }
 
 at::Tensor Call::shape_of_result(std::size_t index) {

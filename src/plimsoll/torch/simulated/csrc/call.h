@@ -81,6 +81,7 @@ class Call {
 
  private:
   void find_device();
+  [[noreturn]] void refuse(const char* why) const;
   void check_devices() const;
   void check_overlap() const;
   void count_writes();

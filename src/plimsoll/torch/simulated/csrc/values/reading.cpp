@@ -38,6 +38,11 @@ bool equal(const Tensor& self, const Tensor& other) {
   return true;
 }
 
+// Whether the values are those that a GPU would have, and there are not too many of them.
+bool is_known(const Tensor& tensor) {
+  return source_of(tensor) == Source::computed && can_be_read(tensor);
+}
+
 // Too many to be drawn one by one.
 Tensor fill(const Tensor& like, const Description& description) {
   Tensor made =
@@ -71,6 +76,9 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
 void add_reading_kernels(WrittenOut& kernels) {
   kernels.add("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   kernels.add("equal", TORCH_FN(equal));
+  kernels.own().def(
+      "is_known(Tensor tensor) -> bool",
+      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(is_known)));
 }
 
 }  // namespace plimsoll::simulated

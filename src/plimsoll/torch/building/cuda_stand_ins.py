@@ -1,0 +1,166 @@
+"""Libraries compiled for CUDA, loaded beside a PyTorch that was built without it.
+
+Such a library needs others that are not there: NVIDIA's, and PyTorch's own for CUDA. On simulated
+GPUs nothing of them runs: kernels for CUDA are taken over. So each missing library is stood in for
+by one of its name, with the names in it that are asked for: functions that refuse, and zeros.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from plimsoll.torch.building import versions
+from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
+from plimsoll.torch.building.compiler import find_compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_MISSING = re.compile(r"(lib(?:cu|c10_cuda|torch_cuda|nv|nccl)[\w.-]*\.so[\w.]*): cannot open")
+"""What the loader of libraries says of one of CUDA's that is not there."""
+_UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+_SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
+"""Of `readelf --dyn-syms`: what kind of name a library asks for, its name, of which version."""
+_PRELUDE = """\
+#include <cxxabi.h>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+[[noreturn]] static void refuse(const char* name) {
+  int status = 0;
+  char* const readable = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  const std::string text = readable != nullptr ? readable : name;
+  std::free(readable);
+  throw std::runtime_error("a library compiled for CUDA called " + text +
+                           ", which needs a GPU; only its registered operations are simulated");
+}
+"""
+_NO_DEVICE = 100
+"""As CUDA's runtime and driver number it."""
+
+
+@dataclass(frozen=True, order=True)
+class _Symbol:
+    """A name that a library asks for; `version` is the name of the library that has it, or ""."""
+
+    version: str
+    name: str
+    is_data: bool
+
+    def definition(self, number: int) -> str:
+        """C++ that defines it."""
+        if self.is_data:
+            return (
+                f'extern "C" {{ extern char s{number}[] asm("{self.name}"); '
+                f"alignas(64) char s{number}[4096] = {{}}; }}\n"
+            )
+        if self.name.startswith("__cuda"):
+            body = "return 0;"  # a kernel makes itself known
+        elif self.name.endswith(("ErrorString", "ErrorName")):
+            body = 'return reinterpret_cast<long>("there is no GPU");'
+        elif self.version:
+            body = f"return {_NO_DEVICE};"
+        else:
+            body = f'refuse("{self.name}");'
+        return (
+            f'extern "C" long s{number}() asm("{self.name}"); '
+            f'extern "C" long s{number}() {{ {body} }}\n'
+        )
+
+
+_loaded: dict[str, ctypes.CDLL] = {}
+"""By the name of the library that each stands in for."""
+_defined: set[_Symbol] = set()
+
+
+def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
+    """Load what stands in for a library of CUDA's that another one needs.
+
+    Args:
+        error: What the loader said.
+        library: The file that needs it.
+
+    Returns:
+        Whether to try to load the library again.
+
+    Raises:
+        InputError: If there is no compiler, or no folder for what it makes.
+    """
+    said = f"{error}\n{error.__cause__}"  # PyTorch's words, or the loader's
+    missing, undefined = _MISSING.search(said), _UNDEFINED.search(said)
+    if missing is None and (undefined is None or not _loaded):
+        return False
+    wanted = _asked_for(library) - _defined
+    if missing is not None:
+        name = missing[1]
+        if name in _loaded:
+            return False
+        wanted = {s for s in wanted if s.version in ("", name)}
+    else:
+        assert undefined is not None
+        if undefined[1] not in {symbol.name for symbol in wanted}:
+            return False
+        name = f"libplimsoll-{_digest(wanted)}.so"
+    _loaded[name] = ctypes.CDLL(str(_build(name, wanted)), mode=ctypes.RTLD_GLOBAL)
+    _defined.update(wanted)
+    return True
+
+
+def _asked_for(library: Path) -> set[_Symbol]:
+    """What a library asks for and PyTorch does not have, nor the system's libraries."""
+    listed = subprocess.run(  # noqa: S603
+        ["readelf", "-W", "--dyn-syms", str(library)],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    torch = ctypes.CDLL(str(versions.torch_folder() / "lib/libtorch_python.so"))
+    process = ctypes.CDLL(None)
+    found = set()
+    for kind, name, version in _SYMBOL.findall(listed.stdout):
+        if version:
+            if _MISSING.match(f"{version}: cannot open"):
+                found.add(_Symbol(version, name, kind == "OBJECT"))
+        elif not any(hasattr(place, name) for place in (torch, process)):
+            found.add(_Symbol("", name, kind == "OBJECT"))
+    return found
+
+
+def _digest(symbols: Iterable[_Symbol]) -> str:
+    return hashlib.sha256(repr(sorted(symbols)).encode()).hexdigest()[:16]
+
+
+def _build(name: str, symbols: set[_Symbol]) -> Path:
+    folder = cache_folder()
+    digest = hashlib.sha256((_PRELUDE + name + _digest(symbols)).encode()).hexdigest()[:16]
+    library = folder / f"stand-in-{digest}.so"
+    if is_usable(library):
+        return library
+    compiler = find_compiler(f"what stands in for {name}")
+    with building(folder) as place:
+        source, script = place / "stand_in.cpp", place / "versions.map"
+        ordered = sorted(symbols)
+        lines = [symbol.definition(number) for number, symbol in enumerate(ordered)]
+        source.write_text(_PRELUDE + "".join(lines))
+        script.write_text(
+            "".join(
+                f"{version} {{ global: {' '.join(s.name + ';' for s in group)} }};\n"
+                for version, group in groupby(ordered, key=lambda symbol: symbol.version)
+                if version
+            )
+        )
+        made = place / library.name
+        command = [compiler, "-shared", "-fPIC", "-O0", "-w", "-o", str(made), str(source)]
+        command += [f"-Wl,-soname,{name}"]
+        command += [f"-Wl,--version-script={script}"] * any(symbol.version for symbol in ordered)
+        subprocess.run(command, check=True)  # noqa: S603
+        seal(made)
+        made.replace(library)
+    return library

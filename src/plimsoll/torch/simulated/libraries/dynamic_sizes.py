@@ -1,0 +1,92 @@
+"""Results whose size hangs on data, of operations that have a fake implementation.
+
+It asks its context for such a size. A compiler answers with a symbol; on simulated GPUs the answer
+is a number within the bounds, by what unknown data is taken to be like, so that a prediction says
+the range.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.library import SIZE_OF_UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+class _Context:
+    """What `torch.library.get_ctx()` returns while a fake implementation says shapes."""
+
+    def __init__(self, simulation: Simulation, name: str, tensors: Sequence[Any]) -> None:
+        self._unknown = simulation.setup.unknown
+        self._name = name
+        self._tensors = tensors
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
+        """A size that data decides.
+
+        Without a bound of its own it is at most the number of elements of the largest operand, and
+        half of the longest dimension where data is balanced.
+        """
+        import torch
+
+        torch.ops.plimsoll.assume(self._name, SIZE_OF_UNKNOWN)
+        if self._unknown == "least":
+            return min
+        elements = [tensor.numel() for tensor in self._tensors]
+        most = _greatest(elements, min) if max is None else max
+        if self._unknown == "most":
+            return most
+        longest = [size for tensor in self._tensors for size in tensor.shape]
+        half = _greatest(longest, min) // 2 if max is None else (min + max) // 2
+        return sorted((min, half, most))[1]
+
+    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> int:  # noqa: A002
+        """The same by its older name."""
+        return self.new_dynamic_size(min=min, max=max)
+
+
+def _greatest(numbers: Sequence[int], least: int) -> int:
+    return max(numbers, default=least)
+
+
+@contextmanager
+def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> Iterator[None]:
+    """Within it `torch.library.get_ctx()` gives numbers for sizes that hang on data.
+
+    Args:
+        simulation: The GPUs.
+        name: Of the operation.
+        tensors: Its operands.
+    """
+    from torch._library.fake_impl import set_ctx_getter
+
+    context = _Context(simulation, name, tensors)
+    with set_ctx_getter(lambda: context):
+        yield
+
+
+def give_sizes(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._library.fake_impl`, whose Meta kernels then have such a context."""
+    execute()
+
+    def construct_meta_kernel(name: str, holder: Any) -> Callable[..., Any]:
+        @functools.wraps(holder.kernel.func)
+        def meta_kernel(*args: Any, **kwargs: Any) -> Any:
+            import torch
+            from torch.utils._pytree import tree_leaves
+
+            leaves = tree_leaves((args, kwargs))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            with giving_sizes(simulation, name, tensors):
+                return holder.kernel(*args, **kwargs)
+
+        return meta_kernel
+
+    module.construct_meta_kernel = construct_meta_kernel  # type: ignore[attr-defined]

@@ -1,0 +1,51 @@
+"""Compiled libraries, as they are loaded: their own kernels would need a GPU."""
+
+from __future__ import annotations
+
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from plimsoll.torch.building.cuda_stand_ins import stand_in_for
+from plimsoll.torch.simulated.libraries.operations import register_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_Loaded = TypeVar("_Loaded")
+
+
+def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
+    """Take over the operations of each library that is loaded from now on.
+
+    A library that was compiled for CUDA is loaded beside a PyTorch that was not, too.
+    """
+    load_library, create_module = torch.ops.load_library, ExtensionFileLoader.create_module
+    take_over = simulation.library.lib.plimsoll_take_over_operators
+
+    def load(path: Any) -> None:
+        _loaded(lambda: load_library(path), path)
+        take_over()
+        register_kernels(simulation)
+
+    def create(loader: Any, spec: Any) -> Any:
+        module = _loaded(lambda: create_module(loader, spec), spec.origin)
+        take_over()
+        register_kernels(simulation)
+        return module
+
+    torch.ops.load_library = load
+    ExtensionFileLoader.create_module = create  # type: ignore[assignment, method-assign]
+
+
+def _loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
+    """What `load` gives, once all that the library needs is there or stood in for."""
+    while True:
+        try:
+            return load()
+        except (ImportError, OSError) as error:
+            if not stand_in_for(error, Path(path)):
+                raise

@@ -1,0 +1,146 @@
+"""Operations of libraries that PyTorch knows by name: what their kernels take, where that is known.
+
+A kernel that is compiled for CUDA yields to the operation's fake implementation (csrc/call.cpp),
+and then takes no memory but its results. Where it takes more, or there is no fake implementation,
+one of two things is written down: a function of Python that takes what the kernel takes, composed
+of PyTorch's operations; or an `Operation`, its shapes and its workspace.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.torch.simulated.libraries.dynamic_sizes import giving_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+    Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a kernel returns, and what it takes besides.
+
+    Attributes:
+        shapes: Called with the operation's arguments, tensors on `meta`; returns its results as a
+            fake implementation does, or their sizes. None: it has a fake implementation.
+        workspace: The bytes that it takes while it runs, or a function of its arguments.
+    """
+
+    shapes: Callable[..., Any] | None = None
+    workspace: int | Callable[..., int] = 0
+
+
+_waiting: dict[str, Operation | Kernel] = {}
+_libraries: list[Any] = []  # whose end would remove the kernels
+
+
+def simulate_operation(name: str, kernel: Operation | Kernel) -> None:
+    """Have `kernel` in place of an operation's own, once the operation is there.
+
+    Args:
+        name: "library::operation", with its overload if it has one: "library::operation.out".
+        kernel: What it takes; or a function that takes it, called with the operation's arguments.
+    """
+    _waiting[name] = kernel
+
+
+def register_kernels(simulation: Simulation) -> None:
+    """Put what waits in place, where its operation is there by now."""
+    import torch
+
+    for name in list(_waiting):
+        base, _, overload = name.partition(".")
+        if not torch._C._dispatch_has_kernel(name) and not _has_schema(base, overload):
+            continue
+        kernel = _waiting.pop(name)
+        library, _, operation = base.partition("::")
+        packet = getattr(getattr(torch.ops, library), operation)
+        op = getattr(packet, overload or "default")
+        if isinstance(kernel, Operation):
+            kernel = functools.partial(_run, simulation, op, kernel)
+        fragment = torch.library.Library(library, "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it takes the place of another
+            fragment.impl(op, kernel, "CUDA", allow_override=True)
+        _libraries.append(fragment)
+
+
+def _has_schema(base: str, overload: str) -> bool:
+    import torch
+
+    return any(
+        schema.overload_name == overload for schema in torch._C._jit_get_schemas_for_operator(base)
+    )
+
+
+def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: Any) -> Any:
+    """Take what a kernel takes; values are not computed."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    def on_meta(tensor: Any) -> Any:
+        return torch.empty_strided(
+            tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"
+        )
+
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    device = next(tensor.device for tensor in tensors if tensor.is_cuda)
+    returns = op._schema.returns
+    written = [kwargs.get(a.name, args[i] if i < len(args) else None)
+               for i, a in enumerate(op._schema.arguments)
+               if a.alias_info is not None and a.alias_info.is_write]  # fmt: skip
+    shapes: list[Any] = [None] * len(returns)
+    if any(returned.alias_info is None for returned in returns):
+        on = tree_map_only(torch.Tensor, on_meta, (args, kwargs))
+        with giving_sizes(simulation, op.name(), tensors):
+            made = (of.shapes or op)(*on[0], **on[1])
+        shapes = _as_results(made, len(returns), tensors[0].dtype)
+    size = of.workspace(*args, **kwargs) if callable(of.workspace) else of.workspace
+    aliased = iter(written)
+    results = [
+        next(aliased)
+        if returned.alias_info is not None
+        else tree_map_only(torch.Tensor, functools.partial(_made, device=device), shape)
+        for returned, shape in zip(returns, shapes, strict=True)
+    ]
+    workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
+    changed = [t for t in tree_leaves((results, written)) if isinstance(t, torch.Tensor)]
+    moved = sum(tensor.nbytes for tensor in {id(t): t for t in (*tensors, *changed)}.values())
+    with torch.cuda.device(device):
+        torch.ops.plimsoll.launch(changed, moved, [], [], tensors[0].dtype)
+    del workspace
+    return results[0] if len(results) == 1 else tuple(results) if results else None
+
+
+def _made(shape: Any, device: Any) -> Any:
+    import torch
+
+    return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype, device=device)
+
+
+def _as_results(made: Any, count: int, dtype: Any) -> list[Any]:
+    """What `shapes` returned as one entry for each result: tensors, or sizes as such of a type."""
+    import torch
+
+    def is_size(value: Any) -> bool:
+        return isinstance(value, (tuple, list)) and all(isinstance(n, int) for n in value)
+
+    results = [made] if count == 1 and not _is_one_tuple(made, is_size) else list(made)
+    if len(results) != count:
+        raise InputError(f"shapes returned {len(results)} results where there are {count}")
+    return [
+        torch.empty(tuple(result), dtype=dtype, device="meta") if is_size(result) else result
+        for result in results
+    ]
+
+
+def _is_one_tuple(made: Any, is_size: Callable[[Any], bool]) -> bool:
+    return isinstance(made, tuple) and len(made) == 1 and not is_size(made)

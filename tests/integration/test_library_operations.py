@@ -1,0 +1,220 @@
+"""Operations of other people's libraries: fake implementations, kernels, and words of the user."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import plimsoll
+from plimsoll.errors import InputError
+from tests.simulated import on_simulated_gpus, output_of, simulate
+
+torch = pytest.importorskip("torch")
+
+
+def register_native(library: str, name: str) -> Any:
+    """A kernel for CUDA as a library in C++ has it; it must not run."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a kernel ran on memory that is not there")
+
+    made = torch._C._dispatch_library("IMPL", library, "CUDA", "kernels.cu", 1)
+    made.impl(name, "CUDA", refuse)
+    return made
+
+
+def define_selection() -> Any:
+    """An operation as torchvision's nms: how many rows it selects, its values say."""
+    library = torch.library.Library("mylib", "FRAGMENT")
+    library.define("select(Tensor rows) -> Tensor")
+
+    @torch.library.register_fake("mylib::select", lib=library)  # type: ignore[untyped-decorator]
+    def fake(rows: Any) -> Any:
+        count = torch.library.get_ctx().new_dynamic_size(max=rows.size(0))
+        return rows.new_empty(count, dtype=torch.long)
+
+    return library, register_native("mylib", "select")
+
+
+@on_simulated_gpus()
+def test_a_size_that_hangs_on_data_is_a_number_within_its_bounds() -> None:
+    _kept = define_selection()
+    rows = torch.randn(1000, 4, device="cuda")
+    torch.ops.load_library(torch._C.__file__)  # any library
+    assert torch.ops.mylib.select(rows).shape == (500,)
+
+
+@on_simulated_gpus("--unknown", "most")
+def test_it_is_the_bound_where_most_is_asked_for() -> None:
+    _kept = define_selection()
+    rows = torch.randn(1000, 4, device="cuda")
+    torch.ops.load_library(torch._C.__file__)
+    assert torch.ops.mylib.select(rows).shape == (1000,)
+
+
+SELECTING = """
+import torch
+library = torch.library.Library("mylib", "FRAGMENT")
+library.define("select(Tensor rows) -> Tensor")
+
+@torch.library.register_fake("mylib::select", lib=library)
+def fake(rows):
+    return rows.new_empty(torch.library.get_ctx().new_dynamic_size(max=rows.size(0)), 1 << 20)
+
+rows = torch.randn(64, 4, device="cuda")
+print(torch.ops.mylib.select(rows).shape)
+"""
+
+
+def test_a_prediction_says_the_range_of_such_a_size(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SELECTING)
+    found = plimsoll.predict(script, gpu="H200")
+    assert found.peak_allocated_range_bytes is not None
+    least, most = found.peak_allocated_range_bytes
+    assert least < 2 << 20
+    assert most > 64 * 4 << 20
+    assert least < found.peak_allocated_bytes < most
+
+
+@on_simulated_gpus()
+def test_what_the_user_says_of_an_operation_holds() -> None:
+    library = torch.library.Library("mylib", "FRAGMENT")
+    plimsoll.simulated_operation(
+        "mylib::pairs",
+        shapes=lambda points, _: points.new_empty(points.size(0), 2),
+        workspace=lambda points, _: 4 * points.size(0) ** 2,
+    )
+    library.define("pairs(Tensor points, float radius) -> Tensor")
+    _kernel = register_native("mylib", "pairs")
+    points = torch.randn(1024, 3, device="cuda")
+    torch.ops.load_library(torch._C.__file__)
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    pairs = torch.ops.mylib.pairs(points, 0.5)
+    assert pairs.shape == (1024, 2)
+    assert torch.cuda.memory_allocated() - held == 1024 * 2 * 4
+    assert torch.cuda.max_memory_allocated() - held == 1024 * 2 * 4 + 4 * 1024**2
+
+
+@on_simulated_gpus()
+def test_sizes_are_enough_and_several_results_may_be_said() -> None:
+    library = torch.library.Library("mylib", "FRAGMENT")
+    library.define("split(Tensor x) -> (Tensor, Tensor)")
+    library.define("grow(Tensor(a!) x, int size) -> Tensor(a!)")
+    plimsoll.simulated_operation("mylib::split", shapes=lambda x: [(3, 4), x.new_empty(7)])
+    plimsoll.simulated_operation("mylib::grow", workspace=lambda _, size: size)
+    x = torch.ones(10, device="cuda", dtype=torch.bfloat16)
+    one, two = torch.ops.mylib.split(x)
+    assert (one.shape, two.shape, one.dtype) == ((3, 4), (7,), torch.bfloat16)
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    assert torch.ops.mylib.grow(x, 1 << 20) is x
+    assert torch.cuda.max_memory_allocated() - held == 1 << 20
+
+
+UNKNOWN = """
+import torch
+library = torch.library.Library("mylib", "FRAGMENT")
+library.define("mystery(Tensor x) -> Tensor")
+kernel = torch._C._dispatch_library("IMPL", "mylib", "CUDA", "kernels.cu", 1)
+kernel.impl("mystery", "CUDA", lambda x: x)
+x = torch.ones(4, device="cuda")
+torch.ops.mylib.mystery(x)
+"""
+
+
+def test_an_operation_that_nothing_knows_is_named_in_one_line_with_what_helps(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNKNOWN)
+    with pytest.raises(plimsoll.ScriptError) as raised:
+        plimsoll.predict(script, gpu="H200")
+    first = str(raised.value).splitlines()[0]
+    for part in ("mylib::mystery", "the library mylib", "script.py:8", "simulated_operation"):
+        assert part in first
+
+
+def test_an_operation_has_a_library_in_its_name() -> None:
+    with pytest.raises(InputError, match='"library::operation"'):
+        plimsoll.simulated_operation("pairs")
+
+
+def test_without_simulated_gpus_nothing_happens() -> None:
+    plimsoll.simulated_operation("mylib::pairs", shapes=lambda x: x)
+
+
+EXTENSION = """
+#include <torch/library.h>
+#include <ATen/ATen.h>
+namespace c10::cuda { extern int missing_state; int device_count(); }
+extern "C" int cudaDeviceSynchronize();
+static at::Tensor on_gpu(const at::Tensor& x) {
+  cudaDeviceSynchronize();
+  return at::empty({c10::cuda::device_count() + c10::cuda::missing_state}, x.options());
+}
+static at::Tensor on_host(const at::Tensor& x) { return x + 1; }
+static at::Tensor shape(const at::Tensor& x) { return at::empty({5}, x.options()); }
+static int64_t devices() { return c10::cuda::device_count(); }
+TORCH_LIBRARY(compiled, m) {
+  m.def("five(Tensor x) -> Tensor");
+  m.def("devices() -> int", devices);
+}
+TORCH_LIBRARY_IMPL(compiled, CUDA, m) { m.impl("five", on_gpu); }
+TORCH_LIBRARY_IMPL(compiled, CPU, m) { m.impl("five", on_host); }
+TORCH_LIBRARY_IMPL(compiled, Meta, m) { m.impl("five", shape); }
+"""
+RUNTIME = 'extern "C" int cudaDeviceSynchronize() { return 0; }'
+
+
+@pytest.fixture(scope="session")
+def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library compiled for CUDA, whose own libraries are not there."""
+    folder = tmp_path_factory.mktemp("extension")
+    home = Path(torch.__file__).parent
+    (folder / "extension.cpp").write_text(EXTENSION)
+    (folder / "runtime.cpp").write_text(RUNTIME)
+    (folder / "runtime.map").write_text("libcudart.so.99 { global: *; };")
+    needed = {
+        "libcudart.so.99": ["runtime.cpp", f"-Wl,--version-script={folder / 'runtime.map'}"],
+        "libc10_cuda_test.so": ["-x", "c++", os.devnull],
+    }
+    for name, source in needed.items():
+        command = ["g++", "-shared", "-fPIC", *source, f"-Wl,-soname,{name}", "-o", name]
+        subprocess.run(command, cwd=folder, check=True)
+    command = ["g++", "-std=c++20", "-shared", "-fPIC", "-O0", "-w", f"-I{home / 'include'}"]
+    command += ["extension.cpp", "-Wl,--no-as-needed", *needed, f"-L{home / 'lib'}"]
+    command += ["-ltorch", "-ltorch_cpu", "-lc10", "-o", "libextension.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    for name in needed:
+        (folder / name).unlink()
+    return folder / "libextension.so"
+
+
+def test_a_library_compiled_for_cuda_is_loaded_where_there_is_no_cuda(extension: Path) -> None:
+    with pytest.raises(OSError, match="cannot open shared object file"):
+        ctypes.CDLL(str(extension))
+    program = f"""
+import torch
+torch.ops.load_library({str(extension)!r})
+print(torch.ops.compiled.five(torch.ones(3, device="cuda")).shape)
+print(torch.ops.compiled.five(torch.ones(3)).tolist())
+"""
+    assert output_of(program).splitlines() == ["torch.Size([5])", "[2.0, 2.0, 2.0]"]
+
+
+def test_what_it_calls_of_cuda_itself_says_that_there_is_no_gpu(extension: Path) -> None:
+    program = f"""
+import torch
+torch.ops.load_library({str(extension)!r})
+torch.ops.compiled.devices()
+"""
+    done = simulate(program)
+    assert done.returncode == 1
+    assert "called c10::cuda::device_count(), which needs a GPU" in done.stderr
