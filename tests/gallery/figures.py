@@ -1,0 +1,115 @@
+"""What a script of the gallery takes: as measured on a card, or as predicted."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from tests.gallery.scripts import Script
+
+GPU = "H200"
+MOST_SECONDS = 900
+_REFUSED = re.compile(r"\brefuse[ds]?\b|\bnot simulated\b")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one run took, or why there are no figures.
+
+    Attributes:
+        why_not: Why there are none: "" where there are.
+        allocated_bytes: The most in live blocks.
+        reserved_bytes: The most taken from the driver.
+        allocated_range: The least and the most, where sizes hang on data; of a prediction alone.
+        reserved_range: The same of `reserved_bytes`.
+        allocations: How many there were; of a measurement alone.
+        seconds: That the run took, its start included.
+        versions: Of the libraries that the script needs.
+    """
+
+    why_not: str = ""
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    allocated_range: tuple[int, int] | None = None
+    reserved_range: tuple[int, int] | None = None
+    allocations: int = 0
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The inverse of `from_dict`: what differs from the defaults."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        ranges = {name: tuple(values[name]) for name in values if name.endswith("_range")}
+        return cls(**{**values, **ranges})
+
+
+def ended_well(output: str, script: Script) -> bool:
+    """Whether the script printed its last line."""
+    return script.ends_with in output.splitlines()
+
+
+def predicted(script: Script, gpu: str = GPU) -> Figures:
+    """What a script is predicted to take, in an empty folder; under the PyTorch of this process."""
+    if missing := script.missing(simulated=True):
+        return Figures(why_not=f"not installed: {', '.join(missing)}")
+    command = [
+        sys.executable,
+        "-m",
+        "plimsoll",
+        "predict",
+        str(script.path),
+        "--gpu",
+        gpu,
+        "--json",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=folder,
+                timeout=MOST_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return Figures(why_not=f"took more than {MOST_SECONDS} s")
+    versions = script.versions()
+    if done.returncode != 0:
+        return Figures(why_not=last_lines(done.stderr + done.stdout), versions=versions)
+    found = json.loads(done.stdout.splitlines()[-1])
+    figures = Figures(
+        allocated_bytes=found["peak_allocated_bytes"],
+        reserved_bytes=found["peak_reserved_bytes"],
+        allocated_range=_range(found["peak_allocated_range_bytes"]),
+        reserved_range=_range(found["peak_reserved_range_bytes"]),
+        seconds=round(found["seconds"], 1),
+        versions=versions,
+    )
+    assumed = [f"{each['operation']}: {each['what']}" for each in found["assumptions"]]
+    if refused := [each for each in assumed if _REFUSED.search(each)]:
+        return replace(figures, why_not="; ".join(refused))
+    if found["stopped"] is not None:
+        return replace(figures, why_not=f"stopped: {found['stopped']['why']}")
+    if not ended_well(done.stderr, script):
+        return replace(figures, why_not=f"did not print {script.ends_with!r}")
+    return figures
+
+
+def last_lines(text: str) -> str:
+    """The end of what a command that failed said."""
+    return "\n".join(text.strip().splitlines()[-12:])
+
+
+def _range(values: list[int] | None) -> tuple[int, int] | None:
+    return None if values is None else (values[0], values[1])

@@ -1,0 +1,35 @@
+"""Every script of the gallery is predicted, and takes what the card took where it was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gallery.bounds import bounds_of, holds
+from tests.gallery.figures import predicted
+from tests.gallery.quick import QUICK
+from tests.gallery.results import Measured
+from tests.gallery.scripts import Script, all_scripts, version_of
+
+MEASURED = Measured.read()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(
+            script, id=script.name, marks=() if script.name in QUICK else (pytest.mark.gallery,)
+        )
+        for script in all_scripts()
+    ],
+)
+def test_a_script_is_predicted_to_its_end_and_as_measured(script: Script) -> None:
+    if missing := script.missing(simulated=True):
+        pytest.skip(f"needs {', '.join(missing)}")
+    if (torch := version_of("torch")) is None:
+        pytest.skip("needs torch")
+    found = predicted(script)
+    assert not found.why_not, found.why_not
+    assert (found.allocated_range is not None) <= script.by_data, "its sizes hang on data"
+    if (truth := MEASURED.of(script.name)) is not None:
+        bounds = bounds_of(script.name, torch, MEASURED.torch)
+        assert holds(found, truth, bounds), f"{found}, measured {truth}"
