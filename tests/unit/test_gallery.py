@@ -11,7 +11,7 @@ from tests.gallery.figures import Figures, ended_well
 from tests.gallery.page import page
 from tests.gallery.quick import QUICK
 from tests.gallery.results import Measured, Predicted
-from tests.gallery.scripts import ScriptRuleError, Script, all_scripts, read_script
+from tests.gallery.scripts import Script, ScriptRuleError, all_scripts, read_script
 
 MIB = 1 << 20
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
