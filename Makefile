@@ -14,7 +14,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test test-all test-torch lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo test test-all test-torch test-gallery lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub clean
 
@@ -52,6 +52,25 @@ $(OTHER)/.ready: $(VENV)/.torch
 	$(PYTHON) -m venv $(OTHER)
 	$(OTHER)/bin/python -m pip install -q $(shell grep -E '^transformers==' constraints.txt) \
 	  torch==$(TORCH) $(PACKAGES) $(TEST_PACKAGES)
+	@touch $@
+
+# The gallery's scripts, with the libraries that they use, in an environment of its own:
+#   make test-gallery                # 2.13.0
+#   make test-gallery TORCH=2.15.0
+GALLERY_TORCH := $(if $(filter file,$(origin TORCH)),2.13.0,$(TORCH))
+GALLERY := build/gallery-$(GALLERY_TORCH)
+GALLERY_PINS := $(if $(shell grep -x 'torch==$(GALLERY_TORCH)' constraints.txt),-c constraints.txt)
+GALLERY_PIP := $(GALLERY)/bin/python -m pip --disable-pip-version-check
+test-gallery: $(GALLERY)/.ready
+	$(PIP) wheel -q --no-build-isolation --no-deps -w $(GALLERY)/wheels .
+	$(GALLERY_PIP) install -q --no-deps --force-reinstall $(GALLERY)/wheels/*.whl
+	$(GALLERY)/bin/python -m pytest -n logical --dist worksteal -m 'gallery or not gallery' tests/gallery
+
+$(GALLERY)/.ready: $(VENV)/.torch $(wildcard tests/gallery/requirements*.txt)
+	$(PYTHON) -m venv $(GALLERY)
+	$(GALLERY_PIP) install -q $(GALLERY_PINS) torch==$(GALLERY_TORCH) torchvision triton \
+	  $(PACKAGES) pytest pytest-xdist -r tests/gallery/requirements.txt
+	$(GALLERY_PIP) install -q --no-deps --no-build-isolation -r tests/gallery/requirements-alone.txt
 	@touch $@
 
 lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)

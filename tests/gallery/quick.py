@@ -2,6 +2,15 @@
 
 QUICK = frozenset(
     {
+        "training/bert_finetuning",
+        "training/checkpointed_accumulated",
+        "training/contrastive_towers",
+        "training/diffusion_unet",
+        "training/dlrm",
+        "training/gan_gradient_penalty",
         "training/gpt_amp",
+        "training/lstm_language_model",
+        "training/ppo",
+        "training/vit_mixup",
     }
 )
