@@ -1,6 +1,7 @@
 """DeepLabV3 trains on pixels with an auxiliary head, and a confusion matrix is filled.
 
 Needs: torchvision
+Sizes hang on data.
 """
 
 import torch
