@@ -36,7 +36,6 @@ from tests.gallery.figures import (  # noqa: E402
     GPU,
     MOST_SECONDS,
     Figures,
-    ended_well,
     last_lines,
     predicted,
 )
@@ -93,7 +92,9 @@ def _after(first: Callable[[], None], then: Callable[..., Any]) -> Callable[...,
 
 def measured(script: Script, record: Path | None) -> Figures:
     """Measure a script in a process of its own, which runs in an empty folder."""
-    if missing := script.missing(simulated=False):
+    if script.only_simulated:
+        return Figures(why_not="only simulated")
+    if missing := script.missing():
         return Figures(why_not=f"not installed: {', '.join(missing)}")
     python = [sys.executable]
     if record is not None:
@@ -123,8 +124,8 @@ def measured(script: Script, record: Path | None) -> Figures:
         seconds = round(time.perf_counter() - began, 1)
         if done.returncode != 0:
             return Figures(why_not=last_lines(done.stderr), versions=script.versions())
-        if not ended_well(done.stdout, script):
-            return Figures(why_not=f"did not print {script.ends_with!r}")
+        if not script.ended_well(done.stdout):
+            return Figures(why_not=f"did not print {script.last_line!r}")
         peaks = json.loads(out.read_text())
     return Figures(
         allocated_bytes=peaks["allocated_bytes"],

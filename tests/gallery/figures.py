@@ -53,14 +53,9 @@ class Figures:
         return cls(**{**values, **ranges})
 
 
-def ended_well(output: str, script: Script) -> bool:
-    """Whether the script printed its last line."""
-    return script.ends_with in output.splitlines()
-
-
 def predicted(script: Script, gpu: str = GPU) -> Figures:
     """What a script is predicted to take, in an empty folder; under the PyTorch of this process."""
-    if missing := script.missing(simulated=True):
+    if missing := script.missing():
         return Figures(why_not=f"not installed: {', '.join(missing)}")
     command = [
         sys.executable,
@@ -101,8 +96,8 @@ def predicted(script: Script, gpu: str = GPU) -> Figures:
         return replace(figures, why_not="; ".join(refused))
     if found["stopped"] is not None:
         return replace(figures, why_not=f"stopped: {found['stopped']['why']}")
-    if not ended_well(done.stderr, script):
-        return replace(figures, why_not=f"did not print {script.ends_with!r}")
+    if not script.ended_well(done.stderr):
+        return replace(figures, why_not=f"did not print {script.last_line!r}")
     return figures
 
 

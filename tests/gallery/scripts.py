@@ -1,8 +1,9 @@
 """The gallery's scripts, and what they say of themselves.
 
-A script is `AREA/NAME.py` in this folder. Its docstring says in the first line what it shows, in a
-line `Needs: …` which libraries it takes besides PyTorch and NumPy, and in a line `Sizes hang on
-data.` that they do. The last line that it prints is fixed text, which begins with `done: `.
+A script is `AREA/NAME.py` in this folder. Its docstring says in the first line what it shows, and
+then, where it is so, `Needs: …`, the libraries that it takes besides PyTorch and NumPy, `Sizes hang
+on data.`, and `Only simulated.`: its libraries have stand-ins, and are not installed for a GPU. The
+last line that it prints begins with `done:`.
 
 Knows neither PyTorch nor plimsoll: the scripts are measured where plimsoll is not.
 """
@@ -16,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-STAND_IN = " (stand-in)"
-"""Follows a library in `Needs:` that only a GPU needs: a simulated one has a stand-in for it."""
 _NEEDS = re.compile(r"^Needs: (.+)$", re.MULTILINE)
 _BY_DATA = re.compile(r"^Sizes hang on data\.$", re.MULTILINE)
+_ONLY_SIMULATED = re.compile(r"^Only simulated\.$", re.MULTILINE)
+_ALWAYS_THERE = ("torch", "numpy")
 
 
 class ScriptRuleError(ValueError):
@@ -35,23 +36,27 @@ class Script:
         path: The file.
         shows: What it shows: a sentence.
         needs: PyPI's names of the libraries, besides PyTorch and NumPy.
-        stand_ins: Those of them that a simulated GPU has stand-ins for.
         by_data: Whether sizes of tensors hang on data.
-        ends_with: The last line that it prints.
+        only_simulated: Whether its libraries have stand-ins, and no GPU runs it.
+        last_line: How the last line that it prints begins.
     """
 
     name: str
     path: Path
     shows: str
     needs: tuple[str, ...]
-    stand_ins: tuple[str, ...]
     by_data: bool
-    ends_with: str
+    only_simulated: bool
+    last_line: str
 
-    def missing(self, *, simulated: bool) -> list[str]:
-        """The libraries that are not installed here."""
-        needs = [name for name in self.needs if not (simulated and name in self.stand_ins)]
+    def missing(self) -> list[str]:
+        """The libraries that are not installed here, and have no stand-ins."""
+        needs = () if self.only_simulated else self.needs
         return [name for name in needs if version_of(name) is None]
+
+    def ended_well(self, output: str) -> bool:
+        """Whether it printed its last line."""
+        return any(line.startswith(self.last_line) for line in output.splitlines())
 
     def versions(self) -> dict[str, str]:
         """The versions of the libraries that are installed here."""
@@ -82,18 +87,19 @@ def read_script(path: Path) -> Script:
             f"{name}: the docstring's first line is no sentence that says what it shows"
         )
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    ends = {each for each in texts if isinstance(each, str) and each.startswith("done: ")}
+    ends = {each for each in texts if isinstance(each, str) and each.startswith("done:")}
     if len(ends) != 1:
-        raise ScriptRuleError(f"{name}: its last line is no fixed text that begins with 'done: '")
+        raise ScriptRuleError(f"{name}: it has no one last line that begins with 'done:'")
     listed = match[1].split(", ") if (match := _NEEDS.search(rest)) else []
+    needs = [re.sub(r"[-_.]+", "-", each).lower() for each in listed]
     return Script(
         name=name,
         path=path,
         shows=shows,
-        needs=tuple(each.removesuffix(STAND_IN) for each in listed),
-        stand_ins=tuple(each.removesuffix(STAND_IN) for each in listed if each.endswith(STAND_IN)),
+        needs=tuple(each for each in needs if each not in _ALWAYS_THERE),
         by_data=_BY_DATA.search(rest) is not None,
-        ends_with=ends.pop(),
+        only_simulated=_ONLY_SIMULATED.search(rest) is not None,
+        last_line=ends.pop(),
     )
 
 

@@ -23,7 +23,7 @@ MEASURED = Measured.read()
     ],
 )
 def test_a_script_is_predicted_to_its_end_and_as_measured(script: Script) -> None:
-    if missing := script.missing(simulated=True):
+    if missing := script.missing():
         pytest.skip(f"needs {', '.join(missing)}")
     if (torch := version_of("torch")) is None:
         pytest.skip("needs torch")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gallery.bounds import CLOSE, KNOWN, bounds_of, holds
-from tests.gallery.figures import Figures, ended_well
+from tests.gallery.figures import Figures
 from tests.gallery.page import page
 from tests.gallery.quick import QUICK
 from tests.gallery.results import Measured, Predicted
@@ -25,26 +25,25 @@ def script_of(folder: Path, docstring: str, end: str = "print('done: 3 steps')")
 
 
 def test_a_script_says_what_it_shows_and_needs_and_how_it_ends(tmp_path: Path) -> None:
-    needs = "Needs: torchvision, flash-attn (stand-in)\nSizes hang on data.\n"
+    needs = "Needs: torch, torchvision, torch_geometric\nSizes hang on data.\n"
     script = script_of(tmp_path, f"Boxes are found.\n\n{needs}")
     assert script.name == "area/name"
     assert script.shows == "Boxes are found."
-    assert script.needs == ("torchvision", "flash-attn")
-    assert script.stand_ins == ("flash-attn",)
+    assert script.needs == ("torchvision", "torch-geometric")
     assert script.by_data
-    assert script.ends_with == "done: 3 steps"
+    assert not script.only_simulated
+    assert script.last_line == "done: 3 steps"
 
 
 def test_a_script_that_says_no_more_needs_nothing(tmp_path: Path) -> None:
     script = script_of(tmp_path, "Boxes are found.")
-    assert (script.needs, script.by_data) == ((), False)
-    assert script.missing(simulated=False) == []
+    assert (script.needs, script.by_data, script.missing()) == ((), False, [])
 
 
-def test_a_library_that_has_a_stand_in_is_missing_on_a_gpu_alone(tmp_path: Path) -> None:
-    script = script_of(tmp_path, "Shown.\n\nNeeds: no-such-library (stand-in), nor-this\n")
-    assert script.missing(simulated=False) == ["no-such-library", "nor-this"]
-    assert script.missing(simulated=True) == ["nor-this"]
+def test_libraries_that_have_stand_ins_are_not_missing(tmp_path: Path) -> None:
+    needs = "Shown.\n\nNeeds: no-such-library\n"
+    assert script_of(tmp_path, needs).missing() == ["no-such-library"]
+    assert script_of(tmp_path, f"{needs}Only simulated.\n").missing() == []
 
 
 @pytest.mark.parametrize(
@@ -63,8 +62,10 @@ def test_a_script_that_breaks_the_rules_is_named(tmp_path: Path, docstring: str,
 
 def test_the_last_line_is_found_among_others(tmp_path: Path) -> None:
     script = script_of(tmp_path, "Boxes are found.")
-    assert ended_well("a warning\ndone: 3 steps\nanother\n", script)
-    assert not ended_well("not done: 3 steps\n", script)
+    assert script.ended_well("a warning\ndone: 3 steps\nanother\n")
+    assert not script.ended_well("not done: 3 steps\n")
+    script = script_of(tmp_path, "Boxes are found.", "print('done:', 2 + 2, 'boxes')")
+    assert script.ended_well("done: 4 boxes\n")
 
 
 def test_peaks_are_within_bounds_or_within_their_range() -> None:
