@@ -3,7 +3,6 @@
 Needs: transformers, accelerate
 """
 
-import os
 import tempfile
 
 import torch
@@ -32,7 +31,7 @@ def main() -> None:
         )
         assert {0, "cpu", "disk"} == set(places.values())
         model = load_checkpoint_and_dispatch(
-            model, folder, device_map=places, offload_folder=os.path.join(folder, "disk")
+            model, folder, device_map=places, offload_folder=f"{folder}/disk"
         )
         with torch.no_grad():
             for _ in range(2):
@@ -40,9 +39,7 @@ def main() -> None:
         assert logits.shape == (4, 256, 16384)
         del model, logits
 
-        model = disk_offload(
-            GPT2LMHeadModel(CONFIG), os.path.join(folder, "all"), torch.device("cuda")
-        )
+        model = disk_offload(GPT2LMHeadModel(CONFIG), f"{folder}/all", torch.device("cuda"))
         with torch.no_grad():
             model(input_ids=words)
     print("done: card, host and disk")

@@ -27,7 +27,8 @@ def main() -> None:
     with torch.no_grad():
         for _ in range(2):
             logits = model(input_ids=words).logits
-    assert logits.shape == (8, 512, 32000) and logits.device.type == "cuda"
+    assert logits.shape == (8, 512, 32000)
+    assert logits.device.type == "cuda"
     assert all(p.device.type == "meta" for p in model.parameters())
     del model, logits
 

@@ -3,7 +3,6 @@
 Needs: transformers, accelerate
 """
 
-import os
 import tempfile
 
 import torch
@@ -64,7 +63,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_trainer(folder, steps=2).train()
         trainer = make_trainer(folder, steps=4)
-        trainer.train(resume_from_checkpoint=os.path.join(folder, "checkpoint-2"))
+        trainer.train(resume_from_checkpoint=f"{folder}/checkpoint-2")
         metrics = trainer.evaluate()
     assert 0 <= metrics["eval_accuracy"] <= 1
     print(f"done: {trainer.state.global_step} steps")

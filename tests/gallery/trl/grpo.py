@@ -48,8 +48,9 @@ def main() -> None:
     )
     prompts = [" ".join(WORDS[(i * 7 + j) % 4000] for j in range(64)) for i in range(16)]
     with tempfile.TemporaryDirectory() as folder:
+        Qwen2ForCausalLM(config).save_pretrained(folder)
         trainer = GRPOTrainer(
-            model=Qwen2ForCausalLM(config),
+            model=folder,
             reward_funcs=reward_variety,
             args=GRPOConfig(
                 output_dir=folder,

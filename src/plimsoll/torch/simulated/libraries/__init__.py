@@ -1,0 +1,1 @@
+"""Libraries that need something on simulated GPUs: each has a file."""
