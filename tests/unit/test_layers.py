@@ -122,7 +122,7 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 def test_modules_have_names_of_their_own() -> None:
     """But for those that are the same thing in each package."""
-    same = {"__init__", "text", "html", "parts", "results"}
+    same = {"__init__", "text", "html", "modules", "parts", "results"}
     stems = [path.stem for path in SOURCE.rglob("*.py") if path.parent.name != "cli"]
     assert {stem for stem in stems if stems.count(stem) > 1} <= same
 
