@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.torch.simulated.libraries.datasets import make_missing_rows
+from plimsoll.torch.simulated.libraries.diffusers import make_missing_parts
 from plimsoll.torch.simulated.libraries.safetensors import open_made_checkpoints
 from plimsoll.torch.simulated.libraries.tokenizers import make_missing_tokenizers
 from plimsoll.torch.simulated.libraries.transformers import (
@@ -25,6 +26,7 @@ def library_modules(
     """By name, how each is loaded: called with the module, and with what executes its code."""
     return {
         "datasets.load": make_missing_rows,
+        "diffusers.models.modeling_utils": make_missing_parts,
         "safetensors": open_made_checkpoints,
         "transformers.configuration_utils": name_missing_configuration,
         "transformers.modeling_utils": make_missing_weights,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,18 @@ _TYPES = {
     **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"},
     **{"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"},
 }
-_checkpoints: dict[str, dict[str, Any]] = {}
+_checkpoints: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
-def new_checkpoint(name: str) -> str:
-    """A path that is of no file; nothing is in it yet.
+def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
+    """A path that is of no file.
 
     Args:
         name: What it is a checkpoint of.
+        make: Makes what is in it, once it is read.
     """
     path = str(_FOLDER / str(len(_checkpoints)) / f"{Path(name).name}.safetensors")
-    _checkpoints[path] = {}
+    _checkpoints[path] = cache(make)
     return path
 
 
@@ -34,21 +36,16 @@ def is_made(paths: Any) -> bool:
     return bool(paths) and isinstance(paths, (list, tuple)) and paths[0] in _checkpoints
 
 
-def fill(path: str, tensors: dict[str, Any]) -> None:
-    """Say what is in it."""
-    _checkpoints[path] = tensors
-
-
 def open_made_checkpoints(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `safetensors`, which opens these checkpoints too."""
     execute()
     safe_open = module.safe_open
 
     def open_(filename: Any, *arguments: Any, **named: Any) -> Any:
-        tensors = _checkpoints.get(os.fspath(filename))
-        if tensors is None:
+        make = _checkpoints.get(os.fspath(filename))
+        if make is None:
             return safe_open(filename, *arguments, **named)
-        return _Opened(tensors, named.get("device", "cpu"))
+        return _Opened(make(), named.get("device", "cpu"))
 
     module.safe_open = open_  # type: ignore[attr-defined]
 

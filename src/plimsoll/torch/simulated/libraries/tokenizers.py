@@ -7,6 +7,7 @@ a token. A token is known by its first letters alone, so that what is decoded is
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.libraries.made_up import tell_made_up
@@ -60,7 +61,9 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import AutoConfig, PreTrainedTokenizerFast
 
-    config = AutoConfig.from_pretrained(name).get_text_config()
+    encoder = Path(name.replace("tokenizer", "text_encoder"))  # as beside it in a pipeline
+    place = encoder if (encoder / "config.json").is_file() else name
+    config = AutoConfig.from_pretrained(place).get_text_config()
     special = _special_tokens(config)
     words = _words(config.vocab_size - len(special))
     longest = max(map(len, words))

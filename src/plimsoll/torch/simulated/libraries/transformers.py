@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.libraries.made_up import tell_made_up
-from plimsoll.torch.simulated.libraries.safetensors import fill, is_made, new_checkpoint
+from plimsoll.torch.simulated.libraries.safetensors import is_made, new_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,8 @@ def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> Non
         return  # before transformers 5
     find, choose_type = module._get_resolved_checkpoint_files, module._get_dtype
     load = module.PreTrainedModel._load_pretrained_model
-    types: dict[str, Any] = {}
+    types: dict[str, Any] = {}  # of weights, by checkpoint
+    models: dict[str, Any] = {}  # that they are read into
 
     def find_or_make(*arguments: Any, **named: Any) -> Any:
         try:
@@ -52,7 +53,10 @@ def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> Non
             name = named.get("pretrained_model_name_or_path")
             if name is None or named.get("gguf_file") is not None:
                 raise
-            return [new_checkpoint(str(name))], None
+            path = new_checkpoint(
+                str(name), lambda: _weights(models.pop(path), types.pop(path, "float32"))
+            )
+            return [path], None
 
     def get_type(wanted: Any, files: Any, config: Any, *arguments: Any) -> Any:
         if is_made(files):
@@ -70,7 +74,7 @@ def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> Non
                     f"plimsoll does not make up weights that are quantized already ({name}, "
                     f"{method}): have its files here, or load a checkpoint that is not"
                 )
-            fill(files[0], _weights(model, types[files[0]]))
+            models[files[0]] = model
             tell_made_up(
                 f"the weights of {name} are not here: they are made up, with the shapes and types "
                 "of its configuration",
