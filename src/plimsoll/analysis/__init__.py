@@ -5,7 +5,15 @@ Nothing here shows anything: events go in as columns, tables come out.
 
 from plimsoll.analysis.categories import CATEGORIES, Categories, find_categories
 from plimsoll.analysis.lifetimes import Lifetimes, find_lifetimes
-from plimsoll.analysis.lines import NO_LINE, LineShare, is_program, source_line, source_lines
+from plimsoll.analysis.lines import (
+    NO_LINE,
+    LineShare,
+    is_in_package,
+    is_program,
+    short_path,
+    source_line,
+    source_lines,
+)
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.analysis.steps import Steps, find_steps
 
@@ -21,7 +29,9 @@ __all__ = [
     "find_lifetimes",
     "find_segments",
     "find_steps",
+    "is_in_package",
     "is_program",
+    "short_path",
     "source_line",
     "source_lines",
 ]

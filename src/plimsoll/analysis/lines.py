@@ -72,6 +72,11 @@ def source_line(frames: Sequence[Frame]) -> str:
     return NO_LINE
 
 
+def is_in_package(filename: str) -> bool:
+    """Whether a file is an installed package's."""
+    return _PACKAGES.match(filename) is not None
+
+
 def source_lines(
     stacks: NDArray[np.uint32], frames: Callable[[int], list[Frame]]
 ) -> tuple[NDArray[np.int64], list[str]]:
