@@ -1,0 +1,1 @@
+"""Libraries with kernels of their own, as they are loaded on simulated GPUs."""

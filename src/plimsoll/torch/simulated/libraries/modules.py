@@ -1,0 +1,23 @@
+"""Which modules of libraries with kernels of their own are loaded otherwise on simulated GPUs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from plimsoll.torch.simulated.libraries.bitsandbytes import stand_in_for_its_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+def library_modules(
+    simulation: Simulation,
+) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
+    """By name, how each is loaded: called with the module, and with what executes its code."""
+    return {
+        "bitsandbytes.cextension": partial(stand_in_for_its_library, simulation),
+    }
