@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import ViTConfig, ViTForImageClassification
 
-BATCH, STEPS = 64, 3
+BATCH, STEPS = 32, 3
 
 
 def quantize(module: torch.nn.Module) -> None:
@@ -28,7 +28,7 @@ def quantize(module: torch.nn.Module) -> None:
 
 def main() -> None:
     torch.manual_seed(0)
-    model = ViTForImageClassification(ViTConfig(num_labels=100))
+    model = ViTForImageClassification(ViTConfig(num_labels=100, num_hidden_layers=8))
     quantize(model)
     model = model.cuda()
     targets = [

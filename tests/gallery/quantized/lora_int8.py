@@ -29,7 +29,11 @@ def quantize(module: torch.nn.Module) -> None:
 def main() -> None:
     torch.manual_seed(0)
     config = OPTConfig(
-        vocab_size=16000, hidden_size=1024, ffn_dim=4096, num_hidden_layers=8, num_attention_heads=16
+        vocab_size=16000,
+        hidden_size=1024,
+        ffn_dim=4096,
+        num_hidden_layers=8,
+        num_attention_heads=16,
     )
     model = OPTForCausalLM(config).half()
     quantize(model)

@@ -56,6 +56,7 @@ const WrittenOut& add_written_out() {
   add_choices(*kernels);
   add_graph_memory(*kernels);
   add_launches(*kernels);
+  add_launches_at_addresses(*kernels);
   kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->own().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));

@@ -1,5 +1,5 @@
-// Kernels that no operation of PyTorch's launches: Triton's, those of compilers, of programs and of
-// libraries. What they compute is not known, so what they write is described, and not computed.
+// Kernels that no operation of PyTorch's launches: Triton's, those of compilers and of programs.
+// What they compute is not known, so what they write is described, and not computed.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -45,43 +45,6 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
   state.launch(device, Work::compute, time);
 }
 
-// plimsoll::launch_at: the same of a library's kernel, which is given addresses of the current
-// device alone. What lies elsewhere is no tensor on it.
-//
-// From each address on it reads or writes `most` bytes, or all there are. `product`, unless empty:
-// of how many rows, columns and terms.
-void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t most,
-               at::ArrayRef<double> product) {
-  Runtime& state = runtime();
-  const c10::DeviceIndex device = state.current_device();
-  state.use(device);
-  const auto each = [&](at::IntArrayRef addresses, auto act) {
-    for (const std::int64_t at : addresses) {
-      const auto address = static_cast<std::uint64_t>(at);
-      Allocation* const allocation = allocation_at(device, address);
-      if (allocation == nullptr) continue;
-      const std::size_t begin = address - allocation->address;
-      const std::size_t rest = allocation->size - begin;
-      act(*allocation, begin, most > 0 ? std::min(rest, static_cast<std::size_t>(most)) : rest);
-    }
-  };
-  each(written, [](Allocation& allocation, std::size_t begin, std::size_t size) {
-    note_written(allocation, begin, begin + size);
-  });
-  double moved = 0;
-  each(operands, [&](const Allocation&, std::size_t, std::size_t size) {
-    moved += static_cast<double>(size);
-  });
-  state.pass_host_time(device, kHostNs);
-  const DeviceProperties& on = state.device(device).properties;
-  double time = moving_ns(moved, on);
-  if (product.size() == 3) {
-    // Numbers of eight bits and of four are multiplied at least as fast as halves.
-    time = std::max(time, product_ns({1, product[0], product[1], product[2], at::kHalf}, on));
-  }
-  state.launch(device, Work::compute, time);
-}
-
 }  // namespace
 
 void add_launches(WrittenOut& kernels) {
@@ -89,9 +52,6 @@ void add_launches(WrittenOut& kernels) {
       "launch(Tensor[] written, float bytes, float[] product, int[] tile, "
       "ScalarType type) -> ()",
       torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch)));
-  kernels.own().def(
-      "launch_at(int[] written, int[] operands, int most, float[] product) -> ()",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch_at)));
 }
 
 }  // namespace plimsoll::simulated

@@ -11,6 +11,7 @@ GPU: of what allocates, it calls only `cudaMallocManaged`, for paged optimizers,
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import re
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ _NOTHING_COMPUTED = (
 _HANDLE = "cuBLAS' handle takes memory beside PyTorch's, which is not counted"
 _MANAGED = (
     "managed memory is counted as the host's; on a GPU it lies on the card while that has room"
+)
+_FEW_OUTLIERS = (
+    "of features that nobody knows, one in a thousand is taken for an outlier, as measured in trained "
+    "models; with the most, each"
 )
 _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
@@ -70,6 +75,9 @@ _KERNELS: dict[str, _Kernel] = {
     r"c(fill|arange|_mul)_\w+": _Kernel(written=(0,), elements=-1),
 }
 """By a pattern of names; the first that fits counts."""
+_FINDS_OUTLIERS = "bitsandbytes::int8_vectorwise_quant"
+_OUTLIER_FEATURES = 0.001
+"""The share of features with outliers: Dettmers et al., LLM.int8(), 2022."""
 _MOST_ELEMENT_BYTES = 4
 _NORESERVE = 0x4000
 """Linux' MAP_NORESERVE, which `mmap` names from Python 3.13 on."""
@@ -96,6 +104,43 @@ def stand_in_for_its_library(
         del ctypes.cdll.LoadLibrary
     if isinstance(getattr(module.lib, "_lib", None), _Library):
         _assume("bitsandbytes", _NOTHING_COMPUTED)
+
+
+def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `bitsandbytes._ops`; what finds outliers for LLM.int8 is told that they are rare."""
+    execute()
+    register = module.register_kernel
+
+    def register_kernel(op: str, device: str, *args: Any) -> Any:
+        add = register(op, device, *args)
+        if op != _FINDS_OUTLIERS or args:
+            return add
+        return lambda kernel: add(_expecting_few_outliers(kernel))
+
+    module.register_kernel = register_kernel  # type: ignore[attr-defined]
+
+
+def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel; a feature has an outlier where any of the tokens has one."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Expecting(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if func is torch.Tensor.any and result.dim() > 0:
+                torch.ops.plimsoll.likely(result, _OUTLIER_FEATURES)
+                _assume(_FINDS_OUTLIERS, _FEW_OUTLIERS)
+            return result
+
+    @functools.wraps(kernel)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with Expecting():
+            return kernel(*args, **kwargs)
+
+    return call
 
 
 class _Library:
@@ -186,7 +231,9 @@ class _ManagedMemory:
         """An address of the host, which takes its memory when it is written."""
         if size == 0:
             return 0
-        gpu = self._simulation.machine.gpus[int(self._simulation.library.lib.plimsoll_current_device())]
+        gpu = self._simulation.machine.gpus[
+            int(self._simulation.library.lib.plimsoll_current_device())
+        ]
         try:
             gpu.pin_memory(size)
         except OutOfMemoryError as error:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from plimsoll.torch.simulated.libraries.bitsandbytes import stand_in_for_its_library
+from plimsoll.torch.simulated.libraries.bitsandbytes import (
+    expect_few_outliers,
+    stand_in_for_its_library,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,5 +22,6 @@ def library_modules(
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
     return {
+        "bitsandbytes._ops": expect_few_outliers,
         "bitsandbytes.cextension": partial(stand_in_for_its_library, simulation),
     }
