@@ -1,4 +1,4 @@
-"""LoRA on a GPT-2-like network of 8-bit layers, quantized as they are moved to the GPU.
+"""LoRA on an OPT of 8-bit layers, quantized as they are moved to the GPU.
 
 Needs: bitsandbytes, peft, transformers
 """

@@ -19,29 +19,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import OutOfMemoryError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from plimsoll.torch.simulated.simulation import Simulation
-
 _LIBRARY = re.compile(r"libbitsandbytes_cuda\d+\.so")
 _NAME = re.compile(rb"\0(c[a-z_][a-z0-9_]{3,}|get_context)(?=\0)")
+_HOST_LIBRARY = "libbitsandbytes_cpu.so"
 _OF_HOST = "_cpu_"
-"""In names of functions that compute on the host, which the library for it has too."""
+"""In names of functions that compute on the host, which both libraries have."""
 
 _NOTHING_COMPUTED = (
     "its CUDA library was not loaded: its kernels only account, and what they write is not known"
 )
 _HANDLE = "cuBLAS' handle takes memory beside PyTorch's, which is not counted"
 _MANAGED = (
-    "managed memory is counted as the host's; on a GPU it lies on the card while that has room"
+    "managed memory is taken to be the host's; on a GPU it lies on the card while that has room"
 )
 _FEW_OUTLIERS = (
-    "of features that nobody knows, one in a thousand is taken for an outlier, as measured in trained "
-    "models; with the most, each"
+    "one in a thousand of its features that nobody knows has outliers, as in trained models"
 )
 _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
@@ -83,9 +79,7 @@ _NORESERVE = 0x4000
 """Linux' MAP_NORESERVE, which `mmap` names from Python 3.13 on."""
 
 
-def stand_in_for_its_library(
-    simulation: Simulation, module: ModuleType, execute: Callable[[], None]
-) -> None:
+def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `bitsandbytes.cextension`, whose CUDA library is never loaded.
 
     It looks for the library as ever, and so misses the one for a CUDA that it has no build for.
@@ -95,9 +89,9 @@ def stand_in_for_its_library(
     def load_library(path: str) -> Any:
         if not _LIBRARY.fullmatch(Path(path).name):
             return load(path)
-        return _Library(Path(path), simulation)
+        return _Library(Path(path))
 
-    ctypes.cdll.LoadLibrary = load_library  # type: ignore[method-assign]
+    ctypes.cdll.LoadLibrary = load_library  # type: ignore[method-assign, assignment]
     try:
         execute()
     finally:
@@ -146,9 +140,9 @@ def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
 class _Library:
     """The library's functions by their names, as `ctypes` has them."""
 
-    def __init__(self, path: Path, simulation: Simulation) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._memory = _ManagedMemory(simulation)
+        self._memory = _ManagedMemory()
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             self._names = {name.decode() for name in _NAME.findall(text)}
 
@@ -156,8 +150,8 @@ class _Library:
         if name.startswith("__") or name not in self._names:
             raise AttributeError(f"{self._path}: undefined symbol: {name}")
         if _OF_HOST in name:
-            return getattr(ctypes.CDLL(str(self._path.with_name("libbitsandbytes_cpu.so"))), name)
-        special = {
+            return getattr(ctypes.CDLL(str(self._path.with_name(_HOST_LIBRARY))), name)
+        special: dict[str, Callable[..., int]] = {
             "get_context": _make_handle,
             "cget_managed_ptr": self._memory.take,
             "cprefetch": _do_nothing,
@@ -222,22 +216,14 @@ def _do_nothing(*_: Any) -> int:
 class _ManagedMemory:
     """What `cudaMallocManaged` gives; the library never frees it."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self) -> None:
         self._kept: list[mmap.mmap] = []
         self._bytes = 0
 
     def take(self, size: int) -> int:
-        """An address of the host, which takes its memory when it is written."""
+        """An address of the host, where memory is taken as it is written."""
         if size == 0:
             return 0
-        gpu = self._simulation.machine.gpus[
-            int(self._simulation.library.lib.plimsoll_current_device())
-        ]
-        try:
-            gpu.pin_memory(size)
-        except OutOfMemoryError as error:
-            raise RuntimeError(f"cudaMallocManaged: out of memory: {error}") from None
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
         self._kept.append(memory)
         self._bytes += size

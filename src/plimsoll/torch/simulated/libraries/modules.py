@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from plimsoll.torch.simulated.libraries.bitsandbytes import (
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def library_modules(
-    simulation: Simulation,
+    simulation: Simulation,  # noqa: ARG001
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
     return {
         "bitsandbytes._ops": expect_few_outliers,
-        "bitsandbytes.cextension": partial(stand_in_for_its_library, simulation),
+        "bitsandbytes.cextension": stand_in_for_its_library,
     }

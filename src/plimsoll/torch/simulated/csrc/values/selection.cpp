@@ -116,9 +116,8 @@ void likely(const Tensor& truth, double share) {
 
 void add_selecting_kernels(WrittenOut& kernels) {
   kernels.add("nonzero", TORCH_FN(nonzero));
-  kernels.own().def(
-      "likely(Tensor truth, float share) -> ()",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(likely)));
+  kernels.own().def("likely(Tensor truth, float share) -> ()",
+                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(likely)));
 }
 
 }  // namespace plimsoll::simulated
