@@ -109,7 +109,9 @@ Tensor nonzero(const Tensor& self) {
 
 // plimsoll::likely: such a share of truth values is true, where only data says which.
 void likely(const Tensor& truth, double share) {
-  if (source_of(truth) >= Source::assumed) note_described(truth, Description::likely(share));
+  const Known known = known_of(truth);
+  const bool is_open = !known.description.is_constant() && !known.description.is_random();
+  if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
 }  // namespace
