@@ -62,7 +62,7 @@ def test_a_range_is_shown_where_its_ends_read_differently() -> None:
 
 
 def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None:
-    what = "its kernel takes no memory besides its results"
+    what = "its kernel takes nothing besides its results, but may take as much as its tensors"
     assumed = [
         Assumed("tensors of equal shape are taken for equal", "aten::equal", None, 1),
         Assumed(what, "aten::small", None, 9, MiB),
@@ -70,7 +70,7 @@ def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None
     ]
     text = str(replace(prediction(2 * MiB), assumptions=assumed))
     assert (
-        f"Assumed:\n  {what}, but may take about as much as its tensors: "
+        f"Assumed:\n  {what}: "
         "aten::large (3.00 MiB), aten::small (1.00 MiB)\n  tensors of equal" in text
     )
 

@@ -33,8 +33,8 @@ class Assumed:
         operation: PyTorch's name of the operation it is about, or "".
         line: Where the program called it first, or None.
         count: How often.
-        bytes: Of memory that a kernel takes inside and that is not known: what the operands and
-            results of the largest call take, which is about what it may cost; else None.
+        bytes: Of memory that is not counted, about what it may cost; else None. Of what a kernel
+            takes inside and nobody knows: what the operands and results of the largest call take.
     """
 
     what: str

@@ -298,12 +298,10 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
         where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
         size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""
         by_text.setdefault(assumed.what, []).append(assumed.operation + where + size)
-    costly = {assumed.what for assumed in p.assumptions if assumed.bytes}
     for text, operations in list(by_text.items())[:_MOST_ASSUMPTIONS]:
         more = len(operations) - _MOST_OPERATIONS
         shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
-        cost = ", but may take about as much as its tensors" if text in costly else ""
-        yield f"  {text}{cost}: {shown}"
+        yield f"  {text}: {shown}"
 
 
 def _matters(assumed: Assumed) -> bool:

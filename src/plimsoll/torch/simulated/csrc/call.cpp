@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -16,6 +17,7 @@
 namespace plimsoll::simulated {
 namespace {
 
+constexpr const char* kMayTakeMore = ", but may take about as much as its tensors";
 constexpr const char* kTwoDevices =
     "Expected all tensors to be on the same device, but found at least two devices, ";
 
@@ -267,7 +269,10 @@ std::uint64_t Call::tensor_bytes() const {
 
 void Call::launch() {
   Runtime& state = runtime();
-  if (assumed_memory_ != nullptr) state.assume(info_.name, assumed_memory_, tensor_bytes());
+  if (assumed_memory_ != nullptr) {
+    const std::string what = std::string(assumed_memory_) + kMayTakeMore;
+    state.assume(info_.name, what, tensor_bytes());
+  }
   const KernelTime* const row = kernel_time(*this);
   const double time = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this, row)) + besides_ns_;
   state.pass_host_time(device_, host_ns(*this, row));

@@ -27,9 +27,9 @@ constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };
 
-// plimsoll::assume, for what Python pretends.
-void assume(c10::string_view operation, c10::string_view what) {
-  runtime().assume(runtime().name(operation), what);
+// plimsoll::assume, for what Python pretends; `bytes` of memory, where it is about any.
+void assume(c10::string_view operation, c10::string_view what, std::int64_t bytes) {
+  runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
 }
 
 void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
@@ -56,9 +56,10 @@ const WrittenOut& add_written_out() {
   add_choices(*kernels);
   add_graph_memory(*kernels);
   add_launches(*kernels);
+  add_launches_at_addresses(*kernels);
   kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
-  kernels->own().def("assume(str operation, str what) -> ()", TORCH_FN(assume));
+  kernels->own().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));
   return *kernels;
 }
 

@@ -22,6 +22,37 @@ namespace {
 
 using Stream = std::pair<c10::DeviceIndex, c10::StreamId>;
 
+// All allocations, by where they begin.
+class Live {
+ public:
+  static Live& instance() {
+    static auto* const live = new Live;
+    return *live;
+  }
+  void add(Allocation& allocation) {
+    const std::lock_guard lock(mutex_);
+    by_address_[{allocation.device, allocation.address}] = &allocation;
+  }
+  void remove(const Allocation& allocation) {
+    const std::lock_guard lock(mutex_);
+    const auto place = by_address_.find({allocation.device, allocation.address});
+    // A graph's memory may have had another one since.
+    if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
+  }
+  Allocation* find(c10::DeviceIndex device, std::uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    auto after = by_address_.upper_bound({device, address});
+    if (after == by_address_.begin()) return nullptr;
+    Allocation* const found = (--after)->second;
+    const bool is_within = found->device == device && address < found->address + found->size;
+    return is_within ? found : nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<c10::DeviceIndex, std::uint64_t>, Allocation*> by_address_;
+};
+
 // PyTorch's profiler counts blocks, whose sizes are multiples of this.
 constexpr std::size_t kBlockBytes = 512;
 
@@ -277,8 +308,10 @@ class PinnedAllocator final : public c10::Allocator {
 
 Allocation::Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,
                        std::uint64_t serial)
-    : address(address), size(size), device(device), serial(serial) {}
-Allocation::~Allocation() = default;
+    : address(address), size(size), device(device), serial(serial) {
+  Live::instance().add(*this);
+}
+Allocation::~Allocation() { Live::instance().remove(*this); }
 
 c10::Allocator* device_allocator() {
   static auto* const allocator = new DeviceAllocator;
@@ -321,6 +354,10 @@ Allocation* allocation_of(const c10::StorageImpl& storage) {
 
 Allocation* allocation_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? allocation_of(*tensor.storage().unsafeGetStorageImpl()) : nullptr;
+}
+
+Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address) {
+  return Live::instance().find(device, address);
 }
 
 at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device) {

@@ -23,6 +23,8 @@ struct Allocation {
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,
              std::uint64_t serial);
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
   ~Allocation();
 };
 
@@ -55,6 +57,9 @@ void empty_pinned_pool();
 // The allocation behind a tensor's storage; null for one without memory, or not of a device.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
+
+// The one that an address of a device lies in, and null where nothing lives there.
+Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address);
 
 // What lies in memory that a graph keeps, does not free it; until it owns that memory again.
 at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device);

@@ -471,6 +471,16 @@ void note_described(const at::Tensor& tensor, const Description& description) {
   note_same(tensor, known);
 }
 
+void note_written(Allocation& allocation, std::size_t begin, std::size_t end) {
+  const ContentsLock lock(contents_mutex());
+  Contents::Part part;
+  part.end = end;
+  part.description = Description::of_type(part.type);
+  part.series = next_series();
+  part.capture = current_capture(allocation.device);
+  contents_of(allocation).write(begin, part);
+}
+
 void note_told(const at::Tensor& tensor, const at::Tensor& values) {
   const at::Tensor to = writable_values(tensor, true);
   if (!to.defined()) return;

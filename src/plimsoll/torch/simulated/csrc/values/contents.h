@@ -87,6 +87,8 @@ at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 void note_values(const at::Tensor& tensor, Source source);
 // Says what is known of elements that were written on the device alone.
 void note_described(const at::Tensor& tensor, const Description& description);
+// The same of bytes from there on, of a type that nobody knows.
+void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
 // Makes the elements those that the host was told.
 void note_told(const at::Tensor& tensor, const at::Tensor& values);
 // Makes it what another one is, element by element: a copy.

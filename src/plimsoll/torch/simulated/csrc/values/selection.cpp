@@ -107,8 +107,19 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
+// plimsoll::likely: such a share of truth values is true, where only data says which.
+void likely(const Tensor& truth, double share) {
+  const Known known = known_of(truth);
+  const bool is_open = !known.description.is_constant() && !known.description.is_random();
+  if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
+}
+
 }  // namespace
 
-void add_selecting_kernels(WrittenOut& kernels) { kernels.add("nonzero", TORCH_FN(nonzero)); }
+void add_selecting_kernels(WrittenOut& kernels) {
+  kernels.add("nonzero", TORCH_FN(nonzero));
+  kernels.own().def("likely(Tensor truth, float share) -> ()",
+                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(likely)));
+}
 
 }  // namespace plimsoll::simulated
