@@ -1,0 +1,1 @@
+"""Libraries that bring kernels of their own."""
