@@ -13,6 +13,9 @@ class Tokens:
 
     model_max_length = 77
 
+    def tokenize(self, text):
+        return text.split()
+
     def __call__(self, text, **_):
         texts = [text] if isinstance(text, str) else text
         ids = torch.arange(77).repeat(len(texts), 1)

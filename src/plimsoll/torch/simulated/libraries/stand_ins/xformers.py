@@ -125,12 +125,12 @@ class _Flash(torch.autograd.Function):  # type: ignore[misc]
             "softcap": 0.0,
         }
         ctx.lengths = _lengths(mask, q.device)
-        kept = {"out": None, "alibi_slopes": None, "return_softmax": False}
+        kept: dict[str, Any] = {"out": None, "alibi_slopes": None, "return_softmax": False}
         if ctx.lengths is None:
             out, logarithms, _, state = flash.fwd(q, k, v, **kept, **ctx.how)
         else:
             q, k, v = (one.flatten(0, 1) for one in (q, k, v))
-            rest = {"seqused_k": None, "leftpad_k": None, "block_table": None}
+            rest: dict[str, Any] = {"seqused_k": None, "leftpad_k": None, "block_table": None}
             out, logarithms, _, state = flash.varlen_fwd(
                 q, k, v, **kept, **rest, **ctx.lengths, **ctx.how
             )
@@ -140,15 +140,15 @@ class _Flash(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         q, k, v, out, logarithms, state = ctx.saved_tensors
-        made = tuple(torch.empty_like(one) for one in (q, k, v))
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         gradient = gradient if gradient.stride(-1) == 1 else gradient.contiguous()
         rest = {"alibi_slopes": None, "deterministic": False, "rng_state": state, **ctx.how}
         if ctx.lengths is None:
-            flash.bwd(gradient, q, k, v, out, logarithms, *made, **rest)
-            return (*made, None, None, None)
+            flash.bwd(gradient, q, k, v, out, logarithms, dq, dk, dv, **rest)
+            return dq, dk, dv, None, None, None
         gradient = gradient.flatten(0, 1)
-        flash.varlen_bwd(gradient, q, k, v, out, logarithms, *made, **ctx.lengths, **rest)
-        return (*(one.unsqueeze(0) for one in made), None, None, None)
+        flash.varlen_bwd(gradient, q, k, v, out, logarithms, dq, dk, dv, **ctx.lengths, **rest)
+        return (*(one.unsqueeze(0) for one in (dq, dk, dv)), None, None, None)
 
 
 def _lengths(mask: Any, device: Any) -> dict[str, Any] | None:
