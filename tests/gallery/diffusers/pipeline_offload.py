@@ -13,6 +13,9 @@ class Tokens:
 
     model_max_length = 77
 
+    def __init__(self):
+        self.added_tokens_encoder = {}
+
     def tokenize(self, text):
         return text.split()
 

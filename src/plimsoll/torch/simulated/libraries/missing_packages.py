@@ -39,12 +39,14 @@ class _Package:
         version: The version whose source was read.
         submodules: Those that can be imported; each has all that the package has.
         words: Strings and attributes by which a program asks for it without importing it.
+        needs: Packages that it imports itself.
     """
 
     distribution: str
     version: str
     submodules: tuple[str, ...]
     words: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 _PACKAGES = {
@@ -77,6 +79,7 @@ _PACKAGES = {
             "ops.triton.layer_norm",
             "ops.triton.layernorm_gated",
         ),
+        needs=("causal_conv1d",),
     ),
 }
 _KERNELS = {
@@ -106,15 +109,20 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
     """Comes last, so it is asked for what is not installed."""
 
     def __init__(self) -> None:
-        self._asked: set[str] | None = None
-        self._reported: set[str] = set()
+        self._command: list[str] | None = None
+        self._asked: set[str] = set()
 
     def _is_there(self, name: str) -> bool:
-        if self._asked is None:
-            self._asked = _asked_for_by_script()
+        if sys.argv != self._command:
+            self._command = list(sys.argv)
+            self._ask(_asked_for_by_script())
         if name not in self._asked and _is_importing(sys._getframe(2)):
-            self._asked.add(name)
+            self._ask({name})
         return name in self._asked
+
+    def _ask(self, names: set[str]) -> None:
+        self._asked |= names
+        self._asked.update(*(_PACKAGES[name].needs for name in names))
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
         top, _, submodule = name.partition(".")

@@ -12,15 +12,14 @@ from typing import Any
 
 import selective_scan_cuda as kernels  # type: ignore[import-not-found]
 import torch
-from torch import nn
-from torch.nn import functional
-
-from plimsoll.torch.simulated.libraries.stand_ins.causal_conv1d import (
+from causal_conv1d import (  # type: ignore[import-not-found]
     causal_conv1d_bwd_function,
     causal_conv1d_fn,
     causal_conv1d_fwd_function,
     causal_conv1d_update,
 )
+from torch import nn
+from torch.nn import functional
 
 __version__ = "2.3.0"
 
@@ -196,10 +195,10 @@ class _Block(torch.autograd.Function):  # type: ignore[misc]
         of_out_bias = gradient.sum((0, 1)) if ctx.has_bias else None
         d_projected = torch.empty_like(projected)
         if ctx.varies[0]:
-            d_projected[:, rank : rank + states] = _flat(of_b.squeeze(1).transpose(0, 1)).t()
+            d_projected[:, rank : rank + states] = _flat(of_b.squeeze(1)).t()
             of_b = None
         if ctx.varies[1]:
-            d_projected[:, -states:] = _flat(of_c.squeeze(1).transpose(0, 1)).t()
+            d_projected[:, -states:] = _flat(of_c.squeeze(1)).t()
             of_c = None
         d_delta = _flat(d_delta)
         of_delta = torch.einsum("dB,Br->dr", d_delta, projected[:, :rank])
