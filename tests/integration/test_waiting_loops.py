@@ -306,3 +306,23 @@ def test_a_long_for_loop_has_an_end_of_its_own() -> None:
     code += ["    kinds.append(asked())", "  return kinds"]
     exec(compile("\n".join(code), "program.py", "exec"), names)
     assert names["run"](0) == [False, False]
+
+
+@on_simulated_gpus("--values", "none")
+def test_what_is_left_of_a_list_grows_shorter() -> None:
+    scores = unknown(3000)
+    order = scores.argsort(descending=True)
+    while order.numel() > 1:
+        first, rest = order[0], order[1:]
+        assert 0 <= int(first) < scores.numel()
+        order = rest if rest.numel() % 3 else rest[scores[rest] < 2 * scores[first]]
+
+
+@on_simulated_gpus("--values", "none")
+def test_elements_are_read_one_after_the_other() -> None:
+    numbers = unknown(2000).argsort()
+    assert all(0 <= int(numbers[i]) < 2000 for i in range(2000))
+    position = 0
+    while position < 2000:
+        assert 0 <= int(numbers[position]) < 2000
+        position += 1

@@ -17,6 +17,7 @@ from plimsoll.torch.simulated.compiled.modules import compiler_modules
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.distributed import pretend_other_processes
 from plimsoll.torch.simulated.flex_attention import add_fused_attention
+from plimsoll.torch.simulated.libraries.missing_packages import stand_in
 from plimsoll.torch.simulated.libraries.modules import library_modules
 from plimsoll.torch.simulated.patches import (
     keep_native_shape_functions,
@@ -105,6 +106,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
             }
         ),
     )
+    stand_in()
     global _running
     _running = simulation
     set_engines(simulation)

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -25,5 +26,8 @@ at::Tensor scaled_dot_product_attention(const at::Tensor& query, const at::Tenso
                                         const std::optional<at::Tensor>& mask, double dropout,
                                         bool is_causal, std::optional<double> scale,
                                         bool enable_gqa);
+
+// In how many parts the flash kernel splits the keys where few query rows would not fill the chip.
+std::size_t flash_splits(std::size_t blocks, std::size_t processors, std::size_t key_blocks);
 
 }  // namespace plimsoll::simulated

@@ -1,7 +1,10 @@
 // Copies between the host and devices: what they take on the way, who waits for them, and whether
 // values are known.
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/sum.h>
 
 #include <cstdint>
 
@@ -20,6 +23,29 @@ namespace {
 
 using at::Tensor;
 
+// What whole numbers of the host are like, where there is no room for them: their bounds, and how
+// many are at the ends, as padding and masks are.
+Description described(const Tensor& from) {
+  const at::ScalarType type = from.scalar_type();
+  const bool is_read =
+      !is_virtual(from) && from.numel() != 0 && c10::isIntegralType(type, /*includeBool=*/true);
+  if (!is_read) return Description::of_type(type);
+  const auto share = [&](const Tensor& those) {
+    return those.sum().item<double>() / static_cast<double>(from.numel());
+  };
+  if (type == at::kBool) return Description::truth(share(from), /*random=*/true);
+  const auto [least, most] = at::aminmax(from);
+  const Description found = Description::between(least.item<double>(), most.item<double>());
+  if (found.is_constant()) return found;
+  constexpr double kMany = 0.01;
+  Description made = found;
+  for (const double end : {found.low, found.high}) {
+    const double of_all = share(from.eq(end));
+    if (of_all >= kMany) made.add_atom({end, of_all, /*is_random=*/true});
+  }
+  return made;
+}
+
 // From the host: its values, as long as there is room for them.
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
@@ -28,7 +54,7 @@ void copy_from_host(const Tensor& to, const Tensor& from) {
                          (is_few || Budget::instance().take_operations(cost));
   const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
   if (!values.defined()) {
-    note_described(to, Description::of_type(to.scalar_type()));
+    note_described(to, in_type(described(from), from.scalar_type(), to.scalar_type()));
     return;
   }
   values.copy_(from);

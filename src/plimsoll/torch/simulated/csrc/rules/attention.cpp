@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "../attention.h"
 #include "rules.h"
 
 namespace plimsoll::simulated {
@@ -62,25 +63,6 @@ void note_work(Call& call, AttentionKernel kernel, const Tensor& query, const Sh
 bool is_row_major(const Tensor& tensor) { return tensor.transpose(1, 2).is_contiguous(); }
 
 // --- flash: flash_api.cpp ------------------------------------------------------------------------
-
-// Few query rows are spread over the chip by splitting the keys.
-std::size_t flash_splits(std::size_t blocks, std::size_t processors, std::size_t key_blocks) {
-  if (static_cast<double>(blocks) >= 0.8 * static_cast<double>(processors)) return 1;
-  const std::size_t most = std::min<std::size_t>({128, processors, key_blocks});
-  const auto per_split = [&](std::size_t splits) { return (key_blocks + splits - 1) / splits; };
-  std::vector<double> efficiency;
-  for (std::size_t splits = 1; splits <= most; ++splits) {
-    const bool changes = splits == 1 || per_split(splits) != per_split(splits - 1);
-    const double waves = static_cast<double>(blocks * splits) / static_cast<double>(processors);
-    efficiency.push_back(changes ? waves / std::ceil(waves) : 0);
-  }
-  if (efficiency.empty()) return 1;
-  const double best = *std::max_element(efficiency.begin(), efficiency.end());
-  for (std::size_t splits = 1; splits <= most; ++splits) {
-    if (efficiency[splits - 1] > 0 && efficiency[splits - 1] >= 0.85 * best) return splits;
-  }
-  return 1;
-}
 
 std::size_t flash_width(std::size_t width) {
   return width <= 192 ? round_up(width, 32) : std::size_t{256};
@@ -238,6 +220,24 @@ constexpr RuleRow kAttentionRules[] = {
 };
 
 }  // namespace
+
+std::size_t flash_splits(std::size_t blocks, std::size_t processors, std::size_t key_blocks) {
+  if (static_cast<double>(blocks) >= 0.8 * static_cast<double>(processors)) return 1;
+  const std::size_t most = std::min<std::size_t>({128, processors, key_blocks});
+  const auto per_split = [&](std::size_t splits) { return (key_blocks + splits - 1) / splits; };
+  std::vector<double> efficiency;
+  for (std::size_t splits = 1; splits <= most; ++splits) {
+    const bool changes = splits == 1 || per_split(splits) != per_split(splits - 1);
+    const double waves = static_cast<double>(blocks * splits) / static_cast<double>(processors);
+    efficiency.push_back(changes ? waves / std::ceil(waves) : 0);
+  }
+  if (efficiency.empty()) return 1;
+  const double best = *std::max_element(efficiency.begin(), efficiency.end());
+  for (std::size_t splits = 1; splits <= most; ++splits) {
+    if (efficiency[splits - 1] > 0 && efficiency[splits - 1] >= 0.85 * best) return splits;
+  }
+  return 1;
+}
 
 std::span<const RuleRow> attention_rules() { return kAttentionRules; }
 

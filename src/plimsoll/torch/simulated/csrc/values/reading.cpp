@@ -68,7 +68,7 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
   runtime().assume(operation, kReadsUnknown);
   if (!values.defined()) values = fill(tensor, description);
   if (is_sure || source == Source::told) return values;
-  const Tensor told = as_in_a_healthy_run(values, description, tensor.device().index(), operation);
+  const Tensor told = as_in_a_healthy_run(tensor, values, description, operation);
   if (!told.is_same(values)) note_told(tensor, told);  // whoever reads it next
   return told;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "../memory.h"
 #include "../runtime.h"
 
 namespace plimsoll::simulated {
@@ -30,6 +31,10 @@ struct Place {
   std::int64_t alike = 0;  // with the same memory, up to now
   std::int64_t changes = 0;
   std::uint64_t live_bytes = 0;
+  // What was read last: whose memory, how much there is of it, and where in it.
+  std::uint64_t serial = 0;
+  std::size_t bytes = 0;
+  std::int64_t offset = 0;
   at::Tensor first;             // what was read before it changed
   std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
 };
@@ -105,17 +110,31 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
+// Whether the program reads on along a tensor, or what is left of a list.
+bool goes_on(Place& place, const at::Tensor& tensor) {
+  const Allocation* const allocation = allocation_of(tensor);
+  if (allocation == nullptr) return false;
+  const Place last = place;
+  place.serial = allocation->serial;
+  place.bytes = tensor.storage().nbytes();
+  place.offset = tensor.storage_offset();
+  if (last.serial == 0) return false;
+  if (last.serial == place.serial) return place.offset > last.offset;
+  return place.bytes < last.bytes;
+}
+
 }  // namespace
 
-at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& description,
-                               c10::DeviceIndex device, std::uint32_t operation) {
+at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
+                               const Description& description, std::uint32_t operation) {
   const std::uint32_t stack = runtime().api->capture_stack();
   if (stack == 0) return values;  // a thread without Python
   if (values.numel() == 0 || values.numel() > kMostElements) return values;
-  const std::uint64_t live = runtime().device(device).live_bytes;
+  const std::uint64_t live = runtime().device(tensor.device().index()).live_bytes;
   {
     const std::lock_guard lock(mutex);
     Place& place = (*places)[stack];
+    if (goes_on(place, tensor)) return values;
     place.alike = place.reads != 0 && place.live_bytes == live ? place.alike + 1 : 0;
     place.live_bytes = live;
     ++place.reads;

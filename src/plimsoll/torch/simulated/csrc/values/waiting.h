@@ -3,7 +3,8 @@
 // On a GPU such a value changes until the program goes on. One that nobody knows would not, and the
 // program would wait for ever. So where the host reads an unknown value again and again at one
 // place, while memory stays as it was, what it reads changes as in a healthy run: a loss falls, a
-// residual shrinks, a condition comes true. Values that are computed never change.
+// residual shrinks, a condition comes true. Values that are computed never change. A program that
+// reads on along a tensor, or what is left of a list that grows shorter, does not wait.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +15,9 @@
 
 namespace plimsoll::simulated {
 
-// What the host is told instead of `values`, which it reads at this place of the program.
-at::Tensor as_in_a_healthy_run(const at::Tensor& values, const Description& description,
-                               c10::DeviceIndex device, std::uint32_t operation);
+// What the host is told instead of `values`, which it reads of `tensor` at this place of the
+// program.
+at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
+                               const Description& description, std::uint32_t operation);
 
 }  // namespace plimsoll::simulated

@@ -1,0 +1,159 @@
+"""causal-conv1d: its two functions, with the tensors that are kept for the backward pass.
+
+Read from causal_conv1d/causal_conv1d_interface.py of causal-conv1d 1.6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import causal_conv1d_cuda as kernels  # type: ignore[import-not-found]
+import torch
+
+__version__ = "1.6.0"
+_ACTIVATIONS = (None, "silu", "swish")
+
+
+def _laid_out(x: Any) -> Any:
+    return x.contiguous() if x is not None and 1 not in (x.stride(1), x.stride(2)) else x
+
+
+def _is_active(activation: str | None) -> bool:
+    if activation not in _ACTIVATIONS:
+        raise NotImplementedError("activation must be None, silu, or swish")
+    return activation is not None
+
+
+def _states(x: Any, width: int) -> Any:
+    batch, channels, _ = x.shape
+    return x.new_empty(batch, width - 1, channels).transpose(1, 2)
+
+
+def causal_conv1d_fwd_function(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    seq_idx: Any,
+    initial_states: Any,
+    final_states_out: Any,
+    silu_activation: bool,
+) -> Any:
+    """The forward kernel."""
+    out = torch.empty_like(x)
+    kernels.causal_conv1d_fwd(
+        x, weight, bias, seq_idx, initial_states, out, final_states_out, silu_activation
+    )
+    return out
+
+
+def causal_conv1d_bwd_function(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    dout: Any,
+    seq_idx: Any,
+    initial_states: Any,
+    dfinal_states: Any,
+    dx: Any,
+    return_dinitial_states: bool,
+    silu_activation: bool,
+) -> Any:
+    """The backward kernel; gradients of weights are accumulated in single precision."""
+    dx = torch.empty_like(x) if dx is None else dx
+    dweight = torch.zeros_like(weight, dtype=torch.float32)
+    dbias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+    dinitial = _states(x, weight.shape[-1]) if return_dinitial_states else None
+    read = (x, weight, bias, dout, seq_idx, initial_states, dfinal_states)
+    kernels.causal_conv1d_bwd(*read, dx, dweight, dbias, dinitial, silu_activation)
+    dbias = None if dbias is None else dbias.type_as(bias)
+    return dx, dweight.type_as(weight), dbias, dinitial
+
+
+class _Convolution(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        seq_idx: Any,
+        initial_states: Any,
+        return_final_states: bool,
+        final_states_out: Any,
+        is_active: bool,
+    ) -> Any:
+        x, initial_states = _laid_out(x), _laid_out(initial_states)
+        bias = None if bias is None else bias.contiguous()
+        seq_idx = None if seq_idx is None else seq_idx.contiguous()
+        if not return_final_states:
+            final_states_out = None
+        elif final_states_out is None:
+            final_states_out = _states(x, weight.shape[1])
+        out = causal_conv1d_fwd_function(
+            x, weight, bias, seq_idx, initial_states, final_states_out, is_active
+        )
+        ctx.save_for_backward(x, weight, bias, seq_idx, initial_states)
+        ctx.returns_states = return_final_states
+        ctx.needs_states = initial_states is not None and initial_states.requires_grad
+        ctx.is_active = is_active
+        return (out, final_states_out) if return_final_states else out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, *rest: Any) -> Any:
+        of_states = rest[0] if ctx.returns_states else None
+        x, weight, bias, seq_idx, initial_states = ctx.saved_tensors
+        gradients = causal_conv1d_bwd_function(
+            x,
+            weight,
+            bias,
+            _laid_out(gradient),
+            seq_idx,
+            initial_states,
+            of_states,
+            None,
+            ctx.needs_states,
+            ctx.is_active,
+        )
+        *first, of_initial = gradients
+        return (*first, None, of_initial, None, None, None)
+
+
+def causal_conv1d_fn(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    seq_idx: Any = None,
+    initial_states: Any = None,
+    return_final_states: bool = False,
+    final_states_out: Any = None,
+    activation: str | None = None,
+) -> Any:
+    """A convolution of each channel along the rows before it."""
+    is_active = _is_active(activation)
+    states = (initial_states, return_final_states, final_states_out)
+    return _Convolution.apply(x, weight, bias, seq_idx, *states, is_active)
+
+
+def causal_conv1d_update(
+    x: Any,
+    conv_state: Any,
+    weight: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    cache_seqlens: Any = None,
+    conv_state_indices: Any = None,
+) -> Any:
+    """One step, or a few, of a sequence."""
+    rows = x.unsqueeze(-1) if x.dim() == 2 else x
+    out = torch.empty_like(rows)
+    kernels.causal_conv1d_update(
+        rows,
+        conv_state,
+        weight,
+        bias,
+        out,
+        _is_active(activation),
+        cache_seqlens,
+        conv_state_indices,
+    )
+    return out.squeeze(-1) if x.dim() == 2 else out

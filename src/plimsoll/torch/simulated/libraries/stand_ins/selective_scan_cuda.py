@@ -1,0 +1,73 @@
+"""The kernels of mamba's selective scan: what each allocates, in its order, and no values.
+
+Read from csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3, not measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_CHUNK = 2048
+
+
+def _launch(read: Any, written: list[Any]) -> None:
+    moved = sum(one.nbytes for one in (*read, *written) if one is not None)
+    torch.ops.plimsoll.launch(written, moved, [], [], torch.float32)
+
+
+def fwd(
+    u: Any,
+    delta: Any,
+    A: Any,  # noqa: N803
+    B: Any,  # noqa: N803
+    C: Any,  # noqa: N803
+    D: Any,  # noqa: N803
+    z: Any,
+    delta_bias: Any,
+    delta_softplus: bool,  # noqa: ARG001
+) -> list[Any]:
+    """The result, the states between chunks, and the result times its gate."""
+    gated = [] if z is None else [torch.empty_like(z)]
+    out = torch.empty_like(delta)
+    batch, channels, rows = u.shape
+    chunks = -(-rows // _CHUNK)
+    states = A.new_empty(batch, channels, chunks, 2 * A.shape[1])
+    made = [out, states, *gated]
+    _launch((u, delta, A, B, C, D, z, delta_bias), made)
+    return made
+
+
+def bwd(
+    u: Any,
+    delta: Any,
+    A: Any,  # noqa: N803
+    B: Any,  # noqa: N803
+    C: Any,  # noqa: N803
+    D: Any,  # noqa: N803
+    z: Any,
+    delta_bias: Any,
+    dout: Any,
+    x: Any,
+    out: Any,
+    dz: Any,
+    delta_softplus: bool,  # noqa: ARG001
+    recompute_out_z: bool,
+) -> list[Any]:
+    """All gradients; those of what varies with the rows are accumulated in single precision."""
+    gate = []
+    if z is not None:
+        gate.append(torch.empty_like(z) if dz is None else dz)
+        if recompute_out_z:
+            gate.append(torch.empty_like(out))
+    du, ddelta = torch.empty_like(u), torch.empty_like(delta)
+    of_a = torch.zeros_like(A)
+    of_b, of_c = (
+        torch.zeros_like(one, dtype=torch.float32 if one.dim() >= 3 else one.dtype)
+        for one in (B, C)
+    )
+    of_d, of_bias = (None if one is None else torch.zeros_like(one) for one in (D, delta_bias))
+    made = [du, ddelta, of_a, of_b, of_c, of_d, of_bias, *gate]
+    _launch((u, delta, A, B, C, z, dout, x, out), [one for one in made if one is not None])
+    return [du, ddelta, of_a, of_b.to(B.dtype), of_c.to(C.dtype), of_d, of_bias, *gate]
