@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include <deque>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 
 #include "call.h"
 #include "collectives.h"
+#include "layouts/layouts.h"
 #include "runtime.h"
 #include "virtual.h"
 #include "written_out.h"
@@ -30,13 +30,6 @@ constexpr const char* kCudaKernels[] = {
 // plimsoll::assume, for what Python pretends.
 void assume(c10::string_view operation, c10::string_view what) {
   runtime().assume(runtime().name(operation), what);
-}
-
-void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
-  const bool is_nested = keys.has(c10::DispatchKey::NestedTensorCUDA);
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation ", op.schema().name(),
-                              ": ", is_nested ? "nested" : "sparse",
-                              " tensors on a GPU are not modelled");
 }
 
 void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -149,7 +142,7 @@ void simulate_all_but(const WrittenOut& written_out) {
     const std::string text =
         name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     // Collectives are composed of copies.
-    if (written_out.has(text) || text.starts_with("c10d::")) continue;
+    if (written_out.has(text) || text.starts_with("c10d::") || is_composed(text)) continue;
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema()) continue;
     const bool in_this_build = op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
@@ -175,13 +168,8 @@ void register_kernels() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_simulated>());
-  for (const auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA,
-                         c10::DispatchKey::NestedTensorCUDA}) {
-    static auto* const refused = new std::deque<torch::Library>;
-    refused->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
-    refused->back().fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
-  }
   simulate_all_but(add_written_out());
+  register_layouts();
   listen_for_operators();
 }
 

@@ -15,6 +15,8 @@ std::size_t tiles(std::size_t items, std::size_t tile);
 // DeviceRadixSort over `bits` of the keys; no values: `value` is 0.
 std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, std::size_t bits,
                        bool is_float);
+// DeviceMergeSort, as Thrust sorts with a comparison of the program's own; no values: `value` is 0.
+std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value);
 // DeviceScan with a custom operator.
 std::size_t scan(std::size_t items, c10::ScalarType type);
 // DeviceScan::InclusiveSum of 32-bit integers.

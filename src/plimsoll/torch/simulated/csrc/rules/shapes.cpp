@@ -115,9 +115,9 @@ void least_squares(Call& call) {
   call.set_shape(3, meta_empty({0}, matrix.scalar_type()));
 }
 
-void sparse(Call& call) {
+void semi_structured(Call& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::",
-                              call.info().plain_name, ": sparse tensors on a GPU are not modelled");
+                              call.info().plain_name, ": semi-structured sparse tensors are not modelled");
 }
 
 constexpr RuleRow kShapesRules[] = {
@@ -137,12 +137,7 @@ constexpr RuleRow kShapesRules[] = {
     {"batch_norm_backward_reduce", channel_gradients},
     {"batch_norm_backward_elemt", like_second},
     {"aten::linalg_lstsq.out", least_squares},
-    {"_to_sparse", sparse},
-    {"_to_sparse_csr", sparse},
-    {"_to_sparse_csc", sparse},
-    {"_to_sparse_bsr", sparse},
-    {"_to_sparse_bsc", sparse},
-    {"_cslt_compress", sparse},
+    {"_cslt_compress", semi_structured},
 };
 
 }  // namespace
