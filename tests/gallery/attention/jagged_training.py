@@ -26,7 +26,7 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.second_norm(x))))
 
 
-class Classifier(nn.Module):
+class Tagger(nn.Module):
     def __init__(self, width: int = 768, heads: int = 12, layers: int = 6) -> None:
         super().__init__()
         self.embed = nn.Embedding(32000, width)
@@ -37,17 +37,17 @@ class Classifier(nn.Module):
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
-        return self.head(x.mean(dim=1))
+        return self.head(x).values()
 
 
 torch.manual_seed(0)
-model = Classifier().to("cuda", torch.bfloat16)
+model = Tagger().to("cuda", torch.bfloat16)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 for step in range(3):
     lengths = [96 + (37 * i + 11 * step) % 640 for i in range(32)]
     sequences = [torch.randint(32000, (length,)) for length in lengths]
     tokens = torch.nested.nested_tensor(sequences, layout=torch.jagged, device="cuda")
-    labels = torch.randint(20, (len(lengths),), device="cuda")
+    labels = torch.randint(20, (sum(lengths),), device="cuda")
     loss = F.cross_entropy(model(tokens).float(), labels)
     loss.backward()
     optimizer.step()

@@ -1,6 +1,7 @@
 // Sparse tensors in COO layout: elements by their coordinates
 // (aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu, SparseCUDATensorMath.cu).
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/_unique.h>
@@ -24,8 +25,10 @@
 #include "kernel.h"
 #include "layouts.h"
 
-// PyTorch's own, composed of operations on strided tensors.
+// PyTorch's own: composed of operations on strided tensors, or called by such.
 namespace at::native {
+using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
+DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 TORCH_API Tensor& _mul_dense_sparse_out(const Tensor& dense, const Tensor& sparse, Tensor& result);
 TORCH_API Tensor& _mul_sparse_sparse_zero_dim_out(const Tensor& zero_dim, const Tensor& other,
                                                   Tensor& result);
@@ -39,13 +42,8 @@ using at::Tensor;
 // --- coalesce ------------------------------------------------------------------------------------
 
 // One number for each element's coordinates (FlattenIndicesCommon.h).
-Tensor flatten(const Tensor& indices, at::IntArrayRef sizes, bool is_cloned) {
+Tensor flatten(const Tensor& indices, at::IntArrayRef sizes) {
   const std::int64_t dims = indices.size(0);
-  if (dims == 1) {
-    const Tensor flat = indices.squeeze(0);
-    return is_cloned ? flat.clone(at::MemoryFormat::Contiguous) : flat;
-  }
-  if (indices.size(1) == 0) return at::zeros({0}, indices.options().dtype(at::kLong));
   const LayoutKernel kernel("aten::_coalesce", indices);
   Tensor flat = at::arange(indices.size(1), indices.options().dtype(at::kLong));
   kernel.launch(bytes_of_all({indices, flat}));
@@ -97,7 +95,7 @@ Tensor coalesce(const Tensor& self) {
   const auto items = static_cast<std::size_t>(count);
   Tensor values = self._values();
   const std::int64_t dims = self.sparse_dim();
-  const Tensor flat = flatten(self._indices(), self.sizes(), true);
+  const Tensor flat = at::sparse::flatten_indices(self._indices(), self.sizes(), true);
   const Tensor origins = at::empty({count}, self._indices().options());
   const Tensor offsets = at::empty({count}, self._indices().options());
   // Thrust sorts by comparing, and then keeps the first of equal ones.
@@ -256,7 +254,7 @@ Tensor& add_to_dense(Tensor& result, const Tensor& dense, const Tensor& sparse,
     };
     compute(sum, {sum, sparse._indices(), values}, static_cast<double>(sum.numel()), add);
   } else {
-    const Tensor flat = flatten(sparse._indices(), sparse.sizes(), false);
+    const Tensor flat = at::sparse::flatten_indices(sparse._indices(), sparse.sizes());
     std::int64_t rows = 1;
     for (std::int64_t d = 0; d < sparse.sparse_dim(); ++d) rows *= sum.size(d);
     const std::int64_t columns = rows == 0 ? 0 : sum.numel() / rows;
@@ -311,6 +309,7 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 }  // namespace
 
 void add_coordinate_kernels(LayoutKernels& kernels) {
+  at::native::flatten_indices_stub.set_cuda_dispatch_ptr(&flatten);
   kernels.add("_coalesce", TORCH_FN(coalesce));
   kernels.add("addmm", TORCH_FN(addmm));
   kernels.add("addmm.out", TORCH_FN(addmm_out));

@@ -115,6 +115,17 @@ void least_squares(Call& call) {
   call.set_shape(3, meta_empty({0}, matrix.scalar_type()));
 }
 
+// _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
+void padded_to_jagged(Call& call) {
+  const at::Tensor dense = call.tensor(0);
+  const std::vector<at::Tensor> offsets = call.tensors(1);
+  std::vector<std::int64_t> sizes = dense.sizes().vec();
+  sizes.erase(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(offsets.size()));
+  sizes[0] = call.argument(2).isNone() ? offsets.back()[-1].item<std::int64_t>()
+                                       : call.argument(2).toInt();
+  call.set_shape(0, meta_empty(sizes, dense.scalar_type()));
+}
+
 void semi_structured(Call& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::",
                               call.info().plain_name, ": semi-structured sparse tensors are not modelled");
@@ -137,6 +148,8 @@ constexpr RuleRow kShapesRules[] = {
     {"batch_norm_backward_reduce", channel_gradients},
     {"batch_norm_backward_elemt", like_second},
     {"aten::linalg_lstsq.out", least_squares},
+    {"_padded_dense_to_jagged_forward", padded_to_jagged},
+    {"_jagged_to_padded_dense_forward", nothing},
     {"_cslt_compress", semi_structured},
 };
 
