@@ -49,6 +49,7 @@ const WrittenOut& add_written_out() {
   add_choices(*kernels);
   add_graph_memory(*kernels);
   add_launches(*kernels);
+  add_padding_kernels(*kernels);
   kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->own().def("assume(str operation, str what) -> ()", TORCH_FN(assume));

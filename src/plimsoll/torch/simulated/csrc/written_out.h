@@ -34,5 +34,6 @@ void add_selecting_kernels(WrittenOut& kernels);
 void add_choices(WrittenOut& kernels);
 void add_graph_memory(WrittenOut& kernels);
 void add_launches(WrittenOut& kernels);
+void add_padding_kernels(WrittenOut& kernels);
 
 }  // namespace plimsoll::simulated

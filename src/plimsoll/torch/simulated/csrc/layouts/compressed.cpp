@@ -63,8 +63,8 @@ void multiply_rows(const LayoutKernel& kernel, const Tensor& sparse, const Tenso
                    const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   const Tensor made = dense_for_cusparse(result);
   const Tensor right = dense_for_cusparse(dense);
-  const at::DataPtr buffer = kernel.temporary(cusparse::spmm_bytes(
-      sparse.size(0), sparse._nnz(), dense.size(1), sparse.scalar_type()));
+  const at::DataPtr buffer = kernel.temporary(cusparse::product_bytes(
+      sparse._nnz(), dense.size(1), sparse.col_indices().itemsize()));
   compute_product(kernel, sparse, right, made, beta, alpha);
   if (!made.is_same(result)) result.copy_(made);
 }
@@ -146,7 +146,7 @@ Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Ten
   }
   if (matrix._nnz() == 0) return beta.equal(0) ? result.zero_() : result.mul_(beta);
   const at::DataPtr buffer =
-      kernel.temporary(cusparse::spmv_bytes(matrix.size(0), matrix._nnz(), matrix.scalar_type()));
+      kernel.temporary(cusparse::product_bytes(matrix._nnz(), 1, matrix.col_indices().itemsize()));
   compute_product(kernel, matrix, vector.contiguous(), result, beta, alpha);
   return result;
 }

@@ -100,7 +100,7 @@ Tensor coalesce(const Tensor& self) {
   const Tensor offsets = at::empty({count}, self._indices().options());
   // Thrust sorts by comparing, and then keeps the first of equal ones.
   (void)kernel.temporary(cub::merge_sort(items, 8, 8));
-  (void)kernel.temporary(cub::unique_by_key(items));
+  (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.launch(6 * bytes_of_all({flat, origins}));
   kernel.wait();
   double kinds = 1;
@@ -194,7 +194,7 @@ Tensor& multiply(Tensor& result, const Tensor& add, const Tensor& matrix, const 
         is_column_major(dense) || (dense.stride(1) == 1 && dense.stride(0) != dense.size(1));
     const Tensor right = is_taken ? dense : dense.contiguous();
     const at::DataPtr buffer =
-        kernel.temporary(cusparse::spmm_bytes(rows, count, columns, values.scalar_type()));
+        kernel.temporary(cusparse::column_product_bytes(count, columns));
     kernel.launch(bytes_of_all({values, places, right, made}) +
                   static_cast<double>(count * columns) * static_cast<double>(values.itemsize()));
     const auto product = [&](const std::vector<Tensor>& of) {

@@ -58,4 +58,14 @@ void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double
   note_described(result, otherwise);
 }
 
+void note_as(const at::Tensor& result, const at::Tensor& of) {
+  if (result.numel() == 0) return;
+  note_described(result, of.defined() ? known_of(of).description : Description{});
+}
+
+void note_padded(const at::Tensor& result, const at::Tensor& of, double padding) {
+  if (result.numel() == 0) return;
+  note_described(result, join(known_of(of).description, Description::constant(padding)));
+}
+
 }  // namespace plimsoll::simulated

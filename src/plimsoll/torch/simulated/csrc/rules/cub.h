@@ -26,6 +26,8 @@ std::size_t scan_by_key(std::size_t items, std::size_t key);
 // DeviceSelect::Unique
 std::size_t unique(std::size_t items, c10::ScalarType type);
 std::size_t unique_by_key(std::size_t items);
+// As Thrust takes it, of 64-bit keys.
+std::size_t unique_by_long_key(std::size_t items);
 // DeviceRunLengthEncode::Encode
 std::size_t run_lengths(std::size_t items);
 

@@ -124,6 +124,9 @@ void padded_to_jagged(Call& call) {
   sizes[0] = call.argument(2).isNone() ? offsets.back()[-1].item<std::int64_t>()
                                        : call.argument(2).toInt();
   call.set_shape(0, meta_empty(sizes, dense.scalar_type()));
+  const std::size_t read = call.temporary(storage_bytes(call.shape_of_result(0)));
+  call.allocate(0);
+  call.release(read);
 }
 
 void semi_structured(Call& call) {
