@@ -51,7 +51,13 @@ def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
     del debug  # reasons are not given
     import torch
 
-    where = (inputs.query, inputs.key, inputs.value, inputs.attn_mask)
+    def laid_out(tensor: Any) -> Any:
+        """A jagged tensor as one sequence, of the same heads."""
+        if tensor is None or not tensor.is_nested or tensor.layout != torch.jagged:
+            return tensor
+        return tensor._values.detach().unsqueeze(0).requires_grad_(tensor.requires_grad)
+
+    where = map(laid_out, (inputs.query, inputs.key, inputs.value, inputs.attn_mask))
     how = (inputs.dropout, inputs.is_causal, inputs.enable_gqa)
     return bool(torch.ops.plimsoll.can_use_attention(*where, *how, kernel))
 

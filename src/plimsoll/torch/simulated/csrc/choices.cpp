@@ -17,13 +17,6 @@ std::int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tens
       {query, key, value, mask.value_or(Tensor()), dropout, is_causal, enable_gqa});
 }
 
-// Whether an encoder may skip padding, which depends on the mask; nested tensors are not simulated.
-bool mask_left_aligned(const Tensor&, const Tensor&) {
-  runtime().assume(runtime().name("aten::_nested_tensor_from_mask_left_aligned"),
-                   "padding is computed, not skipped by nested tensors");
-  return false;
-}
-
 // cuDNN's own kernel takes targets of the host, of 32 bits; PyTorch's takes any.
 template <typename Lengths>
 bool use_cudnn_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths, Lengths,
@@ -53,7 +46,6 @@ bool can_use_attention(const Tensor& query, const Tensor& key, const Tensor& val
 
 void add_choices(WrittenOut& kernels) {
   kernels.add("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
-  kernels.add("_nested_tensor_from_mask_left_aligned", TORCH_FN(mask_left_aligned));
   kernels.add("scaled_dot_product_attention", TORCH_FN(scaled_dot_product_attention));
   static auto* const autograd = new torch::Library(
       torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);

@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include <deque>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 
 #include "call.h"
 #include "collectives.h"
+#include "layouts/layouts.h"
 #include "runtime.h"
 #include "virtual.h"
 #include "written_out.h"
@@ -30,13 +30,6 @@ constexpr const char* kCudaKernels[] = {
 // plimsoll::assume, for what Python pretends; `bytes` of memory, where it is about any.
 void assume(c10::string_view operation, c10::string_view what, std::int64_t bytes) {
   runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
-}
-
-void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
-  const bool is_nested = keys.has(c10::DispatchKey::NestedTensorCUDA);
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation ", op.schema().name(),
-                              ": ", is_nested ? "nested" : "sparse",
-                              " tensors on a GPU are not modelled");
 }
 
 void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -57,6 +50,7 @@ const WrittenOut& add_written_out() {
   add_graph_memory(*kernels);
   add_launches(*kernels);
   add_launches_at_addresses(*kernels);
+  add_padding_kernels(*kernels);
   kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->own().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));
@@ -150,7 +144,7 @@ void simulate_all_but(const WrittenOut& written_out) {
     const std::string text =
         name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     // Collectives are composed of copies.
-    if (written_out.has(text) || text.starts_with("c10d::")) continue;
+    if (written_out.has(text) || text.starts_with("c10d::") || is_composed(text)) continue;
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema()) continue;
     const bool in_this_build = op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
@@ -176,13 +170,8 @@ void register_kernels() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_simulated>());
-  for (const auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA,
-                         c10::DispatchKey::NestedTensorCUDA}) {
-    static auto* const refused = new std::deque<torch::Library>;
-    refused->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
-    refused->back().fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
-  }
   simulate_all_but(add_written_out());
+  register_layouts();
   listen_for_operators();
 }
 

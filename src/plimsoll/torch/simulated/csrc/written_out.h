@@ -35,5 +35,6 @@ void add_choices(WrittenOut& kernels);
 void add_graph_memory(WrittenOut& kernels);
 void add_launches(WrittenOut& kernels);
 void add_launches_at_addresses(WrittenOut& kernels);
+void add_padding_kernels(WrittenOut& kernels);
 
 }  // namespace plimsoll::simulated

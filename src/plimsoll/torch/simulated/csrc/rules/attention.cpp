@@ -15,13 +15,23 @@ using at::Tensor;
 
 // Sizes of query, key and value, which are laid out as batch, heads, rows, width.
 struct Shape {
-  explicit Shape(const Tensor& query, const Tensor& key)
+  Shape(const Tensor& query, const Tensor& key)
       : batch(size(query, 0)),
         heads(size(query, 1)),
         rows(size(query, 2)),
         width(size(query, 3)),
         key_heads(size(key, 1)),
         key_rows(size(key, 2)) {}
+  // Sequences of several lengths, one after the other: rows, heads, width. `starts`: where each
+  // sequence begins, and the last one ends.
+  Shape(const Tensor& query, const Tensor& key, const Tensor& starts, std::size_t longest,
+        std::size_t longest_key)
+      : batch(size(starts, 0) - 1),
+        heads(size(query, query.dim() - 2)),
+        rows(longest),
+        width(size(query, query.dim() - 1)),
+        key_heads(size(key, key.dim() - 2)),
+        key_rows(longest_key) {}
   static std::size_t size(const Tensor& tensor, std::int64_t dimension) {
     return static_cast<std::size_t>(tensor.size(dimension));
   }
@@ -177,6 +187,80 @@ void efficient_backward(Call& call) {
   call.release(delta);
 }
 
+// --- sequences of several lengths, one after the other ------------------------------------------
+
+std::size_t length_at(const Call& call, std::size_t argument) {
+  return static_cast<std::size_t>(call.argument(argument).toInt());
+}
+
+// _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key, dropout, ...)
+// Without the starts its operands are laid out as batch, rows, heads, width.
+void packed_flash_forward(Call& call) {
+  const Tensor starts = call.tensor(3);
+  if (starts.defined()) {
+    note_work(call, AttentionKernel::flash, call.tensor(0),
+              Shape(call.tensor(0), call.tensor(1), starts, length_at(call, 5), length_at(call, 6)),
+              false);
+  }
+  call.allocate_all();
+}
+
+// (gradient, query, key, value, out, statistics, starts, key_starts, longest, longest_key, ...)
+void packed_flash_backward(Call& call) {
+  const Tensor query = call.tensor(1);
+  const Tensor starts = call.tensor(6);
+  for (const std::size_t operand : {0, 4}) copy_unless_contiguous(call, call.tensor(operand));
+  call.allocate_all();
+  if (!starts.defined()) return;
+  const Shape shape(query, call.tensor(2), starts, length_at(call, 8), length_at(call, 9));
+  note_work(call, AttentionKernel::flash, query, shape, true);
+  const std::size_t rows = Shape::size(query, 0) + 128 * shape.batch;
+  call.temporary(shape.heads * rows * kFloat);
+  call.temporary(rows * shape.heads * flash_width(shape.width) * kFloat);
+  if (shape.heads != shape.key_heads) {
+    const std::size_t expanded =
+        Shape::size(call.tensor(2), 0) * shape.heads * shape.width * query.itemsize();
+    call.temporary(expanded);
+    call.temporary(expanded);
+  }
+}
+
+// _efficient_attention_forward(query, key, value, bias, starts, key_starts, longest, ...)
+void packed_efficient_forward(Call& call) {
+  const Tensor query = call.tensor(0);
+  const Tensor starts = call.tensor(4);
+  if (starts.defined()) {
+    note_work(call, AttentionKernel::efficient, query,
+              Shape(query, call.tensor(1), starts, length_at(call, 6), length_at(call, 7)), false);
+  }
+  call.infer();
+  call.allocate(0);
+  call.allocate(1);
+  call.set_result(2, at::empty({}, at::TensorOptions().dtype(at::kLong)));
+  call.set_result(3, at::empty({}, at::TensorOptions().dtype(at::kLong)));
+  const Tensor value = call.tensor(2);
+  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {
+    call.temporary(elements(call.allocate(0)) * kFloat);
+  }
+}
+
+// (gradient, query, key, value, bias, out, starts, key_starts, longest, longest_key, ...)
+void packed_efficient_backward(Call& call) {
+  const Tensor query = call.tensor(1);
+  const Tensor starts = call.tensor(6);
+  call.allocate_all();
+  const bool is_float = query.scalar_type() == at::kFloat;
+  const std::size_t heads = Shape::size(query, 2);
+  const std::size_t delta = call.temporary(
+      Shape::size(query, 0) * heads * round_up(Shape::size(query, 1), 1) * kFloat);
+  if (starts.defined()) {
+    const Shape shape(query, call.tensor(2), starts, length_at(call, 8), length_at(call, 9));
+    note_work(call, AttentionKernel::efficient, query, shape, true);
+    call.temporary(efficient_workspace(shape, is_float));
+  }
+  call.release(delta);
+}
+
 // --- cuDNN: MHA.cpp; its workspaces fitted to recordings (cuDNN 9.19) ---------------------------
 
 void cudnn_forward(Call& call) {
@@ -213,6 +297,10 @@ void cudnn_backward(Call& call) {
 constexpr RuleRow kAttentionRules[] = {
     {"_scaled_dot_product_flash_attention", flash_forward},
     {"_scaled_dot_product_flash_attention_backward", flash_backward},
+    {"_flash_attention_forward", packed_flash_forward},
+    {"_flash_attention_backward", packed_flash_backward},
+    {"_efficient_attention_forward", packed_efficient_forward},
+    {"_efficient_attention_backward", packed_efficient_backward},
     {"_scaled_dot_product_efficient_attention", efficient_forward},
     {"_scaled_dot_product_efficient_attention_backward", efficient_backward},
     {"_scaled_dot_product_cudnn_attention", cudnn_forward},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../values/contents.h"
+#include "../values/distinct.h"
 #include "cub.h"
 #include "rules.h"
 
@@ -24,15 +25,6 @@ at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   if (source > Source::random) call.assume(kSizeOfUnknown);
   if (source == Source::random) call.assume(kSizeOfRandom);
   return can_be_read(tensor) ? read_values(tensor) : at::Tensor();
-}
-
-// How many different ones there are of so many.
-std::int64_t expected_distinct(const Description& of, std::int64_t count) {
-  if (unknown() == Unknown::least && !of.is_random()) return 1;
-  const double kinds = of.high - of.low + 1;
-  if (!std::isfinite(kinds) || unknown() == Unknown::most) return count;
-  return static_cast<std::int64_t>(
-      std::round(kinds * -std::expm1(static_cast<double>(count) * std::log1p(-1 / kinds))));
 }
 
 // A one-dimensional result that was made for `capacity` elements, then cut.

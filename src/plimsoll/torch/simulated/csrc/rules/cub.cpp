@@ -50,6 +50,11 @@ std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, st
                  extra * key, extra * value, portions * passes * 4});
 }
 
+std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value) {
+  const std::size_t tile = 256 * std::max<std::size_t>(1, 17 * 4 / std::max<std::size_t>(4, key));
+  return blocks({(tiles(items, tile) + 1) * 4, items * key, items * value});
+}
+
 std::size_t scan(std::size_t items, c10::ScalarType type) {
   const std::size_t size = c10::elementSize(type);
   const std::size_t tile = 128 * std::clamp<std::size_t>(15 * 4 / size, 1, 30);
@@ -81,6 +86,10 @@ std::size_t unique(std::size_t items, c10::ScalarType type) {
 
 std::size_t unique_by_key(std::size_t items) {
   return blocks({blocks({tile_states(items, 640 * 7, 16)})});
+}
+
+std::size_t unique_by_long_key(std::size_t items) {
+  return blocks({blocks({tile_states(items, 640 * 7, 8)}), 8, 8});
 }
 
 // The tile is fitted.

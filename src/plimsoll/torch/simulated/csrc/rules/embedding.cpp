@@ -75,15 +75,13 @@ void embedding_dense_backward(Call& call) {
   sorted_gradients(call, grad, indices, call.argument(2).toInt(), {counts, false});
 }
 
-// (grad, indices, [offsets,] offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...)
-// `rows`: where num_weights is.
-template <std::size_t rows>
+// (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...)
 void embedding_bag_backward(Call& call) {
+  constexpr std::size_t rows = 5;
   const at::Tensor grad = call.tensor(0);
   copy_unless_contiguous(call, grad);
   constexpr std::int64_t kMax = 2;
-  const bool is_sparse = rows == 6 && call.argument(9).toBool();
-  if (is_sparse || call.argument(rows + 2).toInt() == kMax || call.tensor(1).numel() == 0) {
+  if (call.argument(rows + 2).toInt() == kMax || call.tensor(1).numel() == 0) {
     return call.allocate_all();
   }
   sorted_gradients(call, grad, call.tensor(1), call.argument(rows).toInt(),
@@ -111,8 +109,7 @@ void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
 
 constexpr RuleRow kEmbeddingRules[] = {
     {"embedding_dense_backward", embedding_dense_backward},
-    {"_embedding_bag_backward", embedding_bag_backward<6>},
-    {"_embedding_bag_dense_backward", embedding_bag_backward<5>},
+    {"_embedding_bag_dense_backward", embedding_bag_backward},
     {"_embedding_bag", embedding_bag},
     {"_embedding_bag_forward_only", embedding_bag},
     {"_embedding_bag_per_sample_weights_backward", nothing},

@@ -46,6 +46,7 @@ std::span<const RuleRow> filling_rules();
 std::span<const RuleRow> fourier_rules();
 std::span<const RuleRow> image_rules();
 std::span<const RuleRow> indexing_rules();
+std::span<const RuleRow> linear_algebra_rules();
 std::span<const RuleRow> list_rules();
 std::span<const RuleRow> loss_rules();
 std::span<const RuleRow> matmul_rules();

@@ -115,9 +115,23 @@ void least_squares(Call& call) {
   call.set_shape(3, meta_empty({0}, matrix.scalar_type()));
 }
 
-void sparse(Call& call) {
+// _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
+void padded_to_jagged(Call& call) {
+  const at::Tensor dense = call.tensor(0);
+  const std::vector<at::Tensor> offsets = call.tensors(1);
+  std::vector<std::int64_t> sizes = dense.sizes().vec();
+  sizes.erase(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(offsets.size()));
+  sizes[0] = call.argument(2).isNone() ? offsets.back()[-1].item<std::int64_t>()
+                                       : call.argument(2).toInt();
+  call.set_shape(0, meta_empty(sizes, dense.scalar_type()));
+  const std::size_t read = call.temporary(storage_bytes(call.shape_of_result(0)));
+  call.allocate(0);
+  call.release(read);
+}
+
+void semi_structured(Call& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::",
-                              call.info().plain_name, ": sparse tensors on a GPU are not modelled");
+                              call.info().plain_name, ": semi-structured sparse tensors are not modelled");
 }
 
 constexpr RuleRow kShapesRules[] = {
@@ -137,12 +151,9 @@ constexpr RuleRow kShapesRules[] = {
     {"batch_norm_backward_reduce", channel_gradients},
     {"batch_norm_backward_elemt", like_second},
     {"aten::linalg_lstsq.out", least_squares},
-    {"_to_sparse", sparse},
-    {"_to_sparse_csr", sparse},
-    {"_to_sparse_csc", sparse},
-    {"_to_sparse_bsr", sparse},
-    {"_to_sparse_bsc", sparse},
-    {"_cslt_compress", sparse},
+    {"_padded_dense_to_jagged_forward", padded_to_jagged},
+    {"_jagged_to_padded_dense_forward", nothing},
+    {"_cslt_compress", semi_structured},
 };
 
 }  // namespace

@@ -1,0 +1,321 @@
+// Sparse tensors in COO layout: elements by their coordinates
+// (aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu, SparseCUDATensorMath.cu).
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/_unique.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <tuple>
+#include <vector>
+
+#include "../rules/cub.h"
+#include "../values/contents.h"
+#include "../values/distinct.h"
+#include "../virtual.h"
+#include "cusparse.h"
+#include "kernel.h"
+#include "layouts.h"
+
+// PyTorch's own: composed of operations on strided tensors, or called by such.
+namespace at::native {
+using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
+DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
+TORCH_API Tensor& _mul_dense_sparse_out(const Tensor& dense, const Tensor& sparse, Tensor& result);
+TORCH_API Tensor& _mul_sparse_sparse_zero_dim_out(const Tensor& zero_dim, const Tensor& other,
+                                                  Tensor& result);
+}  // namespace at::native
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+// --- coalesce ------------------------------------------------------------------------------------
+
+// One number for each element's coordinates (FlattenIndicesCommon.h).
+Tensor flatten(const Tensor& indices, at::IntArrayRef sizes) {
+  const std::int64_t dims = indices.size(0);
+  const LayoutKernel kernel("aten::_coalesce", indices);
+  Tensor flat = at::arange(indices.size(1), indices.options().dtype(at::kLong));
+  kernel.launch(bytes_of_all({indices, flat}));
+  const auto number = [&](const std::vector<Tensor>& of) {
+    Tensor numbers = of[0][0].to(at::kLong);
+    for (std::int64_t d = 1; d < dims; ++d) {
+      numbers = numbers.mul(sizes[static_cast<std::size_t>(d)]).add(of[0][d]);
+    }
+    return numbers;
+  };
+  double kinds = 1;
+  for (std::int64_t d = 0; d < dims; ++d) {
+    kinds *= static_cast<double>(sizes[static_cast<std::size_t>(d)]);
+  }
+  const bool is_random = known_of(indices).description.is_random();
+  compute(flat, {indices}, static_cast<double>(indices.numel()), number,
+          is_random ? Description::even(0, kinds - 1) : Description::between(0, kinds - 1));
+  return flat;
+}
+
+// How many coordinates differ; the distinct ones are written to the first elements.
+std::int64_t find_distinct(const LayoutKernel& kernel, const Tensor& flat, double kinds) {
+  const Source source = source_of(flat);
+  if (source > Source::random) kernel.assume(kSizeOfUnknown);
+  if (source == Source::random) kernel.assume(kSizeOfRandom);
+  if (can_be_read(flat)) {
+    const WithContentsScope real;
+    if (const Tensor values = read_values(flat); values.defined()) {
+      const Tensor distinct = std::get<0>(at::_unique(values, true));
+      const Tensor first = flat.narrow(0, 0, distinct.numel());
+      if (const Tensor to = writable_values(first, true); to.defined()) {
+        to.copy_(distinct);
+        note_values(first, std::min(source, Source::assumed));
+      }
+      return distinct.numel();
+    }
+  }
+  Description description = known_of(flat).description;
+  description.low = 0;
+  description.high = kinds - 1;
+  note_described(flat, Description::between(0, kinds - 1));
+  return expected_distinct(description, flat.numel());
+}
+
+Tensor coalesce(const Tensor& self) {
+  const std::int64_t count = self._nnz();
+  if (count < 2) return self.clone()._coalesced_(true);
+  const LayoutKernel kernel("aten::_coalesce", self);
+  const auto items = static_cast<std::size_t>(count);
+  Tensor values = self._values();
+  const std::int64_t dims = self.sparse_dim();
+  const Tensor flat = at::sparse::flatten_indices(self._indices(), self.sizes(), true);
+  const Tensor origins = at::empty({count}, self._indices().options());
+  const Tensor offsets = at::empty({count}, self._indices().options());
+  // Thrust sorts by comparing, and then keeps the first of equal ones.
+  (void)kernel.temporary(cub::merge_sort(items, 8, 8));
+  (void)kernel.temporary(cub::unique_by_long_key(items));
+  kernel.launch(6 * bytes_of_all({flat, origins}));
+  kernel.wait();
+  double kinds = 1;
+  for (std::int64_t d = 0; d < dims; ++d) kinds *= static_cast<double>(self.size(d));
+  const std::int64_t found = find_distinct(kernel, flat, kinds);
+  flat.resize_({1, found});
+  std::vector<std::int64_t> sizes = values.sizes().vec();
+  sizes[0] = found;
+  const Tensor sums = at::empty(sizes, values.options());
+  if (sums.numel() > 0) {
+    values = values.contiguous();
+    kernel.launch(bytes_of_all({values, sums}));
+    const auto sum = [&self](const std::vector<Tensor>& of) {
+      return at::_sparse_coo_tensor_unsafe(of[0], of[1], self.sizes()).coalesce()._values();
+    };
+    compute(sums, {self._indices(), values}, 4 * static_cast<double>(values.numel()), sum);
+  }
+  Tensor indices = flat;
+  if (dims != 1) {
+    indices = at::empty({dims, found}, origins.options());
+    for (std::int64_t d = dims - 1; d >= 0; --d) {
+      const Tensor row = indices.narrow(0, d, 1);
+      row.copy_(flat);
+      flat.divide_(self.size(d), "trunc");
+      row.add_(flat, -self.size(d));
+    }
+  }
+  return at::_sparse_coo_tensor_unsafe(indices, sums, self.sizes())._coalesced_(true);
+}
+
+// --- products ------------------------------------------------------------------------------------
+
+// Where rows begin, in 32 bits.
+Tensor row_starts(const LayoutKernel& kernel, const Tensor& rows, std::int64_t count) {
+  Tensor starts = at::empty({count + 1}, rows.options().dtype(at::kInt));
+  const Tensor short_rows = at::empty({rows.size(0)}, rows.options().dtype(at::kInt));
+  short_rows.copy_(rows);
+  kernel.launch(bytes_of_all({starts, short_rows}));
+  note_described(starts, Description::between(0, static_cast<double>(rows.size(0))));
+  return starts;
+}
+
+void check_product(const Tensor& add, const Tensor& sparse, const Tensor& dense) {
+  TORCH_CHECK(dense.is_cuda(), "Expected all tensors to be on the same device. addmm: expected ",
+              "'mat2' to be CUDA tensor, but got ", dense.device(), " tensor");
+  TORCH_CHECK(dense.dim() == 2, "addmm: 2D tensor expected, got ", dense.dim(), "D tensor");
+  TORCH_CHECK(sparse.sparse_dim() == 2,
+              "addmm: expected first two dims to be sparse (indices has size 2 at first dim), ",
+              "but got ", sparse.sparse_dim(), " sparse dims");
+  TORCH_CHECK(add.size(0) == sparse.size(0), "addmm: Argument #1 (t): Expected dim 0 size ",
+              sparse.size(0), ", got ", add.size(0));
+  TORCH_CHECK(add.size(1) == dense.size(1), "addmm: Argument #1 (t): Expected dim 1 size ",
+              dense.size(1), ", got ", add.size(1));
+  TORCH_CHECK(dense.size(0) == sparse.size(1), "addmm: Argument #3 (dense): Expected dim 0 size ",
+              sparse.size(1), ", got ", dense.size(0));
+}
+
+bool is_column_major(const Tensor& matrix) {
+  return matrix.stride(0) == 1 && matrix.stride(1) == matrix.size(0);
+}
+
+Tensor& multiply(Tensor& result, const Tensor& add, const Tensor& matrix, const Tensor& dense,
+                 const at::Scalar& beta, const at::Scalar& alpha) {
+  check_product(add, matrix, dense);
+  const LayoutKernel kernel("aten::addmm", matrix);
+  const std::int64_t rows = matrix.size(0);
+  const std::int64_t columns = dense.size(1);
+  result.resize_({rows, columns});
+  const Tensor sparse = matrix.coalesce();
+  const std::int64_t count = sparse._nnz();
+  const Tensor indices = sparse._indices();
+  const Tensor values = sparse._values();
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isReducedFloatingType(values.scalar_type()),
+                              "\"addmm_sparse_cuda\" not implemented for '", values.scalar_type(),
+                              "'");
+  const Tensor starts = row_starts(kernel, indices.select(0, 0), rows);
+  const Tensor places = at::empty({count}, indices.options().dtype(at::kInt));
+  places.copy_(indices.select(0, 1));
+  if (beta.equal(0)) {
+    result.zero_();
+  } else if (!add.is_same(result)) {
+    result.copy_(add);
+  }
+  // cuSPARSE writes column after column.
+  Tensor made = result;
+  if (!is_column_major(result)) {
+    made = result.transpose(0, 1).clone(at::MemoryFormat::Contiguous).transpose_(0, 1);
+  }
+  if (count > 0) {
+    const bool is_taken =
+        is_column_major(dense) || (dense.stride(1) == 1 && dense.stride(0) != dense.size(1));
+    const Tensor right = is_taken ? dense : dense.contiguous();
+    const at::DataPtr buffer =
+        kernel.temporary(cusparse::column_product_bytes(count, columns));
+    kernel.launch(bytes_of_all({values, places, right, made}) +
+                  static_cast<double>(count * columns) * static_cast<double>(values.itemsize()));
+    const auto product = [&](const std::vector<Tensor>& of) {
+      const Tensor left = at::_sparse_coo_tensor_unsafe(of[0], of[1], sparse.sizes());
+      const Tensor whole = at::mm(left, of[2]).mul_(alpha);
+      return beta.equal(0) ? whole : whole.add_(of[3], beta);
+    };
+    std::vector<Tensor> of{indices, values, dense};
+    if (!beta.equal(0)) of.push_back(made);
+    compute(made, of, 2 * static_cast<double>(count * columns), product);
+  }
+  if (!made.is_same(result)) result.copy_(made);
+  return result;
+}
+
+Tensor& addmm_out(const Tensor& self, const Tensor& matrix, const Tensor& dense,
+                  const at::Scalar& beta, const at::Scalar& alpha, Tensor& out) {
+  const auto add = at::expand_size(self, {matrix.size(0), dense.size(1)}, "addmm_out");
+  return multiply(out, *add, matrix, dense, beta, alpha);
+}
+
+Tensor addmm(const Tensor& self, const Tensor& matrix, const Tensor& dense, const at::Scalar& beta,
+             const at::Scalar& alpha) {
+  const auto add = at::expand_size(self, {matrix.size(0), dense.size(1)}, "addmm_out");
+  Tensor result = at::empty({0}, self.options());
+  return multiply(result, *add, matrix, dense, beta, alpha);
+}
+
+Tensor& addmm_(Tensor& self, const Tensor& matrix, const Tensor& dense, const at::Scalar& beta,
+               const at::Scalar& alpha) {
+  return multiply(self, self, matrix, dense, beta, alpha);
+}
+
+// --- sums and products of elements ---------------------------------------------------------------
+
+Tensor& add_to_dense(Tensor& result, const Tensor& dense, const Tensor& sparse,
+                     const at::Scalar& alpha) {
+  TORCH_CHECK(dense.sizes().equals(sparse.sizes()),
+              "add: expected 'self' and 'other' to have same size, but self has size ",
+              dense.sizes(), " while other has size ", sparse.sizes(),
+              " (FYI: dense-sparse addition does not currently support broadcasting)");
+  const LayoutKernel kernel("aten::add", sparse);
+  const std::int64_t count = sparse._nnz();
+  if (count == 0) return result.resize_as_(dense).copy_(dense);
+  const at::ScalarType type = at::result_type(dense, sparse);
+  Tensor sum = result;
+  if (result.scalar_type() != type) sum = at::empty_like(dense, result.options().dtype(type));
+  const Tensor start = dense.to(type);
+  Tensor values = sparse._values().to(type);
+  if (!sum.is_same(start)) sum.resize_as_(dense).copy_(start);
+  if (values.numel() == 0) return result;
+  if (sparse.is_coalesced()) {
+    if (sparse.dense_dim() != 0) values = values.contiguous();
+    kernel.launch(3 * bytes_of_all({values}));
+    const auto add = [&](const std::vector<Tensor>& of) {
+      return of[0].add(at::_sparse_coo_tensor_unsafe(of[1], of[2], sparse.sizes()), alpha);
+    };
+    compute(sum, {sum, sparse._indices(), values}, static_cast<double>(sum.numel()), add);
+  } else {
+    const Tensor flat = at::sparse::flatten_indices(sparse._indices(), sparse.sizes());
+    std::int64_t rows = 1;
+    for (std::int64_t d = 0; d < sparse.sparse_dim(); ++d) rows *= sum.size(d);
+    const std::int64_t columns = rows == 0 ? 0 : sum.numel() / rows;
+    sum.view({rows, columns}).index_add_(0, flat, values.reshape({count, columns}), alpha);
+  }
+  if (!sum.is_same(result)) result.copy_(sum);
+  return result;
+}
+
+Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha, Tensor& out) {
+  if (!self.is_sparse()) return add_to_dense(out, self, other, alpha);
+  TORCH_CHECK(other.is_sparse(),
+              "add(sparse, dense) is not supported. Use add(dense, sparse) instead.");
+  TORCH_CHECK(self.sizes().equals(other.sizes()),
+              "add: expected 'self' and 'other' to have same size, but ", self.sizes(), " != ",
+              other.sizes());
+  const LayoutKernel kernel("aten::add", self);
+  if (other._nnz() == 0) return out.copy_(self);
+  if (self._nnz() == 0) return out.copy_(other.mul(alpha));
+  const at::ScalarType type = at::result_type(self, other);
+  const Tensor left = self._values().to(type);
+  Tensor right = other._values().to(type);
+  if (!alpha.equal(1)) right = right.mul(alpha);
+  // Put side by side, not merged.
+  const Tensor indices = at::cat({self._indices(), other._indices()}, 1);
+  const Tensor values = at::cat({left, right}, 0);
+  if (out.scalar_type() != type) {
+    const Tensor sum =
+        at::_sparse_coo_tensor_unsafe(indices, values, other.sizes(), values.options()).coalesce();
+    at::sparse::alias_into_sparse(out.resize_as_(other), sum._indices(),
+                                  sum._values().to(out.scalar_type()));
+  } else {
+    at::sparse::alias_into_sparse(out.resize_as_(other), indices, values);
+  }
+  if (out._nnz() > out.numel()) {
+    const Tensor sum = out.coalesce();
+    at::sparse::alias_into_sparse(out, sum._indices(), sum._values());
+  }
+  return out;
+}
+
+Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
+  if (!other.is_sparse()) return at::native::_mul_dense_sparse_out(other, self, out);
+  if (!self.is_sparse()) return at::native::_mul_dense_sparse_out(self, other, out);
+  if (other.dim() == 0) return at::native::_mul_sparse_sparse_zero_dim_out(other, self, out);
+  if (self.dim() == 0) return at::native::_mul_sparse_sparse_zero_dim_out(self, other, out);
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::mul on two ",
+                              "sparse tensors in COO layout: how many elements both have is not ",
+                              "modelled");
+}
+
+}  // namespace
+
+void add_coordinate_kernels(LayoutKernels& kernels) {
+  at::native::flatten_indices_stub.set_cuda_dispatch_ptr(&flatten);
+  kernels.add("_coalesce", TORCH_FN(coalesce));
+  kernels.add("addmm", TORCH_FN(addmm));
+  kernels.add("addmm.out", TORCH_FN(addmm_out));
+  kernels.add("addmm_", TORCH_FN(addmm_));
+  kernels.add("add.out", TORCH_FN(add_out));
+  kernels.add("mul.out", TORCH_FN(mul_out));
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,132 @@
+#include "layouts.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "../runtime.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using c10::DispatchKey;
+
+// Operations whose kernel for a GPU is another one than that for the host
+// (aten/src/ATen/native/native_functions.yaml, the same from 2.9 to 2.15).
+constexpr const char* kCoordinateKernels[] = {
+    "add.out", "bmm", "bmm.out", "_sparse_sparse_matmul", "mul.out", "sspaddmm.out",
+    "_sparse_sum_backward", "_sparse_softmax", "_sparse_softmax_backward_data",
+    "_sparse_log_softmax", "_sparse_log_softmax_backward_data", "addmm.out", "addmm", "addmm_",
+    "_coalesce", "hspmm.out", "hspmm", "index_select",
+};
+constexpr const char* kCompressedKernels[] = {
+    "add.out", "addmv.out", "baddbmm.out", "bmm.out", "_sparse_csr_sum.dim_dtype",
+    "_sparse_csr_prod.dim_dtype", "sparse_sampled_addmm.out", "sparse_sampled_addmm", "addmm.out",
+    "triangular_solve.X", "_spsolve", "_sparse_mm_reduce_impl", "_sparse_mm_reduce_impl_backward",
+};
+constexpr const char* kNestedKernels[] = {
+    "bmm", "_transform_bias_rescale_qkv", "to_padded_tensor", "_nested_tensor_softmax_with_shape",
+    "_native_multi_head_attention", "_fused_sdp_choice", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_backward", "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
+    "sum.dim_IntList", "_nested_sum_backward",
+};
+// Composed of operations on strided tensors, too, though what comes of them, or goes in, is not.
+constexpr const char* kComposed[] = {
+    "_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr",
+    "_to_sparse_bsc", "_embedding_bag_backward", "_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned",
+};
+
+struct Layout {
+  const char* name;
+  DispatchKey key;
+  DispatchKey on_host;
+  std::span<const char* const> own;
+  void (*add_kernels)(LayoutKernels&);
+};
+
+constexpr Layout kLayouts[] = {
+    {"sparse tensors in COO layout", DispatchKey::SparseCUDA, DispatchKey::SparseCPU,
+     kCoordinateKernels, add_coordinate_kernels},
+    {"sparse tensors in a compressed layout", DispatchKey::SparseCsrCUDA,
+     DispatchKey::SparseCsrCPU, kCompressedKernels, add_compressed_kernels},
+    {"nested tensors", DispatchKey::NestedTensorCUDA, DispatchKey::NestedTensorCPU, kNestedKernels,
+     add_nested_kernels},
+};
+
+// These two have the parameters of a boxed kernel.
+
+template <DispatchKey on_host>
+void run_that_of_host(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                      torch::jit::Stack* stack) {
+  const OperationScope scope(runtime().name(op.schema().name()), current_operation().role);
+  op.redispatchBoxed(c10::DispatchKeySet(on_host), stack);
+}
+
+template <std::size_t layout>
+void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation ", op.schema().name(),
+                              " on ", kLayouts[layout].name,
+                              ": its kernel for a GPU is not modelled");
+}
+
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+bool is_named(std::span<const char* const> names, const std::string& full) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return full == std::string("aten::") + name; });
+}
+
+void put(const c10::OperatorName& name, DispatchKey key, c10::KernelFunction kernel) {
+  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
+  handles->push_back(c10::Dispatcher::singleton().registerImpl(name, key, std::move(kernel),
+                                                               std::nullopt, nullptr, "plimsoll"));
+}
+
+template <std::size_t index>
+void register_layout() {
+  constexpr const Layout& layout = kLayouts[index];
+  constexpr DispatchKey on_host = layout.on_host;
+  static auto* const fallback =
+      new torch::Library(torch::Library::IMPL, "_", layout.key, __FILE__, __LINE__);
+  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<index>>());
+  static auto* const kernels = new LayoutKernels(layout.key);
+  layout.add_kernels(*kernels);
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const std::string full = full_name(name);
+    const auto op = dispatcher.findOp(name);
+    if (kernels->has(full) || !op || !op->hasSchema()) continue;
+    if (op->hasKernelForDispatchKey(on_host) && !is_named(layout.own, full)) {
+      put(name, layout.key,
+          c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<on_host>>());
+    } else if (op->hasKernelForDispatchKey(layout.key)) {  // a CUDA build's
+      put(name, layout.key, c10::KernelFunction::makeFromBoxedFunction<&refuse<index>>());
+    }
+  }
+}
+
+}  // namespace
+
+bool is_composed(const std::string& full) { return is_named(kComposed, full); }
+
+void register_layouts() {
+  for (const char* const text : kComposed) {
+    const std::string name = text;
+    const std::size_t dot = name.find('.');
+    put({"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)},
+        DispatchKey::CUDA,
+        c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<DispatchKey::CPU>>());
+  }
+  register_layout<0>();
+  register_layout<1>();
+  register_layout<2>();
+}
+
+}  // namespace plimsoll::simulated
