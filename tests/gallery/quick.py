@@ -5,6 +5,7 @@ Besides those whose libraries have stand-ins.
 
 QUICK = frozenset(
     {
+        "attention/nested_encoder",
         "flash/flash_attn_functions",
         "flash/xformers_attention",
         "generation/caches",
