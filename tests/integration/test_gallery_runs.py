@@ -1,4 +1,4 @@
-"""How the gallery's harness runs a script: on a card, stood in for by a simulated one, or predicted."""
+"""How the gallery's harness runs a script: measured, on a simulated card here, or predicted."""
 
 from __future__ import annotations
 
