@@ -32,12 +32,14 @@ _OF_HOST = "_cpu_"
 _NOTHING_COMPUTED = (
     "its CUDA library was not loaded: its kernels only account, and what they write is not known"
 )
-_HANDLE = "cuBLAS' handle takes memory beside PyTorch's, which is not counted"
+_HANDLE = "a handle of cuBLAS takes memory beside PyTorch's, which is not counted"
+_HANDLE_BYTES = 66 << 20
+"""What the card had less of after `get_context` on an H200, with CUDA 13.0."""
 _MANAGED = (
     "managed memory is taken to be the host's; on a GPU it lies on the card while that has room"
 )
 _FEW_OUTLIERS = (
-    "one in a thousand of its features that nobody knows has outliers, as in trained models"
+    "one feature in a thousand is taken to have outliers, as in trained models; --unknown decides"
 )
 _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
@@ -205,7 +207,7 @@ def _launch(name: str, kernel: _Kernel | None, *arguments: Any) -> int:
 
 
 def _make_handle() -> int:
-    _assume("bitsandbytes::get_context", _HANDLE)
+    _assume("bitsandbytes::get_context", _HANDLE, _HANDLE_BYTES)
     return 1
 
 
