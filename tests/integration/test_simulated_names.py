@@ -174,7 +174,7 @@ def test_allocators_of_the_programs_own_can_be_named_and_pools_made_of_them() ->
 @on_simulated_gpus()
 def test_an_allocator_of_the_programs_own_asks_the_driver_each_time() -> None:
     library = Path("own.so")
-    with pytest.raises(OSError, match="own.so"):
+    with pytest.raises(OSError, match=r"own\.so"):
         torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
     library.touch()  # what it needs a GPU for is not called
     own = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")

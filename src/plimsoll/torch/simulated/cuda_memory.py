@@ -77,7 +77,7 @@ class _PluggableAllocator(_CudaAllocator):
 def load_no_allocator(memory: ModuleType) -> None:
     """Let `torch.cuda.memory` name a program's own allocator, whose library needs a GPU."""
 
-    def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:  # noqa: ARG001
+    def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
         if not Path(path_to_so_file).exists():
             raise OSError(f"{path_to_so_file}: cannot open shared object file: No such file")
         self._allocator = _PluggableAllocator()
