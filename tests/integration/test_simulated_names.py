@@ -171,8 +171,24 @@ def test_allocators_of_the_programs_own_can_be_named_and_pools_made_of_them() ->
     assert isinstance(torch._C._cuda_getAllocator(), torch._C._cuda_CUDAAllocator)
 
 
+@on_simulated_gpus()
+def test_an_allocator_of_the_programs_own_asks_the_driver_each_time() -> None:
+    library = Path("own.so")
+    with pytest.raises(OSError, match=r"own\.so"):
+        torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
+    library.touch()  # what it needs a GPU for is not called
+    own = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
+    torch.cuda.memory.change_current_allocator(own)
+    x = torch.ones(MIB + 1, device="cuda")
+    assert torch.cuda.memory_reserved() == torch.cuda.memory_allocated() >= x.nbytes
+    del x
+    assert torch.cuda.memory_reserved() == 0
+    with pytest.raises(RuntimeError, match="Can't swap an already initialized allocator"):
+        torch.cuda.memory.change_current_allocator(own)
+
+
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "_cuda_changeCurrentAllocator": (None,),
+    "_cuda_cudaHostAllocator": (),
     "_cuda_cudaCachingAllocator_enable": (False,),
     "_nccl_init_rank": (2, b"", 0),
     "_FastCudaLauncher": (),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.graph_trees import graph_tree_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from plimsoll.simulator import Allocator
     from plimsoll.torch.simulated.library import Counter
@@ -72,6 +74,17 @@ class _PluggableAllocator(_CudaAllocator):
     set_end_allocate_to_pool_fn = set_release_pool = _ignore
 
 
+def load_no_allocator(memory: ModuleType) -> None:
+    """Let `torch.cuda.memory` name a program's own allocator, whose library needs a GPU."""
+
+    def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
+        if not Path(path_to_so_file).exists():
+            raise OSError(f"{path_to_so_file}: cannot open shared object file: No such file")
+        self._allocator = _PluggableAllocator()
+
+    memory.CUDAPluggableAllocator.__init__ = start
+
+
 def memory_functions(
     simulation: Simulation, memory_info: Callable[[int], tuple[int, int]]
 ) -> dict[str, Any]:
@@ -93,6 +106,17 @@ def memory_functions(
     def empty_cache() -> None:
         for allocator in allocators:
             allocator.empty_cache()
+
+    def change_allocator(_: object) -> None:
+        import torch
+
+        if not simulation.take_allocator("uncached"):
+            raise RuntimeError("Can't swap an already initialized allocator")
+        torch.ops.plimsoll.assume(
+            "torch.cuda.memory.change_current_allocator",
+            "an allocator of the program's own is taken to ask the driver for each request, and to "
+            "keep nothing",
+        )
 
     def set_fraction(fraction: float, index: int) -> None:
         allocator_of(index).set_per_process_memory_fraction(fraction)
@@ -200,6 +224,7 @@ def memory_functions(
     functions["_accelerator_setAllocatorSettings"] = set_settings
     functions["_cuda_cudaCachingAllocator_enable"] = enable_caching
     functions["_cuda_cudaCachingAllocator_is_enabled"] = lambda: True
+    functions["_cuda_changeCurrentAllocator"] = change_allocator
     functions["_cuda_allocationTraceback"] = traceback_of
     functions["_cuda_CUDAAllocator"] = _CudaAllocator
     functions["_CUDAPluggableAllocator"] = _PluggableAllocator

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-_FUNCTIONS = ("_cuda_changeCurrentAllocator", "_cuda_cudaHostAllocator")
+_FUNCTIONS = ("_cuda_cudaHostAllocator",)
 _FILE_FUNCTIONS = (
     *("_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle"),
     *("_gds_deregister_handle", "_gds_load_storage", "_gds_save_storage"),

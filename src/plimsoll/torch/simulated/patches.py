@@ -9,6 +9,7 @@ from plimsoll.torch.building.versions import cuda_version
 from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
 from plimsoll.torch.simulated.compiled.without_triton import compile_without_triton
+from plimsoll.torch.simulated.cuda_memory import load_no_allocator
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 from plimsoll.torch.simulated.libraries.loading import watch_loading
 
@@ -33,6 +34,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     _patch_host_tensors(torch)
     _patch_nvml(torch, simulation)
     watch_loading(torch, simulation)
+    load_no_allocator(torch.cuda.memory)
     add_legacy_types(torch)
 
 

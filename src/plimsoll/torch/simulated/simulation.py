@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
@@ -116,6 +117,14 @@ class Simulation:
                 allocator.set_per_process_memory_fraction(self.fractions[index])
         self.watch_tiers()
         return True
+
+    def take_allocator(self, name: AllocatorName) -> bool:
+        """Let another allocator serve the GPUs; False if it is too late."""
+        before, self.setup = self.setup, replace(self.setup, allocator=name)
+        if self.configure(self._environment or self.setup.conf):
+            return True
+        self.setup = before
+        return False
 
     def read_environment(self) -> None:
         """Take the settings of the environment, if they changed; `conf` comes before them.
