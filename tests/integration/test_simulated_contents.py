@@ -262,10 +262,10 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
 def test_many_whole_numbers_of_the_host_keep_their_bounds_and_ends() -> None:
     count = 1 << 20
     sources, targets = torch.randint(0, 50_000, (2, count)).cuda()
-    assert (sources != targets).sum() > 0.99 * count  # as edges of a graph
+    assert sources[sources != targets].numel() > 0.99 * count  # as edges of a graph
     mask = (torch.arange(count) % 4 != 0).to("cuda")
     assert torch.rand(count, device="cuda")[mask].numel() == pytest.approx(0.75 * count, rel=0.01)
     words = torch.randint(1, 30_000, (count,)).masked_fill(torch.arange(count) % 10 == 0, -100)
     kept = (words.cuda() != -100).nonzero()
     assert kept.numel() == pytest.approx(0.9 * count, rel=0.01)
-    assert bool((torch.ones(count, dtype=torch.int64).cuda() == 1).all())
+    assert (torch.ones(count, dtype=torch.int64).cuda() == 1).all()

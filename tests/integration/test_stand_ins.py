@@ -91,6 +91,28 @@ def test_one_query_row_splits_the_keys_of_a_cache() -> None:
         flash_attn_with_kvcache(q.float(), cache, cache)
 
 
+@on_simulated_gpus()
+def test_a_fused_loss_may_write_its_gradient_over_the_logits() -> None:
+    from flash_attn.layers.rotary import (  # type: ignore[import-not-found]
+        apply_rotary_emb,
+    )
+    from flash_attn.losses.cross_entropy import (  # type: ignore[import-not-found]
+        CrossEntropyLoss,
+    )
+
+    angles = torch.randn(128, 16, device="cuda")
+    turned = apply_rotary_emb(half(2, 128, 4, 32), angles, angles)
+    assert turned.shape == (2, 128, 4, 32)
+    labels = torch.zeros(1024, dtype=torch.int64, device="cuda")
+    for inplace, tensors in ((True, 1), (False, 2)):
+        x = torch.randn(1024, 5000, device="cuda", requires_grad=True)
+        loss = CrossEntropyLoss(inplace_backward=inplace)(x * 2, labels)
+        # The gradient of x, and of the logits where it has memory of its own.
+        taken = peak_of(loss.backward) - tensors * x.nbytes
+        assert 0 <= taken < 8192
+        assert x.grad.shape == x.shape
+
+
 @on_simulated_gpus(gpu="H100")
 def test_flash_attention_3_keeps_no_random_state() -> None:
     from flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]

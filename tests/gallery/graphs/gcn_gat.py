@@ -1,6 +1,7 @@
 """A GCN and a GAT of PyTorch Geometric train on one random graph.
 
 Needs: torch_geometric
+Sizes hang on data.
 """
 
 import torch

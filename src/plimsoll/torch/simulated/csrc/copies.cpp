@@ -30,6 +30,7 @@ Description described(const Tensor& from) {
   const bool is_read =
       !is_virtual(from) && from.numel() != 0 && c10::isIntegralType(type, /*includeBool=*/true);
   if (!is_read) return Description::of_type(type);
+  const WithContentsScope real;
   const auto share = [&](const Tensor& those) {
     return those.sum().item<double>() / static_cast<double>(from.numel());
   };

@@ -53,7 +53,17 @@ _PACKAGES = {
     "flash_attn": _Package(
         "flash-attn",
         "2.8.3",
-        ("flash_attn_interface", "bert_padding"),
+        (
+            "flash_attn_interface",
+            "bert_padding",
+            "layers",
+            "layers.rotary",
+            "losses",
+            "losses.cross_entropy",
+            "ops",
+            "ops.triton",
+            "ops.triton.cross_entropy",
+        ),
         ("flash_attention_2",),
     ),
     "flash_attn_interface": _Package("flash-attn-3", "3.0.0", (), ("flash_attention_3",)),
