@@ -63,8 +63,8 @@ void multiply_rows(const LayoutKernel& kernel, const Tensor& sparse, const Tenso
                    const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   const Tensor made = dense_for_cusparse(result);
   const Tensor right = dense_for_cusparse(dense);
-  const at::DataPtr buffer = kernel.temporary(cusparse::product_bytes(
-      sparse._nnz(), dense.size(1), sparse.col_indices().itemsize()));
+  const at::DataPtr buffer = kernel.temporary(
+      cusparse::product_bytes(sparse._nnz(), dense.size(1), sparse.col_indices().itemsize()));
   compute_product(kernel, sparse, right, made, beta, alpha);
   if (!made.is_same(result)) result.copy_(made);
 }
@@ -91,7 +91,7 @@ void multiply_blocks(const LayoutKernel& kernel, const Tensor& sparse, const Ten
 }
 
 void multiply_compressed(const LayoutKernel& kernel, const Tensor& left, const Tensor& right,
-              const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
+                         const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   if (result.layout() != at::kStrided) refuse_layouts(left, right);
   if (right.layout() == at::kStrided) {
     if (left.layout() == at::kSparseCsr) {
@@ -113,7 +113,7 @@ void multiply_compressed(const LayoutKernel& kernel, const Tensor& left, const T
 }
 
 Tensor& compressed_addmm_out(const Tensor& self, const Tensor& left, const Tensor& right,
-                  const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
+                             const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
   TORCH_CHECK(left.dim() == 2 && right.dim() == 2, "tensors must be 2-D");
   TORCH_CHECK(left.size(1) == right.size(0), "mat1 and mat2 shapes cannot be multiplied (",
               left.size(0), "x", left.size(1), " and ", right.size(0), "x", right.size(1), ")");
@@ -134,7 +134,7 @@ Tensor& compressed_addmm_out(const Tensor& self, const Tensor& left, const Tenso
 }
 
 Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Tensor& vector,
-                  const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
+                             const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
   TORCH_CHECK(matrix.dim() == 2, "addmv: Expected mat to be 2-D");
   TORCH_CHECK(vector.dim() == 1, "addmv: Expected vec to be 1-D");
   if (matrix.layout() != at::kSparseCsr) refuse_layouts(matrix, vector);
