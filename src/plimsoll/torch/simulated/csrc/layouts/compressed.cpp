@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mv.h>
+#include <ATen/ops/repeat_interleave.h>
 
 #include <algorithm>
 #include <vector>
@@ -151,10 +152,38 @@ Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Ten
   return result;
 }
 
+// A product of dense matrices at the places that a sparse one has.
+Tensor sampled_addmm(const Tensor& self, const Tensor& left, const Tensor& right,
+                     const at::Scalar& beta, const at::Scalar& alpha) {
+  TORCH_CHECK(self.layout() == at::kSparseCsr, "Expected self to be a sparse CSR tensor");
+  TORCH_CHECK(left.dim() == self.dim() && right.dim() == self.dim() &&
+                  left.size(-1) == right.size(-2) && left.size(-2) == self.size(-2) &&
+                  right.size(-1) == self.size(-1),
+              "sampled_addmm: shapes of the matrices do not fit each other");
+  const LayoutKernel kernel("aten::sparse_sampled_addmm", self);
+  Tensor result = at::empty({0, 0}, self.options());
+  result.resize_as_sparse_(self);
+  result.copy_(self);
+  const at::DataPtr buffer = kernel.temporary(1);
+  const double products = static_cast<double>(self._nnz() * left.size(-1));
+  kernel.launch(bytes_of_all({self.values(), self.col_indices()}) +
+                2 * products * static_cast<double>(left.itemsize()));
+  const std::vector<Tensor> of{self.crow_indices(), self.col_indices(), self.values(), left, right};
+  compute(result.values(), of, 2 * products, [&](const std::vector<Tensor>& values) {
+    const Tensor lengths = values[0].slice(0, 1).sub(values[0].slice(0, 0, -1));
+    const Tensor rows = at::repeat_interleave(lengths);
+    const Tensor columns = values[4].transpose(0, 1).index_select(0, values[1]);
+    const Tensor found = values[3].index_select(0, rows).mul(columns).sum(1).mul_(alpha);
+    return beta.equal(0) ? found : found.add_(values[2], beta);
+  });
+  return result;
+}
+
 }  // namespace
 
 void add_compressed_kernels(LayoutKernels& kernels) {
   kernels.add("addmm.out", TORCH_FN(compressed_addmm_out));
+  kernels.add("sparse_sampled_addmm", TORCH_FN(sampled_addmm));
   kernels.add("addmv.out", TORCH_FN(compressed_addmv_out));
 }
 
