@@ -115,15 +115,6 @@ def test_operations_that_pytorch_gives_no_shape_have_one() -> None:
 
 
 @on_simulated_gpus()
-def test_layouts_that_are_not_modelled_are_refused_by_name() -> None:
-    rows = [torch.randn(2, 3, device="cuda"), torch.randn(4, 3, device="cuda")]
-    with pytest.raises(NotImplementedError, match="to_padded_tensor: nested tensors on a GPU"):
-        torch.nested.nested_tensor(rows).to_padded_tensor(0.0)
-    with pytest.raises(NotImplementedError, match="_to_sparse: sparse tensors on a GPU"):
-        rows[0].to_sparse()
-
-
-@on_simulated_gpus()
 def test_types_that_a_gpu_does_not_multiply_are_refused() -> None:
 
     def zeros(*sizes: int, kind: Any = torch.float) -> Any:

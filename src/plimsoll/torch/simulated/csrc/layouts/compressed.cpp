@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mv.h>
+#include <ATen/ops/repeat_interleave.h>
 
 #include <algorithm>
 #include <vector>
@@ -63,8 +64,8 @@ void multiply_rows(const LayoutKernel& kernel, const Tensor& sparse, const Tenso
                    const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   const Tensor made = dense_for_cusparse(result);
   const Tensor right = dense_for_cusparse(dense);
-  const at::DataPtr buffer = kernel.temporary(cusparse::product_bytes(
-      sparse._nnz(), dense.size(1), sparse.col_indices().itemsize()));
+  const at::DataPtr buffer = kernel.temporary(
+      cusparse::product_bytes(sparse._nnz(), dense.size(1), sparse.col_indices().itemsize()));
   compute_product(kernel, sparse, right, made, beta, alpha);
   if (!made.is_same(result)) result.copy_(made);
 }
@@ -91,7 +92,7 @@ void multiply_blocks(const LayoutKernel& kernel, const Tensor& sparse, const Ten
 }
 
 void multiply_compressed(const LayoutKernel& kernel, const Tensor& left, const Tensor& right,
-              const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
+                         const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   if (result.layout() != at::kStrided) refuse_layouts(left, right);
   if (right.layout() == at::kStrided) {
     if (left.layout() == at::kSparseCsr) {
@@ -113,7 +114,7 @@ void multiply_compressed(const LayoutKernel& kernel, const Tensor& left, const T
 }
 
 Tensor& compressed_addmm_out(const Tensor& self, const Tensor& left, const Tensor& right,
-                  const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
+                             const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
   TORCH_CHECK(left.dim() == 2 && right.dim() == 2, "tensors must be 2-D");
   TORCH_CHECK(left.size(1) == right.size(0), "mat1 and mat2 shapes cannot be multiplied (",
               left.size(0), "x", left.size(1), " and ", right.size(0), "x", right.size(1), ")");
@@ -134,7 +135,7 @@ Tensor& compressed_addmm_out(const Tensor& self, const Tensor& left, const Tenso
 }
 
 Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Tensor& vector,
-                  const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
+                             const at::Scalar& beta, const at::Scalar& alpha, Tensor& result) {
   TORCH_CHECK(matrix.dim() == 2, "addmv: Expected mat to be 2-D");
   TORCH_CHECK(vector.dim() == 1, "addmv: Expected vec to be 1-D");
   if (matrix.layout() != at::kSparseCsr) refuse_layouts(matrix, vector);
@@ -151,10 +152,38 @@ Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Ten
   return result;
 }
 
+// A product of dense matrices at the places that a sparse one has.
+Tensor sampled_addmm(const Tensor& self, const Tensor& left, const Tensor& right,
+                     const at::Scalar& beta, const at::Scalar& alpha) {
+  TORCH_CHECK(self.layout() == at::kSparseCsr, "Expected self to be a sparse CSR tensor");
+  TORCH_CHECK(left.dim() == self.dim() && right.dim() == self.dim() &&
+                  left.size(-1) == right.size(-2) && left.size(-2) == self.size(-2) &&
+                  right.size(-1) == self.size(-1),
+              "sampled_addmm: shapes of the matrices do not fit each other");
+  const LayoutKernel kernel("aten::sparse_sampled_addmm", self);
+  Tensor result = at::empty({0, 0}, self.options());
+  result.resize_as_sparse_(self);
+  result.copy_(self);
+  const at::DataPtr buffer = kernel.temporary(1);
+  const double products = static_cast<double>(self._nnz() * left.size(-1));
+  kernel.launch(bytes_of_all({self.values(), self.col_indices()}) +
+                2 * products * static_cast<double>(left.itemsize()));
+  const std::vector<Tensor> of{self.crow_indices(), self.col_indices(), self.values(), left, right};
+  compute(result.values(), of, 2 * products, [&](const std::vector<Tensor>& values) {
+    const Tensor lengths = values[0].slice(0, 1).sub(values[0].slice(0, 0, -1));
+    const Tensor rows = at::repeat_interleave(lengths);
+    const Tensor columns = values[4].transpose(0, 1).index_select(0, values[1]);
+    const Tensor found = values[3].index_select(0, rows).mul(columns).sum(1).mul_(alpha);
+    return beta.equal(0) ? found : found.add_(values[2], beta);
+  });
+  return result;
+}
+
 }  // namespace
 
 void add_compressed_kernels(LayoutKernels& kernels) {
   kernels.add("addmm.out", TORCH_FN(compressed_addmm_out));
+  kernels.add("sparse_sampled_addmm", TORCH_FN(sampled_addmm));
   kernels.add("addmv.out", TORCH_FN(compressed_addmv_out));
 }
 

@@ -193,8 +193,7 @@ Tensor& multiply(Tensor& result, const Tensor& add, const Tensor& matrix, const 
     const bool is_taken =
         is_column_major(dense) || (dense.stride(1) == 1 && dense.stride(0) != dense.size(1));
     const Tensor right = is_taken ? dense : dense.contiguous();
-    const at::DataPtr buffer =
-        kernel.temporary(cusparse::column_product_bytes(count, columns));
+    const at::DataPtr buffer = kernel.temporary(cusparse::column_product_bytes(count, columns));
     kernel.launch(bytes_of_all({values, places, right, made}) +
                   static_cast<double>(count * columns) * static_cast<double>(values.itemsize()));
     const auto product = [&](const std::vector<Tensor>& of) {
@@ -269,8 +268,8 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha
   TORCH_CHECK(other.is_sparse(),
               "add(sparse, dense) is not supported. Use add(dense, sparse) instead.");
   TORCH_CHECK(self.sizes().equals(other.sizes()),
-              "add: expected 'self' and 'other' to have same size, but ", self.sizes(), " != ",
-              other.sizes());
+              "add: expected 'self' and 'other' to have same size, but ", self.sizes(),
+              " != ", other.sizes());
   const LayoutKernel kernel("aten::add", self);
   if (other._nnz() == 0) return out.copy_(self);
   if (self._nnz() == 0) return out.copy_(other.mul(alpha));

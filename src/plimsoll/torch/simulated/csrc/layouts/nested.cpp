@@ -47,7 +47,10 @@ Tensor from_padded(const Tensor& padded, const Tensor& sizes, bool turns_heads) 
   const Tensor buffer = at::empty({sizes.prod(1).sum().item<std::int64_t>()}, padded.options());
   const std::int64_t numbers = sizes.size(0) + 1 + sizes.numel() + padded.dim();
   const at::DataPtr description = kernel.temporary(description_bytes(numbers));
-  { const at::DataPtr wide = kernel.temporary(2 * description_bytes(numbers)); }
+  {
+    const at::DataPtr wide = kernel.temporary(2 * description_bytes(numbers));
+  }
+  const Tensor read = padded.contiguous();
   kernel.launch(2 * bytes_of_all({buffer}));
   note_as(buffer, padded);
   return wrap(buffer, sizes);
@@ -87,19 +90,26 @@ Tensor to_padded(const Tensor& self, double padding, at::OptionalIntArrayRef out
 
 // --- attention -----------------------------------------------------------------------------------
 
-// What a fused kernel is given of heads that were turned: batch, heads, rows, width.
+// The rows of heads that were turned: of batch, heads, rows, width.
+Tensor rows_of(const Tensor& nested) {
+  const auto* const impl = get_nested_tensor_impl(nested);
+  const Tensor sizes = impl->get_nested_sizes();
+  const Tensor strides = impl->get_nested_strides();
+  const auto number = [](const Tensor& of, std::int64_t column) {
+    return of[0][column].item<std::int64_t>();
+  };
+  return impl->get_unsafe_storage_as_tensor().as_strided(
+      {sizes.select(1, 1).sum().item<std::int64_t>(), number(sizes, 0), number(sizes, 2)},
+      {number(strides, 1), number(strides, 0), 1},
+      impl->get_storage_offsets()[0].item<std::int64_t>());
+}
+
+// What a fused kernel is given of them.
 struct Packed {
-  explicit Packed(const Tensor& nested) {
-    const auto* const impl = get_nested_tensor_impl(nested);
-    sizes = impl->get_nested_sizes();
+  explicit Packed(const Tensor& nested)
+      : sizes(get_nested_tensor_impl(nested)->get_nested_sizes()), rows(rows_of(nested)) {
     const Tensor lengths = sizes.select(1, 1);
-    const Tensor strides = impl->get_nested_strides();
     longest = lengths.max().item<std::int64_t>();
-    rows = impl->get_unsafe_storage_as_tensor().as_strided(
-        {lengths.sum().item<std::int64_t>(), sizes[0][0].item<std::int64_t>(),
-         sizes[0][2].item<std::int64_t>()},
-        {strides[0][1].item<std::int64_t>(), strides[0][0].item<std::int64_t>(), 1},
-        impl->get_storage_offsets()[0].item<std::int64_t>());
     starts = at::zeros({sizes.size(0) + 1}, lengths.options().dtype(at::kInt));
     starts.narrow(0, 1, sizes.size(0)).copy_(lengths.cumsum(0));
     starts = starts.to(rows.device());
@@ -112,7 +122,7 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, doubl
               bool is_causal, std::optional<double> scale) {
   const Packed queries(query);
   const Packed keys(key);
-  const Tensor values = Packed(value).rows;
+  const Tensor values = rows_of(value);
   const auto call_like = [](const Tensor& rows) { return rows.transpose(0, 1).unsqueeze(0); };
   const std::int64_t choice =
       choose_attention({call_like(queries.rows), call_like(keys.rows), call_like(values), Tensor(),
@@ -120,30 +130,31 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, doubl
   Tensor out;
   // cuDNN's takes no nested tensors.
   if (query.scalar_type() != at::kFloat && query.scalar_type() != at::kDouble) {
-    out = std::get<0>(at::_flash_attention_forward(
-        queries.rows, keys.rows, values, queries.starts, keys.starts, queries.longest,
-        keys.longest, dropout, is_causal, false, scale));
+    out = std::get<0>(at::_flash_attention_forward(queries.rows, keys.rows, values, queries.starts,
+                                                   keys.starts, queries.longest, keys.longest,
+                                                   dropout, is_causal, false, scale));
   } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(choice == static_cast<std::int64_t>(at::SDPBackend::efficient_attention),
-                                "plimsoll cannot simulate attention of nested tensors that no ",
-                                "fused kernel takes");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        choice == static_cast<std::int64_t>(at::SDPBackend::efficient_attention),
+        "plimsoll cannot simulate attention of nested tensors that no ", "fused kernel takes");
     out = std::get<0>(at::_efficient_attention_forward(
-              queries.rows.unsqueeze(0), keys.rows.unsqueeze(0), values.unsqueeze(0), std::nullopt,
-              queries.starts, keys.starts, queries.longest, keys.longest, dropout,
-              is_causal ? 1 : 0, false, scale))
+                          queries.rows.unsqueeze(0), keys.rows.unsqueeze(0), values.unsqueeze(0),
+                          std::nullopt, queries.starts, keys.starts, queries.longest, keys.longest,
+                          dropout, is_causal ? 1 : 0, false, scale))
               .squeeze(0);
   }
-  const Tensor sizes = at::stack({queries.sizes.select(1, 1), queries.sizes.select(1, 0),
-                                  queries.sizes.select(1, 2)},
-                                 1);
+  const Tensor sizes = at::stack(
+      {queries.sizes.select(1, 1), queries.sizes.select(1, 0), queries.sizes.select(1, 2)}, 1);
   return wrap(out.view({-1}), sizes).transpose(1, 2);
 }
 
-std::tuple<Tensor, Tensor> native_attention(
-    const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t width,
-    std::int64_t heads, const Tensor& joint_weight, const Tensor& joint_bias,
-    const Tensor& out_weight, const Tensor& out_bias, const std::optional<Tensor>& mask,
-    bool needs_weights, bool, std::optional<std::int64_t>) {
+std::tuple<Tensor, Tensor> native_attention(const Tensor& query, const Tensor& key,
+                                            const Tensor& value, std::int64_t width,
+                                            std::int64_t heads, const Tensor& joint_weight,
+                                            const Tensor& joint_bias, const Tensor& out_weight,
+                                            const Tensor& out_bias,
+                                            const std::optional<Tensor>& mask, bool needs_weights,
+                                            bool, std::optional<std::int64_t>) {
   const bool is_self = query.is_same(key) && key.is_same(value);
   TORCH_CHECK_NOT_IMPLEMENTED(is_self && !needs_weights && !(mask && mask->defined()),
                               "plimsoll cannot simulate attention of nested tensors that no fused ",

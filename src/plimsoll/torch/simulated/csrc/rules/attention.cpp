@@ -193,8 +193,8 @@ std::size_t length_at(const Call& call, std::size_t argument) {
   return static_cast<std::size_t>(call.argument(argument).toInt());
 }
 
-// _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key, dropout, ...)
-// Without the starts its operands are laid out as batch, rows, heads, width.
+// _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key, dropout,
+// ...) Without the starts its operands are laid out as batch, rows, heads, width.
 void packed_flash_forward(Call& call) {
   const Tensor starts = call.tensor(3);
   if (starts.defined()) {
@@ -251,8 +251,8 @@ void packed_efficient_backward(Call& call) {
   call.allocate_all();
   const bool is_float = query.scalar_type() == at::kFloat;
   const std::size_t heads = Shape::size(query, 2);
-  const std::size_t delta = call.temporary(
-      Shape::size(query, 0) * heads * round_up(Shape::size(query, 1), 1) * kFloat);
+  const std::size_t delta =
+      call.temporary(Shape::size(query, 0) * heads * round_up(Shape::size(query, 1), 1) * kFloat);
   if (starts.defined()) {
     const Shape shape(query, call.tensor(2), starts, length_at(call, 8), length_at(call, 9));
     note_work(call, AttentionKernel::efficient, query, shape, true);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <vector>
 
 #include "rules.h"
 
@@ -178,8 +179,8 @@ struct Point {
 
 // Divide and conquer: four matrices, and what is between these points.
 std::size_t divide_and_conquer(const Matrices& of) {
-  static constexpr Point kPoints[] = {{3, 67918},    {32, 89139},   {64, 110675},  {100, 132427},
-                                      {256, 196691}, {512, 196691}, {600, 166419}, {1000, 160019},
+  static constexpr Point kPoints[] = {{3, 67918},     {32, 89139},   {64, 110675},  {100, 132427},
+                                      {256, 196691},  {512, 196691}, {600, 166419}, {1000, 160019},
                                       {1500, 223499}, {4096, 553187}};
   const auto rows = static_cast<double>(of.rows);
   const Point* next = std::find_if(std::begin(kPoints) + 1, std::end(kPoints) - 1,
@@ -264,9 +265,45 @@ void qr(Call& call) {  // (A, mode) -> (Q, R)
 }
 
 void reflectors(Call& call) {  // geqrf
+  const Tensor self = call.tensor(0);
+  const Matrices of(self);
+  std::vector<std::int64_t> scales(self.sizes().begin(), self.sizes().end() - 1);
+  scales.back() = std::min(self.size(-2), self.size(-1));
+  call.set_shape(0, meta_contiguous(self.mT()).mT());
+  call.set_shape(1, meta_empty(scales, self.scalar_type()));
   call.allocate_all();
-  const Matrices of(call.tensor(0));
   if (of.count != 0) reflect(call, of);
+}
+
+// (self, b, rcond, driver, solution, residuals, rank, singular_values), by QR decomposition.
+void least_squares(Call& call) {
+  call.assume_memory("the memory that its kernel takes inside is not known");
+  const at::Tensor matrix = call.tensor(0);
+  const at::Tensor right = call.tensor(1);
+  const std::int64_t rows = matrix.size(-2);
+  const std::int64_t columns = matrix.size(-1);
+  const bool is_vector = right.dim() == matrix.dim() - 1;
+  std::vector<std::int64_t> solution = right.sizes().vec();
+  solution[solution.size() - (is_vector ? 1 : 2)] = columns;
+  std::vector<std::int64_t> residuals{0};
+  if (rows > columns) {
+    residuals = right.sizes().vec();
+    residuals.erase(residuals.end() - (is_vector ? 1 : 2));
+  }
+  call.set_shape(0, meta_empty(solution, matrix.scalar_type()));
+  call.set_shape(1, meta_empty(residuals, matrix.scalar_type()));
+  call.set_shape(2, meta_empty({0}, at::kLong));
+  call.set_shape(3, meta_empty({0}, matrix.scalar_type()));
+  call.allocate_all();
+  const Matrices of(matrix);
+  if (of.count == 0) return;
+  const std::size_t info = call.temporary(of.count * kInfo);
+  const std::size_t copied = call.temporary(bytes_of(matrix));
+  const std::size_t scales = call.temporary(of.count * std::min(of.rows, of.columns) * of.item);
+  reflect(call, of);
+  // What the reflections of the right side take, roughly.
+  if (of.count == 1) scratch(call, (3 * of.rows * of.columns / 2 + 300 * of.rows) * of.item);
+  for (const std::size_t done : {scales, copied, info}) call.release(done);
 }
 
 void householder_product(Call& call) {  // (reflectors, scales)
@@ -289,8 +326,7 @@ std::size_t singular_workspace(const Matrices& of, bool is_full) {
     return (side <= 32 ? 992 : 2 * side * side + 70 * round_up(side, 128) + 32) * of.item;
   }
   // A long one is reduced to its triangle first, whose workspace comes with its scales.
-  const std::size_t reduced =
-      reflectors_workspace(side, of.item) + round_up(side * of.item, 128);
+  const std::size_t reduced = reflectors_workspace(side, of.item) + round_up(side * of.item, 128);
   std::size_t whole = 2 * side * side + 70 * side + long_side * side;
   whole += long_side * (120 + 10000 / std::max<std::size_t>(side, 1));
   if (is_full) whole += long_side * side / 2 + 400 * long_side;
@@ -342,6 +378,7 @@ constexpr RuleRow kLinearAlgebraRules[] = {
     {"_linalg_eigh", eigenvalues},
     {"linalg_qr", qr},
     {"geqrf", reflectors},
+    {"aten::linalg_lstsq.out", least_squares},
     {"linalg_householder_product", householder_product},
     {"_linalg_svd", singular_values},
 };

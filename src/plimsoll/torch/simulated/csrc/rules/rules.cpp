@@ -18,12 +18,12 @@ class Tables {
  public:
   Tables() {
     for (const auto table :
-         {activation_rules(), attention_rules(),     convolution_rules(), counting_rules(),
-          distance_rules(),   embedding_rules(),     filling_rules(),     fourier_rules(),
-          image_rules(),      indexing_rules(),      list_rules(),        loss_rules(),
-          matmul_rules(),     normalization_rules(), random_rules(),      recurrent_rules(),
-          reduction_rules(),  scan_rules(),          shape_rules(),       sorting_rules(),
-          storage_rules(),    transformer_rules()}) {
+         {activation_rules(), attention_rules(), convolution_rules(),    counting_rules(),
+          distance_rules(),   embedding_rules(), filling_rules(),        fourier_rules(),
+          image_rules(),      indexing_rules(),  linear_algebra_rules(), list_rules(),
+          loss_rules(),       matmul_rules(),    normalization_rules(),  random_rules(),
+          recurrent_rules(),  reduction_rules(), scan_rules(),           shape_rules(),
+          sorting_rules(),    storage_rules(),   transformer_rules()}) {
       for (const RuleRow& row : table) add(row);
     }
     for (const char* const name : kNoTemporaries) add({name, nothing});

@@ -94,27 +94,6 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // --- least squares -------------------------------------------------------------------------------
 
-// (self, b, rcond, driver, solution, residuals, rank, singular_values), by QR decomposition.
-void least_squares(Call& call) {
-  call.assume_memory("the memory that its kernel takes inside is not known");
-  const at::Tensor matrix = call.tensor(0);
-  const at::Tensor right = call.tensor(1);
-  const std::int64_t rows = matrix.size(-2);
-  const std::int64_t columns = matrix.size(-1);
-  const bool is_vector = right.dim() == matrix.dim() - 1;
-  std::vector<std::int64_t> solution = right.sizes().vec();
-  solution[solution.size() - (is_vector ? 1 : 2)] = columns;
-  std::vector<std::int64_t> residuals{0};
-  if (rows > columns) {
-    residuals = right.sizes().vec();
-    residuals.erase(residuals.end() - (is_vector ? 1 : 2));
-  }
-  call.set_shape(0, meta_empty(solution, matrix.scalar_type()));
-  call.set_shape(1, meta_empty(residuals, matrix.scalar_type()));
-  call.set_shape(2, meta_empty({0}, at::kLong));
-  call.set_shape(3, meta_empty({0}, matrix.scalar_type()));
-}
-
 // _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
 void padded_to_jagged(Call& call) {
   const at::Tensor dense = call.tensor(0);
@@ -130,8 +109,9 @@ void padded_to_jagged(Call& call) {
 }
 
 void semi_structured(Call& call) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::",
-                              call.info().plain_name, ": semi-structured sparse tensors are not modelled");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "plimsoll cannot simulate the operation aten::", call.info().plain_name,
+      ": semi-structured sparse tensors are not modelled");
 }
 
 constexpr RuleRow kShapesRules[] = {
@@ -150,7 +130,6 @@ constexpr RuleRow kShapesRules[] = {
     {"batch_norm_elemt", like_first},
     {"batch_norm_backward_reduce", channel_gradients},
     {"batch_norm_backward_elemt", like_second},
-    {"aten::linalg_lstsq.out", least_squares},
     {"_padded_dense_to_jagged_forward", padded_to_jagged},
     {"_jagged_to_padded_dense_forward", nothing},
     {"_cslt_compress", semi_structured},

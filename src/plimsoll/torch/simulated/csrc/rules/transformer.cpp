@@ -30,25 +30,31 @@ struct Weighted {
   std::size_t context;
 };
 
+// What PyTorch says a mask is of: 0 for the positions, the same in each batch.
+constexpr std::int64_t kOfPositions = 0;
+
+// `keeps_scores`: for what reads them later.
 Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads,
-                         const at::Tensor& mask) {
+                         const at::Tensor& mask, std::int64_t mask_type, bool keeps_scores) {
   const std::size_t bytes = bytes_of(query);
   const auto steps = static_cast<std::size_t>(query.size(1));
-  const std::size_t scores_bytes =
-      static_cast<std::size_t>(query.size(0) * heads) * steps * steps * query.itemsize();
+  const std::size_t weights = static_cast<std::size_t>(query.size(0) * heads) * steps * steps;
   const std::size_t joint = call.temporary(3 * bytes);
   take_blas_workspace(call);
   const std::size_t split = call.temporary(3 * bytes);
   call.release(joint);
-  std::size_t scores = call.temporary(scores_bytes);
+  std::size_t scores = call.temporary(weights * query.itemsize());
   take_blas_workspace(call);
-  if (mask.defined()) {
-    const std::size_t masked = call.temporary(scores_bytes);
+  if (mask.defined()) {  // as truth values
+    const std::size_t truth = call.temporary(mask_type == kOfPositions ? weights : elements(mask));
+    const std::size_t masked = call.temporary(weights * query.itemsize());
     call.release(scores);
+    call.release(truth);
     scores = masked;
   }
-  const std::size_t context = call.temporary(bytes);
   take_blas_workspace(call);
+  if (!keeps_scores) call.release(scores);
+  const std::size_t context = call.temporary(bytes);
   return {split, scores, context};
 }
 
@@ -67,12 +73,14 @@ void native_attention(Call& call) {
     call.release(joint);
     return;
   }
-  const Weighted weighted = plain_attention(call, query, call.argument(4).toInt(), mask);
+  const std::int64_t mask_type = call.argument(12).isNone() ? 2 : call.argument(12).toInt();
+  const Weighted weighted =
+      plain_attention(call, query, call.argument(4).toInt(), mask, mask_type, needs_weights);
   call.allocate(0);
   take_lt_workspace(call);
   call.release(weighted.context);
   call.allocate(1);
-  call.release(weighted.scores);
+  if (needs_weights) call.release(weighted.scores);
   call.release(weighted.inner);
 }
 
@@ -103,11 +111,12 @@ void encoder_layer(Call& call) {
   const std::size_t first = norm_first ? norm(false) : 0;
   std::size_t attended = 0;
   if (mask.defined()) {
-    const Weighted weighted = plain_attention(call, input, call.argument(2).toInt(), mask);
+    const std::int64_t mask_type = call.argument(19).isNone() ? 2 : call.argument(19).toInt();
+    const Weighted weighted =
+        plain_attention(call, input, call.argument(2).toInt(), mask, mask_type, false);
     attended = linear(call, bytes);
-    for (const std::size_t temporary : {weighted.context, weighted.scores, weighted.inner}) {
-      call.release(temporary);
-    }
+    call.release(weighted.context);
+    call.release(weighted.inner);
   } else {
     const std::size_t joint = linear(call, 3 * bytes);
     const std::size_t attention = fused_attention(call, input);

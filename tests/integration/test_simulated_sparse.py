@@ -1,0 +1,122 @@
+"""Sparse tensors on simulated GPUs: what they hold, what products of them take, what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.simulated import on_simulated_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
+
+
+def requests(call: Callable[[], Any]) -> list[int]:
+    """The sizes that a call asks for."""
+    torch.cuda.memory._record_memory_history("all", context=None)
+    before = len(torch.cuda.memory._snapshot()["device_traces"][0])
+    kept = call()
+    trace = torch.cuda.memory._snapshot()["device_traces"][0][before:]
+    del kept
+    return [event["size"] for event in trace if event["action"] == "alloc"]
+
+
+def coordinates(rows: int, per_row: int) -> Any:
+    """A matrix with so many elements in each row, none twice."""
+    row = torch.arange(rows).repeat_interleave(per_row)
+    column = (row * 7 + torch.arange(rows * per_row) % per_row * 13) % rows
+    index = torch.stack([row, column]).cuda()
+    return torch.sparse_coo_tensor(index, torch.ones(rows * per_row).cuda(), (rows, rows))
+
+
+@on_simulated_gpus()
+def test_coordinates_are_merged_exactly_where_they_are_known() -> None:
+    index = torch.tensor([[3, 0, 3, 1], [1, 2, 1, 1]], device="cuda")
+    values = torch.tensor([1.0, 2.0, 4.0, 8.0], device="cuda")
+    merged = torch.sparse_coo_tensor(index, values, (4, 4)).coalesce()
+    assert merged.indices().tolist() == [[0, 1, 3], [2, 1, 1]]
+    assert merged.values().tolist() == [2, 8, 5]
+    dense = merged.to_dense()
+    assert dense[3, 1].item() == 5
+    assert torch.equal(torch.sparse.mm(merged, dense).cpu(), dense.cpu() @ dense.cpu())
+    compressed = dense.to_sparse_csr()
+    assert compressed.crow_indices().tolist() == [0, 1, 2, 2, 3]
+    assert (compressed @ torch.ones(4, device="cuda")).tolist() == [2, 8, 0, 5]
+
+
+@on_simulated_gpus()
+def test_merging_asks_for_what_thrust_asks_for() -> None:
+    matrix = coordinates(1000, 50)
+    # One number for each element, their order and places, scratch of the sort, of what is unique,
+    # sums, and the indices: as on an H200 with PyTorch 2.11.
+    pointers = [400_000, 400_000, 400_000]
+    assert requests(matrix.coalesce) == [*pointers, 801_023, 1535, 200_000, 800_000]
+
+
+@on_simulated_gpus()
+def test_products_ask_for_indices_of_32_bits_and_cusparse_buffers() -> None:
+    merged = coordinates(20_000, 5).coalesce()
+    right = torch.randn(20_000, 16, device="cuda")
+    result = 20_000 * 16 * 4
+    assert requests(lambda: torch.sparse.mm(merged, right)) == [
+        result, result, 80_004, 400_000, 400_000, result, 1571,
+    ]  # fmt: skip
+    compressed = merged.to_sparse_csr()
+    assert requests(lambda: compressed @ right) == [result, result, 33_343]
+    assert requests(lambda: compressed @ right[:, 0].contiguous())[-1] == 279
+
+
+@on_simulated_gpus()
+def test_gradients_flow_through_products_of_either_layout() -> None:
+    merged = coordinates(2000, 8).coalesce()
+    for matrix in (merged, merged.to_sparse_csr()):
+        right = torch.randn(2000, 32, device="cuda", requires_grad=True)
+        torch.sparse.mm(matrix, right).sum().backward()
+        assert right.grad.shape == right.shape
+        assert right.grad.is_cuda
+    held = merged.to_sparse_csr().requires_grad_()
+    torch.sparse.mm(held, torch.ones(2000, 4, device="cuda")).sum().backward()
+    assert held.grad.layout == torch.sparse_csr
+
+
+@on_simulated_gpus()
+def test_sparse_gradients_of_embeddings_are_taken_by_optimizers() -> None:
+    table = torch.nn.Embedding(1000, 16, sparse=True, device="cuda")
+    bag = torch.nn.EmbeddingBag(1000, 16, sparse=True, mode="sum", device="cuda")
+    optimizer = torch.optim.SparseAdam([*table.parameters(), *bag.parameters()], lr=0.1)
+    chosen = torch.tensor([1, 5, 5, 900], device="cuda")
+    before = table.weight.detach().clone()
+    (table(chosen).sum() + bag(chosen.view(2, 2)).sum()).backward()
+    assert table.weight.grad.layout == torch.sparse_coo
+    assert table.weight.grad._nnz() == 4
+    optimizer.step()
+    moved = (table.weight != before).any(dim=1).nonzero()[:, 0]
+    assert moved.tolist() == [1, 5, 900]
+
+
+@on_simulated_gpus()
+def test_blocks_multiply() -> None:
+    kept = (torch.arange(8)[:, None] + torch.arange(8)) % 2 == 0
+    weight = kept.repeat_interleave(16, 0).repeat_interleave(16, 1).float().cuda()
+    blocks = weight.to_sparse_bsr((16, 16))
+    assert blocks.values().shape == (32, 16, 16)
+    assert (blocks @ torch.ones(128, 4, device="cuda")).unique().tolist() == [64]
+
+
+@on_simulated_gpus()
+def test_what_is_not_modelled_is_refused_in_one_line() -> None:
+    merged = coordinates(100, 3).coalesce()
+    for call in (
+        lambda: torch.sparse.softmax(merged, dim=1),
+        lambda: merged * merged,
+        lambda: merged.to_sparse_csr() @ merged.to_sparse_csr(),
+        lambda: merged.index_select(0, torch.tensor([1], device="cuda")),
+    ):
+        with pytest.raises(NotImplementedError, match="plimsoll cannot simulate") as caught:
+            call()
+        assert "\n" not in str(caught.value)
