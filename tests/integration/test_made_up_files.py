@@ -136,5 +136,5 @@ def test_of_a_name_without_a_configuration_one_line_says_what_to_give(tmp_path: 
         "from transformers import AutoModelForCausalLM\n"
         "AutoModelForCausalLM.from_pretrained('somebody/something').cuda()\n"
     )
-    with pytest.raises(ScriptError, match="a folder with that file, or set HF_HOME"):
+    with pytest.raises(ScriptError, match="a folder with that file, or set"):
         plimsoll.predict(script)

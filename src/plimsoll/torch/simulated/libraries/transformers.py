@@ -25,9 +25,9 @@ def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) 
         except OSError as error:
             name = arguments[0] if arguments else named.get("pretrained_model_name_or_path")
             raise OSError(
-                f"plimsoll makes up what is missing of {name!s} once its configuration is here: there "
-                "is no config.json; give from_pretrained a folder with that file, or set HF_HOME to a "
-                f"cache that has it ({str(error).splitlines()[0]})"
+                f"plimsoll makes up what is missing of {name!s} once its configuration is here: "
+                "there is no config.json; give from_pretrained a folder with that file, or set "
+                f"HF_HOME to a cache that has it ({str(error).splitlines()[0]})"
             ) from error
 
     base.get_config_dict = classmethod(get_config_dict)
