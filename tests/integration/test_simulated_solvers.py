@@ -39,7 +39,7 @@ def test_workspaces_are_those_of_the_card() -> None:
     assert peak(lambda: linalg.svd(matrix, full_matrices=False)) == 21_263_360
     assert peak(lambda: linalg.eigh(matrix)) == pytest.approx(21_628_416, rel=0.001)
     tall = torch.randn(1000, 200, device="cuda")
-    assert peak(lambda: linalg.svdvals(tall)) == 4_909_056
+    assert peak(lambda: linalg.svdvals(tall)) == pytest.approx(4_909_056, rel=0.001)
     assert peak(lambda: linalg.qr(tall)) == 4_108_288
     batch = definite(8, 16, 16)
     assert peak(lambda: linalg.cholesky_ex(batch)) == 9216
