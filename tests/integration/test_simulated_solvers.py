@@ -17,6 +17,7 @@ linalg = torch.linalg
 
 def peak(call: Callable[[], Any]) -> int:
     """What a call takes at most."""
+    torch.cuda.empty_cache()  # blocks are cut anew
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     kept = call()
