@@ -35,7 +35,7 @@ mesh = init_device_mesh("cuda", (1,))
 model = nn.Sequential(*(FeedForward(2048) for _ in range(4))).to("cuda")
 for block in model:
     parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
 for _ in range(3):
     x = torch.randn(8, 512, 2048, device="cuda")
     model(x).square().mean().backward()

@@ -108,6 +108,12 @@ void padded_to_jagged(Call& call) {
   call.release(read);
 }
 
+void quantized(Call& call) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "plimsoll cannot simulate the operation aten::", call.info().plain_name,
+      ": quantized tensors on a GPU are not modelled");
+}
+
 void semi_structured(Call& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "plimsoll cannot simulate the operation aten::", call.info().plain_name,
@@ -132,6 +138,11 @@ constexpr RuleRow kShapesRules[] = {
     {"batch_norm_backward_elemt", like_second},
     {"_padded_dense_to_jagged_forward", padded_to_jagged},
     {"_jagged_to_padded_dense_forward", nothing},
+    {"quantize_per_tensor", quantized},
+    {"quantize_per_tensor_dynamic", quantized},
+    {"quantize_per_channel", quantized},
+    {"_make_per_tensor_quantized_tensor", quantized},
+    {"_make_per_channel_quantized_tensor", quantized},
     {"_cslt_compress", semi_structured},
 };
 
