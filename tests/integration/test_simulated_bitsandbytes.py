@@ -123,7 +123,7 @@ def test_products_take_longer_than_their_bytes() -> None:
     def time(terms: int) -> float:
         before = simulation.library.clock(0).busy_ns
         assert lib.cigemmlt_32(1, 1024, 1024, terms, *at, None, 1024, 1024, 1024, 0) == 0
-        return simulation.library.clock(0).busy_ns - before
+        return float(simulation.library.clock(0).busy_ns - before)
 
     assert time(1 << 20) > 100 * time(16) > 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.simulated import on_simulated_gpus
@@ -15,7 +17,7 @@ def test_float8_products_take_their_result_and_the_workspace() -> None:
     left = torch.randn(1024, 1024, device="cuda").to(torch.float8_e4m3fn)
     right = torch.randn(1024, 1024, device="cuda").to(torch.float8_e4m3fn)
 
-    def product() -> object:
+    def product() -> Any:
         return torch._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16)
 
     product()

@@ -22,7 +22,7 @@ def peak(call: Callable[[], Any]) -> int:
     torch.cuda.reset_peak_memory_stats()
     kept = call()
     del kept
-    return int(torch.cuda.max_memory_allocated()) - before
+    return int(torch.cuda.max_memory_allocated() - before)
 
 
 def definite(*shape: int) -> Any:

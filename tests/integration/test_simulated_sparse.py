@@ -111,12 +111,13 @@ def test_blocks_multiply() -> None:
 @on_simulated_gpus()
 def test_what_is_not_modelled_is_refused_in_one_line() -> None:
     merged = coordinates(100, 3).coalesce()
-    for call in (
+    calls: tuple[Callable[[], Any], ...] = (
         lambda: torch.sparse.softmax(merged, dim=1),
         lambda: merged * merged,
         lambda: merged.to_sparse_csr() @ merged.to_sparse_csr(),
         lambda: merged.index_select(0, torch.tensor([1], device="cuda")),
-    ):
+    )
+    for call in calls:
         with pytest.raises(NotImplementedError, match="plimsoll cannot simulate") as caught:
             call()
         assert "\n" not in str(caught.value)

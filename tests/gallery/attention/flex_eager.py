@@ -1,4 +1,4 @@
-"""flex_attention, not compiled, computes its scores: 16 heads of 8192 positions, and a backward pass.
+"""flex_attention, not compiled, computes its scores: 16 heads of 8192, and a backward pass.
 
 Needs: torch
 """
