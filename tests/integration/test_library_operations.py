@@ -118,6 +118,38 @@ def test_sizes_are_enough_and_several_results_may_be_said() -> None:
     assert torch.cuda.max_memory_allocated() - held == 1 << 20
 
 
+def define_boxes() -> Any:
+    """torchvision's operation for boxes that overlap, with its schema alone."""
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    kernel = register_native("torchvision", "nms")
+    torch.ops.load_library(torch._C.__file__)
+    return library, kernel
+
+
+@on_simulated_gpus()
+def test_boxes_that_overlap_take_a_bit_for_each_pair_of_them() -> None:
+    _kept = define_boxes()
+    boxes, scores = torch.randn(6400, 4, device="cuda"), torch.randn(6400, device="cuda")
+    for written in (boxes, scores):
+        torch.ops.plimsoll.launch([written], 1.0, [], [], torch.float32)
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    kept = torch.ops.torchvision.nms(boxes, scores, 0.5)
+    assert 2800 < kept.size(0) < 3600  # about half of them
+    pairs = 6400 * (6400 // 64) * 8
+    assert pairs < torch.cuda.max_memory_allocated() - held < 1.2 * pairs
+
+
+@on_simulated_gpus()
+def test_few_numbers_are_others_where_nobody_knows() -> None:
+    matches = torch.zeros(2000, dtype=torch.int64, device="cuda")
+    torch.ops.plimsoll.launch([matches], 1.0, [], [], matches.dtype)
+    torch.ops.plimsoll.mostly(matches, -1, 0.995)
+    assert (matches == -1).nonzero().size(0) == 1990
+    assert (matches >= 0).nonzero().size(0) <= 10
+
+
 UNKNOWN = """
 import torch
 library = torch.library.Library("mylib", "FRAGMENT")

@@ -43,6 +43,7 @@ def library_modules(
         "diffusers.models.modeling_utils": make_missing_parts,
         "safetensors": open_made_checkpoints,
         "torch._library.fake_impl": partial(give_sizes, simulation),
+        "torchvision.models.detection._utils": torchvision.expect_few_matches,
         "transformers.configuration_utils": name_missing_configuration,
         "transformers.modeling_utils": make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,

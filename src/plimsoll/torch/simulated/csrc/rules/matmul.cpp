@@ -124,6 +124,17 @@ void vector_product(Call& call) {
   take_blas_workspace(call);
 }
 
+// _scaled_mm(left, right, ...): numbers of eight bits, by cublasLt.
+void scaled_mm(Call& call) {
+  const at::Tensor left = call.tensor(0);
+  const at::Tensor right = call.tensor(1);
+  call.allocate_all();
+  take_lt_workspace(call);
+  const auto size = [](std::int64_t of) { return static_cast<double>(of); };
+  // Twice as fast as halves.
+  call.note_product({0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
+}
+
 // Groups are taken to be of one size: which rows belong to which is data.
 void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
   Product product;
@@ -184,6 +195,7 @@ void grouped_mm(Call& call) {
 
 constexpr RuleRow kMatmulRules[] = {
     {"_grouped_mm", grouped_mm},
+    {"_scaled_mm", scaled_mm},
     {"mm", gemm<Form::plain, 0>},
     {"bmm", gemm<Form::batched, 0>},
     {"baddbmm", gemm<Form::batched, 1>},

@@ -114,12 +114,23 @@ void likely(const Tensor& truth, double share) {
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
+// plimsoll::mostly: such a share of numbers is `at`, where only data says which; half of them with
+// most of what sizes hang on, so that there are some of either kind.
+void mostly(const Tensor& numbers, double at, double share) {
+  const Known known = known_of(numbers);
+  if (known.source < Source::assumed || unknown() == Unknown::least) return;
+  const double others = unknown() == Unknown::most ? 0.5 : 1 - share;
+  note_described(numbers, join(known.description, Description::constant(at), others));
+}
+
 }  // namespace
 
 void add_selecting_kernels(WrittenOut& kernels) {
   kernels.add("nonzero", TORCH_FN(nonzero));
   kernels.own().def("likely(Tensor truth, float share) -> ()",
                     torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(likely)));
+  kernels.own().def("mostly(Tensor numbers, float at, float share) -> ()",
+                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(mostly)));
 }
 
 }  // namespace plimsoll::simulated

@@ -1,0 +1,243 @@
+"""What cuDNN takes besides operands and results, for the convolutions of well-known networks.
+
+    python benchmarks/convolutions.py measure --out FILE [--workers 12] [--seconds 240]
+    python benchmarks/convolutions.py merge FILE
+
+`measure` needs a GPU and torchvision. It writes rows of data/cudnn_workspaces.csv, those of common
+layers first, until its time is over. `merge` adds what the table does not have yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+TABLE = Path(__file__).parents[1] / "src/plimsoll/torch/simulated/data" / "cudnn_workspaces.csv"
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+BATCHES = (2, 4, 8, 16, 32, 64)
+MOST_BYTES = 1 << 30
+"""Of an operand."""
+MOST_KEPT = 4 << 30
+"""Of memory by a worker: where little is free, cuDNN chooses other kernels."""
+NETWORKS = {
+    224: (
+        *("resnet18", "resnet50", "resnext50_32x4d", "mobilenet_v2", "mobilenet_v3_large"),
+        *("efficientnet_b0", "convnext_tiny", "vgg16", "densenet121", "shufflenet_v2_x1_0"),
+    ),
+    512: ("resnet50",),
+    640: ("resnet50",),
+}
+
+Layer = tuple[int, int, int, int, int, int, int, int, int]
+"""kind, channels, side, out_channels, kernel, stride, padding, groups, dilation."""
+
+
+def network_layers() -> Iterator[Layer]:
+    """The convolutions of networks for images."""
+    import torchvision  # type: ignore[import-not-found]
+
+    for side, names in NETWORKS.items():
+        for name in names:
+            with torch.device("meta"):
+                yield from _layers_of(torchvision.models.get_model(name), side)
+
+
+def _layers_of(model: nn.Module, side: int) -> list[Layer]:
+    found: list[Layer] = []
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_pre_hook(
+                lambda conv, given: found.append(_layer(conv, given[0]))
+            )
+    model(torch.empty(1, 3, side, side))
+    return found
+
+
+def _layer(conv: nn.Conv2d, image: torch.Tensor) -> Layer:
+    return (
+        *(0, conv.in_channels, image.shape[-1], conv.out_channels, conv.kernel_size[0]),
+        *(conv.stride[0], int(conv.padding[0]), conv.groups, conv.dilation[0]),
+    )
+
+
+def other_layers() -> Iterator[Layer]:
+    """Those of detectors, of networks that denoise images, and of lines of sound."""
+    for side in (200, 160, 100, 80, 64, 50, 40, 32, 25, 20, 13, 7):
+        yield (0, 256, side, 256, 3, 1, 1, 1, 1)
+        for channels in (256, 512, 1024, 2048):
+            yield (0, channels, side, 256, 1, 1, 0, 1, 1)
+    for channels, side in ((32, 320), (64, 160), (128, 80), (256, 40), (512, 20)):
+        yield (0, channels // 2, 2 * side, channels, 3, 2, 1, 1, 1)
+        for out in (channels // 2, channels, 2 * channels):
+            yield (0, channels, side, out, 1, 1, 0, 1, 1)
+            yield (0, channels, side, out, 3, 1, 1, 1, 1)
+    for channels in (64, 128, 256, 320, 512, 640, 1280):
+        for side in (128, 64, 32, 16, 8):
+            yield (0, channels, side, channels, 3, 1, 1, 1, 1)
+            yield (0, channels, side, channels, 3, 2, 1, 1, 1)
+            yield (0, 2 * channels, side, channels, 3, 1, 1, 1, 1)
+            yield (0, 2 * channels, side, channels, 1, 1, 0, 1, 1)
+            yield (1, channels, side, channels // 2, 2, 2, 0, 1, 1)
+    for dilation in (2, 4, 12, 24, 36):
+        for channels, out in ((256, 256), (512, 512), (2048, 256)):
+            for side in (28, 32, 64, 65):
+                yield (0, channels, side, out, 3, 1, dilation, 1, dilation)
+    for side, (channels, out) in itertools.product(
+        (300, 150, 75, 38, 19, 10), ((64, 128), (512, 512))
+    ):
+        yield (0, channels, side, out, 3, 1, 1, 1, 1)
+    for length, kernel, stride in ((32000, 10, 5), (6400, 3, 2), (3200, 3, 2), (1600, 2, 2)):
+        yield (2, 512, length, 512, kernel, stride, 0, 1, 1)
+    for length in (100, 200, 400, 1000, 3000):
+        yield (2, 256, length, 512, 1, 1, 0, 1, 1)
+        yield (2, 512, length, 512, 31, 1, 15, 512, 1)
+        yield (2, 768, length, 768, 128, 1, 64, 16, 1)
+        yield (2, 512, length, 512, 3, 1, 1, 1, 1)
+
+
+def cases() -> list[tuple[int, int, int, Layer]]:
+    """Number of the type, whether channels lie last, batch and layer; in an order of no meaning."""
+    layers = sorted({*network_layers(), *other_layers()})
+    found = [
+        (number, last, batch, layer)
+        for layer, number, last, batch in itertools.product(layers, range(3), (0, 1), BATCHES)
+        if not (layer[0] == 2 and last)
+    ]
+    random.Random(0).shuffle(found)
+    return found
+
+
+def measure_one(number: int, last: int, batch: int, layer: Layer) -> str | None:
+    """The row of a case; None where it is too large, or takes none of cuDNN's kernels."""
+    kind, channels, side, out, kernel, stride, padding, groups, dilation = layer
+    dtype, lines = TYPES[number], kind == 2
+    area = side if lines else side * side
+    if batch * area * max(channels, out / stride) * dtype.itemsize > MOST_BYTES:
+        return None
+    if groups == channels:
+        return None  # PyTorch has kernels of its own
+    shape = (batch, channels, 1, side) if lines else (batch, channels, side, side)
+    sizes = (channels, out) if kind == 1 else (out, channels // groups)
+    window = (1, kernel) if lines else (kernel, kernel)
+    layout = torch.channels_last if last else torch.contiguous_format
+
+    def make(*size: int) -> torch.Tensor:
+        return torch.empty(size, device="cuda", dtype=dtype, memory_format=layout)
+
+    def pair(value: int, least: int) -> list[int]:
+        return [least, value] if lines else [value, value]
+
+    if torch.cuda.memory_reserved() > MOST_KEPT:
+        torch.cuda.empty_cache()
+    image, weight = make(*shape), make(*sizes, *window)
+    how: Any = (pair(stride, 1), pair(padding, 0), pair(dilation, 1), kind == 1, [0, 0], groups)
+    result, forward = _besides(lambda: torch.ops.aten.convolution(image, weight, None, *how))
+    gradient = make(*result.shape)
+    del result
+    found = [forward]
+    for mask in ([True, False, False], [False, True, False]):
+        _, besides = _besides(
+            lambda mask=mask: next(
+                each
+                for each in torch.ops.aten.convolution_backward(
+                    gradient, image, weight, None, *how, mask
+                )
+                if each is not None
+            )
+        )
+        found.append(besides)
+    row = (
+        kind,
+        number,
+        last,
+        batch,
+        channels,
+        side,
+        out,
+        kernel,
+        stride,
+        padding,
+        groups,
+        dilation,
+    )
+    return ",".join(map(str, (*row, *found)))
+
+
+def _besides(call: Any) -> tuple[torch.Tensor, int]:
+    """What a call returns, and the bytes that it asks for besides."""
+    torch.cuda.reset_peak_memory_stats()
+    result = call()
+    stats = torch.cuda.memory_stats()
+    return result, stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
+
+
+def _work(index: int, workers: int, seconds: float, out: Path) -> None:
+    end = time.monotonic() + seconds
+    with (out.parent / f"{out.name}.{index}").open("w") as file:
+        for case in cases()[index::workers]:
+            if time.monotonic() > end:
+                break
+            try:
+                row = measure_one(*case)
+            except RuntimeError as error:
+                print(case, str(error).splitlines()[0], flush=True)
+                continue
+            if row is not None:
+                file.write(f"{row}\n")
+                file.flush()
+
+
+def measure(out: Path, workers: int, seconds: float) -> None:
+    """Measure in several processes, for choosing kernels keeps the host busy."""
+    context = multiprocessing.get_context("spawn")
+    started = [
+        context.Process(target=_work, args=(index, workers, seconds, out))
+        for index in range(workers)
+    ]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    parts = [out.parent / f"{out.name}.{index}" for index in range(workers)]
+    rows = sorted(line for part in parts for line in part.read_text().splitlines())
+    out.write_text("".join(f"{row}\n" for row in rows))
+    print(f"{len(rows)} rows of {len(cases())} cases")
+
+
+def merge(new: Path) -> None:
+    """Add rows to the table, but for cases that it has."""
+    lines = TABLE.read_text().splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    rows = [line for line in lines if not line.startswith("#")]
+    known = {tuple(row.split(",")[:12]) for row in rows}
+    added = [row for row in new.read_text().splitlines() if tuple(row.split(",")[:12]) not in known]
+    TABLE.write_text("".join(f"{line}\n" for line in (*head, *rows, *added)))
+    print(f"{len(added)} rows added to {len(rows)}")
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["measure", "merge"])
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=240)
+    chosen = parser.parse_args()
+    if chosen.what == "merge":
+        merge(chosen.file)
+    else:
+        measure(chosen.out, chosen.workers, chosen.seconds)
+
+
+if __name__ == "__main__":
+    main()
