@@ -183,19 +183,6 @@ def test_types_that_a_gpu_does_not_index_or_draw_with_are_refused() -> None:
 
 
 @on_simulated_gpus()
-def test_sparse_tensors_are_refused_in_one_line() -> None:
-    said = "plimsoll cannot simulate the operation aten::"
-    weight = torch.zeros(10, 4, device="cuda", requires_grad=True)
-    index = torch.zeros(3, dtype=torch.long, device="cuda")
-    rows = torch.nn.functional.embedding(index, weight, sparse=True)
-    refused(said, lambda: weight.detach().to_sparse())
-    if torch.__version__ < "2.15":  # which makes sparse tensors without an operation of CUDA's
-        refused(said, lambda: rows.sum().backward())
-        places = torch.stack([index, index])
-        refused(said, lambda: torch.sparse_coo_tensor(places, weight[:3, 0], (9, 9)))
-
-
-@on_simulated_gpus()
 def test_the_kernels_that_may_serve_attention_are_told() -> None:
     from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
