@@ -16,9 +16,6 @@
 namespace plimsoll::simulated {
 namespace {
 
-// What a launch from Python takes of the host. Estimated, not measured.
-constexpr double kHostNs = 9000;
-
 // What is written is described from now on; the device that does it.
 c10::DeviceIndex begin(at::TensorList written) {
   Runtime& state = runtime();
@@ -28,7 +25,7 @@ c10::DeviceIndex begin(at::TensorList written) {
     if (allocation_of(tensor) == nullptr) continue;
     note_described(tensor, Description::of_type(tensor.scalar_type()));
   }
-  state.pass_host_time(device, kHostNs);
+  state.pass_host_time(device, kPythonLaunchNs);
   return device;
 }
 

@@ -13,9 +13,6 @@
 namespace plimsoll::simulated {
 namespace {
 
-// What a launch from Python takes of the host. Estimated, not measured.
-constexpr double kLibraryHostNs = 9000;
-
 // plimsoll::launch_at: on the current device and stream. Addresses that are not of a tensor on the
 // device are left out.
 //
@@ -43,7 +40,7 @@ void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t m
   each(operands, [&](const Allocation&, std::size_t, std::size_t size) {
     moved += static_cast<double>(size);
   });
-  state.pass_host_time(device, kLibraryHostNs);
+  state.pass_host_time(device, kPythonLaunchNs);
   const DeviceProperties& on = state.device(device).properties;
   double time = moving_ns(moved, on);
   if (product.size() == 3) {

@@ -24,6 +24,9 @@ constexpr double kH200FlopsPerNs = 66.9e3;
 constexpr double kH200TensorFlopsPerNs = 989e3;
 constexpr double kCacheBytes = 40e6;
 
+// What a launch from Python takes of the host, in ns. Estimated, not measured.
+constexpr double kPythonLaunchNs = 9000;
+
 // `batch` products of a matrix of `rows` x `terms` and one of `terms` x `columns`.
 struct Product {
   double batch = 1;

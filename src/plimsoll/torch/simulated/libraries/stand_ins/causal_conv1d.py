@@ -20,7 +20,7 @@ def _laid_out(x: Any) -> Any:
 
 def _is_active(activation: str | None) -> bool:
     if activation not in _ACTIVATIONS:
-        raise NotImplementedError("activation must be None, silu, or swish")
+        raise NotImplementedError(f"there is no activation {activation!r}: None, silu or swish")
     return activation is not None
 
 
