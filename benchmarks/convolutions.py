@@ -37,8 +37,9 @@ NETWORKS = {
     640: ("resnet50",),
 }
 
+LINES, TRANSPOSED, VOLUMES = 2, (1, 4), (3, 4)
 Layer = tuple[int, int, int, int, int, int, int, int, int]
-"""kind, channels, side, out_channels, kernel, stride, padding, groups, dilation."""
+"""kind (see the table), channels, side, out_channels, kernel, stride, padding, groups, dilation."""
 
 
 def network_layers() -> Iterator[Layer]:
@@ -104,13 +105,73 @@ def other_layers() -> Iterator[Layer]:
         yield (2, 512, length, 512, 3, 1, 1, 1, 1)
 
 
+HEADS = (1, 2, 3, 4, 6, 9, 17, 18, 21, 36, 60, 75, 80, 81, 84, 85, 91, 144, 255, 720)
+"""How many channels come out of layers that say classes, boxes, points or colors."""
+
+
+def heads() -> Iterator[Layer]:
+    """Last layers: few or odd channels come out of them."""
+    sides = (7, 13, 14, 16, 20, 25, 28, 32, 40, 50, 64, 80, 100, 128, 160, 256)
+    for side, out in itertools.product(sides, HEADS):
+        yield (0, 256, side, out, 3, 1, 1, 1, 1)
+        for channels in (64, 128, 256, 512):
+            yield (0, channels, side, out, 1, 1, 0, 1, 1)
+
+
+def layers_between_scales() -> Iterator[Layer]:
+    """Those of networks that make images, or points of them: kernels of four, and their inverse."""
+    widths = (3, 64, 128, 256, 512, 1024)
+    for (narrow, wide), side in itertools.product(
+        itertools.pairwise(widths), (4, 8, 16, 32, 64, 128)
+    ):
+        yield (0, narrow, 2 * side, wide, 4, 2, 1, 1, 1)
+        yield (1, wide, side, narrow, 4, 2, 1, 1, 1)
+        yield (1, wide, side, wide, 4, 2, 1, 1, 1)
+        yield (1, wide, side, wide, 2, 2, 0, 1, 1)
+    for channels, side in itertools.product((256, 512), (7, 8, 14, 16, 28, 32)):
+        for out in (1, 17, 18, 21, 80, 81, 91):
+            yield (1, channels, side, out, 4, 2, 1, 1, 1)
+            yield (1, channels, side, out, 2, 2, 0, 1, 1)
+    for channels in (1, 3, 4):
+        sides = (28, 32, 64, 128, 256, 512)
+        for wide, side in itertools.product((32, 48, 64, 96, 128, 320), sides):
+            for kernel in (1, 3, 5, 7):
+                yield (0, channels, side, wide, kernel, 1, kernel // 2, 1, 1)
+            yield (0, wide, side, channels, 3, 1, 1, 1, 1)
+
+
+def volume_layers() -> Iterator[Layer]:
+    """Those of networks for volumes."""
+    widths = (1, 4, 16, 32, 64, 128, 256)
+    for side in (6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
+        for narrow, wide in itertools.pairwise(widths):
+            yield (3, narrow, side, wide, 3, 1, 1, 1, 1)
+            yield (3, narrow, side, wide, 3, 2, 1, 1, 1)
+            yield (3, wide, side, wide, 3, 1, 1, 1, 1)
+            yield (3, 2 * wide, side, wide, 3, 1, 1, 1, 1)
+            yield (3, wide, side, narrow, 1, 1, 0, 1, 1)
+            yield (4, wide, side, narrow, 2, 2, 0, 1, 1)
+        for channels, out in itertools.product((16, 32, 64), (1, 2, 3, 4, 14)):
+            yield (3, channels, side, out, 1, 1, 0, 1, 1)
+
+
+def layers() -> list[Layer]:
+    """All of them."""
+    kinds = (network_layers, other_layers, heads, layers_between_scales, volume_layers)
+    return sorted({layer for kind in kinds for layer in kind()})
+
+
 def cases() -> list[tuple[int, int, int, Layer]]:
-    """Number of the type, whether channels lie last, batch and layer; in an order of no meaning."""
-    layers = sorted({*network_layers(), *other_layers()})
+    """Number of the type, whether channels lie last, batch and layer, of what the table lacks.
+
+    In an order of no meaning.
+    """
+    known = {tuple(row.split(",")[:12]) for row in TABLE.read_text().splitlines()}
     found = [
         (number, last, batch, layer)
-        for layer, number, last, batch in itertools.product(layers, range(3), (0, 1), BATCHES)
-        if not (layer[0] == 2 and last)
+        for layer, number, last, batch in itertools.product(layers(), range(3), (0, 1), BATCHES)
+        if not (layer[0] == LINES and last)
+        and tuple(map(str, (layer[0], number, last, batch, *layer[1:]))) not in known
     ]
     random.Random(0).shuffle(found)
     return found
@@ -119,27 +180,29 @@ def cases() -> list[tuple[int, int, int, Layer]]:
 def measure_one(number: int, last: int, batch: int, layer: Layer) -> str | None:
     """The row of a case; None where it is too large, or takes none of cuDNN's kernels."""
     kind, channels, side, out, kernel, stride, padding, groups, dilation = layer
-    dtype, lines = TYPES[number], kind == 2
-    area = side if lines else side * side
+    dtype, lines = TYPES[number], kind == LINES
+    dimensions = 1 if lines else 3 if kind in VOLUMES else 2
+    area = side**dimensions
     if batch * area * max(channels, out / stride) * dtype.itemsize > MOST_BYTES:
         return None
     if groups == channels:
         return None  # PyTorch has kernels of its own
-    shape = (batch, channels, 1, side) if lines else (batch, channels, side, side)
-    sizes = (channels, out) if kind == 1 else (out, channels // groups)
-    window = (1, kernel) if lines else (kernel, kernel)
-    layout = torch.channels_last if last else torch.contiguous_format
+    transposed = kind in TRANSPOSED
+    sizes = (channels, out) if transposed else (out, channels // groups)
+    lasts = torch.channels_last_3d if kind in VOLUMES else torch.channels_last
+    layout = lasts if last else torch.contiguous_format
 
     def make(*size: int) -> torch.Tensor:
         return torch.empty(size, device="cuda", dtype=dtype, memory_format=layout)
 
-    def pair(value: int, least: int) -> list[int]:
-        return [least, value] if lines else [value, value]
+    def spread(value: int, least: int) -> list[int]:
+        return [least, value] if lines else [value] * dimensions
 
     if torch.cuda.memory_reserved() > MOST_KEPT:
         torch.cuda.empty_cache()
-    image, weight = make(*shape), make(*sizes, *window)
-    how: Any = (pair(stride, 1), pair(padding, 0), pair(dilation, 1), kind == 1, [0, 0], groups)
+    image, weight = make(batch, channels, *spread(side, 1)), make(*sizes, *spread(kernel, 1))
+    more = spread(0, 0)
+    how: Any = (*map(spread, (stride, padding, dilation), (1, 0, 1)), transposed, more, groups)
     result, forward = _besides(lambda: torch.ops.aten.convolution(image, weight, None, *how))
     gradient = make(*result.shape)
     del result

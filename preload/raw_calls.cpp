@@ -17,6 +17,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -262,6 +263,23 @@ int call_sigprocmask(int how, const sigset_t* set, sigset_t* before) {
   static constinit Next<int(int, const sigset_t*, sigset_t*)> next("sigprocmask");
   sigset_t copy;
   return next(how, without_handed(how, set, copy), before);
+}
+
+// Calls are handed over by SIGSYS, so nobody else may handle that signal, as LLVM would, which
+// takes it for a crash: to a program the signal stays as it was.
+int call_sigaction(int signal, const struct sigaction* action, struct sigaction* before)
+    STANDS_FOR("sigaction");
+int call_sigaction(int signal, const struct sigaction* action, struct sigaction* before) {
+  static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
+  if (!is_watching || signal != SIGSYS) return next(signal, action, before);
+  if (before != nullptr) *before = {};
+  return 0;
+}
+using Handler = void(int);
+Handler* call_signal(int signal, Handler* handler) STANDS_FOR("signal");
+Handler* call_signal(int signal, Handler* handler) {
+  static constinit Next<Handler*(int, Handler*)> next("signal");
+  return is_watching && signal == SIGSYS ? SIG_DFL : next(signal, handler);
 }
 
 }  // extern "C"

@@ -23,7 +23,7 @@ mix = v2.CutMix(num_classes=1000)
 criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=2e-5)
 scaler = torch.amp.GradScaler()
-for step in range(3):
+for step in range(8):
     images = torch.randint(256, (32, 3, 224, 224), dtype=torch.uint8).cuda(non_blocking=True)
     labels = torch.randint(1000, (32,)).cuda(non_blocking=True)
     images, labels = mix(augment(images), labels)
@@ -41,4 +41,4 @@ for step in range(3):
 average.eval()
 with torch.inference_mode():
     average(torch.rand(64, 3, 224, 224, device="cuda")).topk(5)
-print("done: 3 steps and an evaluation")
+print("done: 8 steps and an evaluation")

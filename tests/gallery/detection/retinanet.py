@@ -28,7 +28,7 @@ def batch(count):
 
 for _ in range(2):
     model.train()
-    for _ in range(2):
+    for _ in range(4):
         images, targets = batch(8)
         with torch.autocast("cuda", torch.float16):
             losses = model(images, targets)

@@ -82,7 +82,7 @@ def detections(boxes, scores):
 torch.manual_seed(0)
 model = Detector().cuda().to(memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.937, nesterov=True)
-scaler = torch.amp.GradScaler()
+scaler = torch.amp.GradScaler(init_scale=256.0)
 for _ in range(3):
     images = torch.rand(16, 3, SIZE, SIZE).cuda().contiguous(memory_format=torch.channels_last)
     corners = torch.rand(16, 8, 2, device="cuda") * 300

@@ -60,7 +60,7 @@ class Segmenter(lightning.LightningModule):
 
 lightning.seed_everything(0)
 loader = DataLoader(
-    TensorDataset(torch.randn(12, 3, 256, 256), torch.randint(0, 20, (12, 256, 256))), batch_size=4
+    TensorDataset(torch.randn(40, 3, 256, 256), torch.randint(0, 20, (40, 256, 256))), batch_size=4
 )
 trainer = lightning.Trainer(
     accelerator="gpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +81,13 @@ def _patch_host_tensors(torch: ModuleType) -> None:
 
     from torch.multiprocessing.reductions import reduce_tensor
 
-    make = torch.Tensor.new
+    def makes_like(make: Any) -> Any:
+        @functools.wraps(make)
+        def made(self: Any, *args: Any, **kwargs: Any) -> Any:
+            kind = torch.empty(0, dtype=self.dtype) if _is_virtual(self) else self
+            return make(kind, *args, **kwargs)
 
-    def new(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kind = torch.empty(0, dtype=self.dtype) if _is_virtual(self) else self
-        return make(kind, *args, **kwargs)
+        return made
 
     def reduce(tensor: Any) -> Any:
         if tensor.is_cuda:
@@ -95,7 +98,8 @@ def _patch_host_tensors(torch: ModuleType) -> None:
         layout = (tensor.size(), tensor.stride(), tensor.dtype, tensor.requires_grad)
         return _rebuild_virtual, (type(tensor), *layout)
 
-    torch.Tensor.new = new
+    torch.Tensor.new = makes_like(torch.Tensor.new)
+    torch.Tensor.new_tensor = makes_like(torch.Tensor.new_tensor)
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, reduce)
 

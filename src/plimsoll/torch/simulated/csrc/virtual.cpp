@@ -10,6 +10,7 @@
 #include "call.h"
 #include "values/budget.h"
 #include "values/contents.h"
+#include "values/host_generator.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -157,6 +158,7 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
+  if (info.is_random) pass_host_numbers(call);
   call.finish_on_host(unknown_like);
 }
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "../values/description.h"
 #include "reduction.h"
 #include "rules.h"
 
@@ -22,6 +23,16 @@ namespace plimsoll::simulated {
 namespace {
 
 using at::Tensor;
+
+enum Kind : std::int32_t {
+  kImages,
+  kImagesBack,
+  kLines,
+  kVolumes,
+  kVolumesBack
+};  // back: transposed
+
+bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
 
 // A row of data/cudnn_workspaces.csv.
 struct Measured {
@@ -62,10 +73,10 @@ Operands operands_of(const Measured& entry) {
   const double element = entry.type == 0 ? 4 : 2;
   const double side = entry.side;
   const double reach = entry.dilation * (entry.kernel - 1) + 1;
-  const double out_side = entry.kind == 1
+  const double out_side = is_transposed(entry.kind)
                               ? (side - 1) * entry.stride - 2 * entry.padding + entry.kernel
                               : std::floor((side + 2 * entry.padding - reach) / entry.stride) + 1;
-  const double dimensions = entry.kind == 2 ? 1 : 2;
+  const double dimensions = entry.kind == kLines ? 1 : entry.kind >= kVolumes ? 3 : 2;
   return {element * entry.batch * entry.channels * std::pow(side, dimensions),
           element * entry.channels * entry.out_channels / entry.groups *
               std::pow(entry.kernel, dimensions),
@@ -101,41 +112,51 @@ double distance(const Convolution& call, const Measured& entry) {
   return total;
 }
 
-const Measured& nearest_to(const Convolution& call) {
+constexpr std::size_t kNeighbours = 8;
+
+struct Neighbours {
+  std::array<const Measured*, kNeighbours> entries{};  // the nearest first
+  bool is_measured = false;                            // the first is this very convolution
+};
+
+const Neighbours& neighbours_of(const Convolution& call) {
   using Key = std::tuple<std::int32_t, std::int32_t, bool, double, double, double, double,
                          std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   static std::mutex mutex;
-  static auto* const known = new std::map<Key, const Measured*>;
+  static auto* const known = new std::map<Key, Neighbours>;
   const Key key{call.kind,     call.type,   call.channels_last, call.batch,
                 call.channels, call.side,   call.out_channels,  call.kernel,
                 call.stride,   call.groups, call.dilation};
   const std::lock_guard lock(mutex);
-  const auto [place, is_new] = known->try_emplace(key, nullptr);
+  const auto [place, is_new] = known->try_emplace(key);
+  Neighbours& found = place->second;
   if (is_new) {
-    double least = std::numeric_limits<double>::infinity();
-    place->second = kMeasured;
+    std::array<std::pair<double, const Measured*>, kNeighbours> nearest;
+    nearest.fill({std::numeric_limits<double>::infinity(), kMeasured});
     for (const Measured& entry : kMeasured) {
-      const double away = distance(call, entry);
-      if (away < least) {
-        least = away;
-        place->second = &entry;
+      std::pair candidate{distance(call, entry), &entry};
+      for (auto& kept : nearest) {
+        if (candidate.first < kept.first) std::swap(candidate, kept);
       }
     }
+    std::ranges::transform(nearest, found.entries.begin(),
+                           [](const auto& each) { return each.second; });
+    found.is_measured = nearest[0].first == 0;
   }
-  return *place->second;
+  return found;
 }
 
-std::size_t workspace(const Convolution& call, Pass pass) {
-  const Measured* const nearest = &nearest_to(call);
-  const auto bytes = static_cast<double>(measured_bytes(*nearest, pass));
+// What a convolution takes if cuDNN takes for it the kernel that it took for a measured one.
+std::size_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
+  const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::size_t>(bytes);
   // The largest set of operands, padded or not, that the entry's workspace has room for.
-  const Operands there = operands_of(*nearest);
+  const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;
   for (const double step : {1.0, 4.0, 8.0}) {
-    const Operands old_bytes = padded(there, nearest->channels, nearest->out_channels, step);
+    const Operands old_bytes = padded(there, entry.channels, entry.out_channels, step);
     const Operands new_bytes = padded(call.bytes, call.channels, call.out_channels, step);
     for (int set = 1; set < 8; ++set) {
       double old_sum = 0;
@@ -154,6 +175,18 @@ std::size_t workspace(const Convolution& call, Pass pass) {
   const double rest = std::max(0.0, bytes - best_bytes);
   const double growth = rest < kSmall ? 1 : std::clamp(call.bytes[1] / there[1], 0.25, 4.0);
   return static_cast<std::size_t>(here + rest * growth);
+}
+
+// The nearest entry decides; for the ends of a range, those around it.
+std::size_t workspace(const Convolution& call, Pass pass) {
+  const Neighbours& found = neighbours_of(call);
+  std::size_t bytes = workspace_like(*found.entries[0], call, pass);
+  if (found.is_measured || unknown() == Unknown::balanced) return bytes;
+  for (const Measured* const entry : found.entries) {
+    const std::size_t other = workspace_like(*entry, call, pass);
+    bytes = unknown() == Unknown::most ? std::max(bytes, other) : std::min(bytes, other);
+  }
+  return bytes;
 }
 
 double storage(const Tensor& tensor) {
@@ -179,15 +212,16 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   Convolution call;
   const bool is_line = input.dim() == 4 && (input.size(2) == 1 || weight.size(2) == 1) &&
                        weight.size(-1) != weight.size(2);
-  call.kind = is_line ? 2 : transposed ? 1 : 0;
+  const bool is_volume = input.dim() == 5;
+  call.kind = is_line ? kLines : (is_volume ? kVolumes : kImages) + (transposed ? 1 : 0);
   call.type = input.scalar_type() == at::kBFloat16 ? 1 : input.scalar_type() == at::kHalf ? 2 : 0;
-  call.channels_last = call.kind != 2 && wants_channels_last(input, weight);
+  call.channels_last = call.kind != kLines && wants_channels_last(input, weight);
   call.batch = static_cast<double>(input.size(0));
   call.channels = static_cast<double>(input.size(1));
   call.out_channels = static_cast<double>(output.size(1));
   double area = 1;
   for (std::int64_t i = 2; i < input.dim(); ++i) area *= static_cast<double>(input.size(i));
-  call.side = std::max(1.0, is_line ? area : std::sqrt(area));
+  call.side = std::max(1.0, is_line ? area : is_volume ? std::cbrt(area) : std::sqrt(area));
   call.kernel = weight.size(-1);
   call.stride = stride.empty() ? 1 : stride.back();
   call.dilation = dilation.empty() ? 1 : dilation.back();

@@ -114,6 +114,25 @@ void addmm_activation(Call& call) {
   if (begin_product(call, Form::activated, 1)) take_lt_workspace(call);
 }
 
+// With an out_dtype, an argument of its own behind the operands. Up to PyTorch 2.11 shape functions
+// fail where `out` is given too.
+template <Form form, std::size_t first>
+void gemm_into_type(Call& call) {
+  const at::Tensor left = call.tensor(first);
+  const at::Tensor right = call.tensor(first + 1);
+  const auto type = call.argument(first + 2).toScalarType();
+  TORCH_CHECK(type == left.scalar_type() ||
+                  (type == at::kFloat && at::isReducedFloatingType(left.scalar_type())),
+              "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
+  TORCH_CHECK(left.dim() == right.dim() && left.dim() >= 2 && left.size(-1) == right.size(-2),
+              "mat1 and mat2 shapes cannot be multiplied (", left.sizes(), " and ", right.sizes(),
+              ")");
+  std::vector<std::int64_t> sizes = left.sizes().vec();
+  sizes.back() = right.size(-1);
+  call.set_shape(0, meta_empty(sizes, type));
+  if (begin_product(call, form, first)) take_blas_workspace(call);
+}
+
 template <std::size_t first>
 void vector_product(Call& call) {
   const auto type = call.tensor(first).scalar_type();
@@ -202,6 +221,14 @@ constexpr RuleRow kMatmulRules[] = {
     {"baddbmm_", gemm<Form::batched, 1>},
     {"addmm", addmm},
     {"addmm_", addmm},
+    {"aten::mm.dtype", gemm_into_type<Form::plain, 0>},
+    {"aten::mm.dtype_out", gemm_into_type<Form::plain, 0>},
+    {"aten::bmm.dtype", gemm_into_type<Form::batched, 0>},
+    {"aten::bmm.dtype_out", gemm_into_type<Form::batched, 0>},
+    {"aten::addmm.dtype", gemm_into_type<Form::added, 1>},
+    {"aten::addmm.dtype_out", gemm_into_type<Form::added, 1>},
+    {"aten::baddbmm.dtype", gemm_into_type<Form::batched, 1>},
+    {"aten::baddbmm.dtype_out", gemm_into_type<Form::batched, 1>},
     {"_addmm_activation", addmm_activation},
     {"addmv", vector_product<1>},
     {"addmv_", vector_product<1>},

@@ -254,6 +254,21 @@ bool are_constant(const std::vector<Known>& known) {
                      [](const Known& each) { return each.description.is_constant(); });
 }
 
+// In a healthy run gradients are finite: what was there stays. Where data is to take the least they
+// overflow while they are scaled by more than this, and a scaler that begins with 2^16, PyTorch's
+// default, skips three steps.
+void find_finite(const Call& call) {
+  constexpr double kOverflowingScale = 8192;
+  if (unknown() != Unknown::least) return;
+  const at::Tensor inverse_scale = read_values(call.tensor(2));
+  if (!inverse_scale.defined()) return;
+  if (inverse_scale.item<double>() * kOverflowingScale >= 1) return;
+  const at::Tensor found = writable_values(call.tensor(1), true);
+  if (!found.defined()) return;
+  found.fill_(1);
+  note_values(call.tensor(1), Source::computed);
+}
+
 }  // namespace
 
 void compute_values(const Call& call) {
@@ -266,7 +281,7 @@ void compute_values(const Call& call) {
   // What is captured runs later, and again; nobody knows what it finds then.
   const bool is_captured = current_capture(call.device()) != 0;
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
-  if (is_unsure && call.info().has(kFindsFinite)) return;
+  if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
   if (is_unsure) {
     known = describe(call, *written);

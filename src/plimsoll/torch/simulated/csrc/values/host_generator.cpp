@@ -1,0 +1,54 @@
+#include "host_generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "../runtime.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// Some seconds of the host, in all.
+constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
+
+// How many numbers of 32 bits a kernel takes (ATen/native/cpu/DistributionTemplates.h). Normal ones
+// are made sixteen at a time, the last sixteen anew where their count is no multiple.
+std::optional<std::uint64_t> numbers_taken(const Call& call) {
+  const std::string& name = call.info().plain_name;
+  const at::Tensor target = call.tensor(0);
+  const auto count = static_cast<std::uint64_t>(target.numel());
+  const std::uint64_t each = target.scalar_type() == at::kDouble ? 2 : 1;
+  if (name == "uniform_") return each * count;
+  if (name != "normal_" || count < 16 || !target.is_contiguous()) return std::nullopt;
+  return each * (count + (count % 16 == 0 ? 0 : 16));
+}
+
+at::Generator generator_of(const Call& call) {
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    if (call.argument(i).isGenerator()) return call.argument(i).toGenerator();
+  }
+  return at::detail::getDefaultCPUGenerator();
+}
+
+}  // namespace
+
+void pass_host_numbers(const Call& call) {
+  static std::atomic<std::uint64_t> passed = 0;
+  const auto numbers = numbers_taken(call);
+  if (!numbers || (passed += *numbers) > kMostNumbers) {
+    runtime().assume(call.info().name, "random numbers of the host are others after it");
+    return;
+  }
+  const at::Generator generator = generator_of(call);
+  auto* const state = at::check_generator<at::CPUGeneratorImpl>(generator);
+  const std::lock_guard lock(state->mutex_);
+  at::mt19937 engine = state->engine();
+  for (std::uint64_t i = 0; i < *numbers; ++i) engine();
+  state->set_engine(engine);
+}
+
+}  // namespace plimsoll::simulated
