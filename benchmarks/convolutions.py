@@ -24,6 +24,7 @@ from torch import nn
 TABLE = Path(__file__).parents[1] / "src/plimsoll/torch/simulated/data" / "cudnn_workspaces.csv"
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 BATCHES = (2, 4, 8, 16, 32, 64)
+FEW_BATCHES = (2, 8, 32)
 MOST_BYTES = 1 << 30
 """Of an operand."""
 MOST_KEPT = 4 << 30
@@ -155,10 +156,11 @@ def volume_layers() -> Iterator[Layer]:
             yield (3, channels, side, out, 1, 1, 0, 1, 1)
 
 
-def layers() -> list[Layer]:
-    """All of them."""
-    kinds = (network_layers, other_layers, heads, layers_between_scales, volume_layers)
-    return sorted({layer for kind in kinds for layer in kind()})
+def layers() -> Iterator[tuple[Layer, int]]:
+    """All of them, each with its batches."""
+    yield from itertools.product({*network_layers(), *other_layers()}, BATCHES)
+    rarer = {*heads(), *layers_between_scales(), *volume_layers()}
+    yield from itertools.product(rarer, FEW_BATCHES)
 
 
 def cases() -> list[tuple[int, int, int, Layer]]:
@@ -169,7 +171,9 @@ def cases() -> list[tuple[int, int, int, Layer]]:
     known = {tuple(row.split(",")[:12]) for row in TABLE.read_text().splitlines()}
     found = [
         (number, last, batch, layer)
-        for layer, number, last, batch in itertools.product(layers(), range(3), (0, 1), BATCHES)
+        for (layer, batch), number, last in itertools.product(
+            sorted(set(layers())), range(3), (0, 1)
+        )
         if not (layer[0] == LINES and last)
         and tuple(map(str, (layer[0], number, last, batch, *layer[1:]))) not in known
     ]

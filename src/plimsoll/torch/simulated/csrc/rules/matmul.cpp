@@ -29,13 +29,12 @@ void copy_for_blas(Call& call, const at::Tensor& matrix) {
   }
 }
 
-// A bias of one row is added within the product, by cublasLt.
+// A bias of one row is added within the product, by cublasLt. Its factor is the argument `beta`.
 bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
-                          const at::Tensor& right) {
+                          const at::Tensor& right, std::size_t beta = 3) {
   return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&
-         bias.size(0) == right.size(1) && call.argument(3).toScalar().equal(1) &&
-         (call.argument_count() < 5 || call.argument(4).toScalar().equal(1)) && right.size(0) > 1 &&
-         right.size(1) > 1;
+         bias.size(0) == right.size(1) && call.argument(beta).toScalar().equal(1) &&
+         call.argument(beta + 1).toScalar().equal(1) && right.size(0) > 1 && right.size(1) > 1;
 }
 
 enum class Form : std::uint8_t { plain, batched, added, activated };
@@ -130,7 +129,12 @@ void gemm_into_type(Call& call) {
   std::vector<std::int64_t> sizes = left.sizes().vec();
   sizes.back() = right.size(-1);
   call.set_shape(0, meta_empty(sizes, type));
-  if (begin_product(call, form, first)) take_blas_workspace(call);
+  if (!begin_product(call, form, first)) return;
+  if (form == Form::added && adds_bias_in_product(call, call.tensor(0), left, right, 4)) {
+    take_lt_workspace(call);
+  } else {
+    take_blas_workspace(call);
+  }
 }
 
 template <std::size_t first>
