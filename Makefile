@@ -57,6 +57,7 @@ $(OTHER)/.ready: $(VENV)/.torch
 # The gallery's scripts, with the libraries that they use, in an environment of its own:
 #   make test-gallery                # 2.13.0
 #   make test-gallery TORCH=2.15.0
+# torchaudio refuses a PyTorch for another CUDA than its own; then what needs it is skipped.
 GALLERY_TORCH := $(if $(filter file,$(origin TORCH)),2.13.0,$(TORCH))
 GALLERY := build/gallery-$(GALLERY_TORCH)
 GALLERY_PINS := $(if $(shell grep -x 'torch==$(GALLERY_TORCH)' constraints.txt),-c constraints.txt)
@@ -71,6 +72,7 @@ $(GALLERY)/.ready: $(VENV)/.torch $(wildcard tests/gallery/requirements*.txt)
 	$(GALLERY_PIP) install -q $(GALLERY_PINS) torch==$(GALLERY_TORCH) torchvision triton \
 	  $(PACKAGES) pytest pytest-xdist -r tests/gallery/requirements.txt
 	$(GALLERY_PIP) install -q --no-deps --no-build-isolation -r tests/gallery/requirements-alone.txt
+	$(GALLERY)/bin/python -c 'import torchaudio' || $(GALLERY_PIP) uninstall -q -y torchaudio
 	@touch $@
 
 lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)

@@ -23,7 +23,7 @@ from torch import nn
 
 TABLE = Path(__file__).parents[1] / "src/plimsoll/torch/simulated/data" / "cudnn_workspaces.csv"
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-BATCHES = (2, 4, 8, 16, 32, 64)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEW_BATCHES = (2, 8, 32)
 MOST_BYTES = 1 << 30
 """Of an operand."""
@@ -33,6 +33,7 @@ NETWORKS = {
     224: (
         *("resnet18", "resnet50", "resnext50_32x4d", "mobilenet_v2", "mobilenet_v3_large"),
         *("efficientnet_b0", "convnext_tiny", "vgg16", "densenet121", "shufflenet_v2_x1_0"),
+        *("efficientnet_v2_s", "wide_resnet50_2"),
     ),
     512: ("resnet50",),
     640: ("resnet50",),
@@ -129,6 +130,7 @@ def layers_between_scales() -> Iterator[Layer]:
         yield (1, wide, side, narrow, 4, 2, 1, 1, 1)
         yield (1, wide, side, wide, 4, 2, 1, 1, 1)
         yield (1, wide, side, wide, 2, 2, 0, 1, 1)
+        yield (1, wide, side, narrow, 3, 2, 1, 1, 1)
     for channels, side in itertools.product((256, 512), (7, 8, 14, 16, 28, 32)):
         for out in (1, 17, 18, 21, 80, 81, 91):
             yield (1, channels, side, out, 4, 2, 1, 1, 1)
@@ -152,6 +154,7 @@ def volume_layers() -> Iterator[Layer]:
             yield (3, 2 * wide, side, wide, 3, 1, 1, 1, 1)
             yield (3, wide, side, narrow, 1, 1, 0, 1, 1)
             yield (4, wide, side, narrow, 2, 2, 0, 1, 1)
+            yield (4, wide, side, narrow, 3, 2, 1, 1, 1)
         for channels, out in itertools.product((16, 32, 64), (1, 2, 3, 4, 14)):
             yield (3, channels, side, out, 1, 1, 0, 1, 1)
 

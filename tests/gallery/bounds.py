@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.gallery.figures import Figures
 from tests.gallery.results import short
@@ -16,11 +16,13 @@ class Bounds:
         allocated: Of peak allocated.
         reserved: Of peak reserved.
         why: Why they are others than `CLOSE`.
+        fewer_bytes: How much less either may be besides.
     """
 
     allocated: float
     reserved: float
     why: str = ""
+    fewer_bytes: int = 0
 
 
 CLOSE = Bounds(allocated=0.005, reserved=0.015)
@@ -30,40 +32,45 @@ OTHER_VERSION = Bounds(
     why="another PyTorch than the measured one: it picks another of several equally large free"
     " blocks, and has other workspaces (docs/versions.md)",
 )
-_SKIPPED = (
-    "the card's scaler skipped the first steps, whose gradients overflowed in fp16, so that the"
-    " optimizer's state came later; a prediction is of a healthy run, whose steps are taken"
-)
+WITHOUT_WORKSPACES = replace(OTHER_VERSION, fewer_bytes=66 << 20)
+"""From 2.15 on, which keeps no workspaces of cuBLAS: those of two threads on a GPU of 9.0."""
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
-    "audio/wav2vec2": Bounds(
-        allocated=0.03,
-        reserved=0.03,
-        why="layers are dropped by random numbers of the host, which are others here",
-    ),
+    "audio/wav2vec2": Bounds(0.005, 0.035, _CONVOLUTIONS),
     "detection/deeplab_segmentation": Bounds(0.005, 0.025, _CONVOLUTIONS),
-    "detection/keypoint_rcnn": Bounds(0.11, 0.185, _CONVOLUTIONS),
-    "detection/resnet_classification": Bounds(0.06, 0.03, _SKIPPED),
-    "detection/retinanet": Bounds(0.09, 0.015, _SKIPPED),
-    "detection/ssd_training": Bounds(0.005, 0.025, _CONVOLUTIONS),
-    "detection/yolo_like": Bounds(0.015, 0.015, _CONVOLUTIONS),
-    "lightning/fp16_mixed": Bounds(0.03, 0.05, _SKIPPED),
-    "monai/unet3d": Bounds(0.005, 0.125, _CONVOLUTIONS),
-    "training/checkpointed_accumulated": Bounds(0.005, 0.04, "not understood yet"),
+    "training/checkpointed_accumulated": Bounds(
+        allocated=0.005,
+        reserved=0.05,
+        why="which of several equally large free blocks serves a request hangs on their addresses,"
+        " which the driver gives: 3500 and 3532 MiB were measured in two runs",
+    ),
     "training/gan_gradient_penalty": Bounds(0.005, 0.05, _CONVOLUTIONS),
-    "solvers/fourier_operator": Bounds(0.11, 0.105, _CONVOLUTIONS),
+    "trl/grpo": Bounds(
+        allocated=0.005,
+        reserved=0.025,
+        why="the same sizes but for eight small requests, which leave other blocks free",
+    ),
+    "ultralytics/yolo_training": Bounds(0.011, 0.02, _CONVOLUTIONS),
 }
 """Scripts that differ by more under the very PyTorch that was measured, and why."""
+
+ELSEWHERE = {"detection/faster_rcnn_evaluation": 0.22, "diffusers/vae_tiling": 0.17}
+"""Parts of reserved by which scripts of few large tensors differ under other versions."""
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
     """What a prediction under one PyTorch is held to, measured with another or the same."""
-    usual = CLOSE if short(torch) == short(measured_torch) else OTHER_VERSION
-    known = KNOWN.get(name)
-    if known is None:
-        return usual
-    reserved = max(usual.reserved, known.reserved)
-    return Bounds(max(usual.allocated, known.allocated), reserved, known.why)
+    if short(torch) == short(measured_torch):
+        return KNOWN.get(name, CLOSE)
+    usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION
+    known = KNOWN.get(name, usual)
+    reserved = max(usual.reserved, known.reserved, ELSEWHERE.get(name, 0))
+    return Bounds(max(usual.allocated, known.allocated), reserved, known.why, usual.fewer_bytes)
+
+
+def _keeps_no_workspaces(torch: str) -> bool:
+    major, minor = short(torch).split(".")
+    return (int(major), int(minor)) >= (2, 15)
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
@@ -73,6 +80,7 @@ def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),
     )
     return all(
-        abs(value - truth) <= bound * truth or (span is not None and span[0] <= truth <= span[1])
+        -bound * truth - bounds.fewer_bytes <= value - truth <= bound * truth
+        or (span is not None and span[0] <= truth <= span[1])
         for value, span, truth, bound in pairs
     )

@@ -269,3 +269,12 @@ def test_many_whole_numbers_of_the_host_keep_their_bounds_and_ends() -> None:
     kept = (words.cuda() != -100).nonzero()
     assert kept.numel() == pytest.approx(0.9 * count, rel=0.01)
     assert (torch.ones(count, dtype=torch.int64).cuda() == 1).all()
+
+
+@on_simulated_gpus("--values", "none")
+def test_a_tensor_of_the_host_without_contents_makes_others_of_its_kind() -> None:
+    large = torch.empty(1 << 20, dtype=torch.bfloat16)
+    for made in (large.new([1.5]), large.new_tensor([1.5]), large.new_tensor([1.5], device="cpu")):
+        assert made.tolist() == [1.5]
+    assert large.new_tensor([1.5]).dtype == torch.bfloat16
+    assert large.new_tensor([1.5], device="cuda").is_cuda

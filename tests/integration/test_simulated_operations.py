@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from plimsoll.prediction import predict
-from tests.simulated import PROGRAMS, on_simulated_gpus
+from tests.simulated import PROGRAMS, on_simulated_gpus, output_of
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -67,6 +67,22 @@ def test_a_scaler_steps_although_it_knows_no_gradients() -> None:
     scaler.update()
     assert len(optimizer.state) == 2
     assert scaler.get_scale() == 65536
+
+
+@on_simulated_gpus("--unknown", "least")
+def test_a_scaler_skips_its_first_steps_where_data_is_to_take_the_least() -> None:
+    layer = torch.nn.Linear(2048, 2048).cuda()
+    optimizer = torch.optim.Adam(layer.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    seen = []
+    for _ in range(5):
+        with torch.autocast("cuda", torch.half):
+            loss = layer(torch.randn(8, 2048, device="cuda")).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((len(optimizer.state), scaler.get_scale()))
+    assert seen == [(0, 32768), (0, 16384), (0, 8192), (2, 8192), (2, 8192)]
 
 
 @on_simulated_gpus()
@@ -229,6 +245,45 @@ def test_products_take_the_workspace_of_their_version() -> None:
     else:
         assert kept == [(8519680, 8519680), (0, 0), (lt, lt)], kept
     assert taken(lambda: x[:, :0] @ x[:0]) == (0, 0)
+
+
+@on_simulated_gpus()
+def test_products_of_halves_are_summed_into_floats() -> None:
+    left, right = (torch.ones(shape, device="cuda").bfloat16() for shape in ((8, 16), (16, 4)))
+    out, row = torch.zeros(8, 4, device="cuda"), torch.ones(4, device="cuda")
+    kinds: dict[str, Any] = {"out_dtype": torch.float32}
+    products: tuple[Callable[[], Any], ...] = (
+        lambda: torch.mm(left, right, **kinds),
+        lambda: torch.mm(left, right, **kinds, out=out),
+        lambda: torch.addmm(out, left, right, **kinds, out=out),
+        lambda: torch.addmm(row, left, right, **kinds),
+        lambda: torch.bmm(left[None], right[None], **kinds)[0],
+        lambda: torch.baddbmm(out[None], left[None], right[None], **kinds)[0],
+    )
+    for product in products:
+        found = product()
+        assert found.shape == (8, 4)
+        assert found.dtype == torch.float32
+    with pytest.raises(RuntimeError, match="out_dtype must be"):
+        torch.mm(left, right, out_dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        torch.mm(left, left, **kinds)
+
+
+def test_convolutions_that_nobody_measured_take_less_or_more() -> None:
+    least, balanced, most = (
+        int(output_of(_convolve, "--unknown", unknown)) for unknown in ("least", "balanced", "most")
+    )
+    assert least <= balanced <= most
+    assert least < most
+
+
+def _convolve() -> None:
+    image = torch.zeros(5, 77, 61, 61, device="cuda", requires_grad=True)
+    layer = torch.nn.Conv2d(77, 131, 3, padding=1, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    layer(image).sum().backward()
+    print(torch.cuda.max_memory_allocated())
 
 
 def test_gradients_of_each_sample_are_predicted() -> None:

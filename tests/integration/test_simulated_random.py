@@ -58,3 +58,28 @@ def test_the_hosts_generator_is_left_alone() -> None:
     torch.nn.functional.dropout(torch.ones(8, device="cuda"))
     torch.rand(3, device="cuda")
     assert torch.equal(torch.rand(3), expected)
+
+
+@on_simulated_gpus("--values", "none")
+def test_tensors_without_contents_take_their_numbers_of_the_hosts_generator() -> None:
+    pieces = [64_000] * 15 + [20_003]  # small enough to be filled
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        for fill in (torch.Tensor.uniform_, torch.Tensor.normal_):
+            torch.manual_seed(0)
+            for size in pieces:
+                fill(torch.empty(size, dtype=kind))
+            expected = torch.rand(3)
+            torch.manual_seed(0)
+            large = fill(torch.empty(sum(pieces), dtype=kind))
+            assert not large.any()  # it has no contents
+            assert torch.equal(torch.rand(3), expected), (kind, fill)
+
+
+@on_simulated_gpus("--values", "none")
+def test_a_tensor_without_contents_takes_its_numbers_of_its_own_generator() -> None:
+    own = torch.Generator().manual_seed(1)
+    torch.empty(1 << 20).uniform_(generator=own)
+    other = torch.Generator().manual_seed(1)
+    for _ in range(8):
+        torch.empty(1 << 17).uniform_(generator=other)
+    assert torch.equal(torch.rand(3, generator=own), torch.rand(3, generator=other))

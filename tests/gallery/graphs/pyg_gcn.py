@@ -1,6 +1,7 @@
 """PyTorch Geometric's GCN trains on edges as an index.
 
 Needs: torch-geometric
+Sizes hang on data.
 """
 
 import torch

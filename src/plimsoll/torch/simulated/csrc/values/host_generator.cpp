@@ -1,6 +1,7 @@
 #include "host_generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <mutex>
@@ -14,9 +15,12 @@ namespace {
 
 // Some seconds of the host, in all.
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
+constexpr bool kIsSince213 = TORCH_VERSION_MAJOR > 2 ||
+                             (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13);
 
 // How many numbers of 32 bits a kernel takes (ATen/native/cpu/DistributionTemplates.h). Normal ones
-// are made sixteen at a time, the last sixteen anew where their count is no multiple.
+// are made sixteen at a time, the last sixteen anew where their count is no multiple; since 2.13 a
+// kernel for halves draws nothing for what is left over before.
 std::optional<std::uint64_t> numbers_taken(const Call& call) {
   const std::string& name = call.info().plain_name;
   const at::Tensor target = call.tensor(0);
@@ -24,7 +28,9 @@ std::optional<std::uint64_t> numbers_taken(const Call& call) {
   const std::uint64_t each = target.scalar_type() == at::kDouble ? 2 : 1;
   if (name == "uniform_") return each * count;
   if (name != "normal_" || count < 16 || !target.is_contiguous()) return std::nullopt;
-  return each * (count + (count % 16 == 0 ? 0 : 16));
+  const std::uint64_t left_over = count % 16;
+  const bool is_drawn_once = kIsSince213 && at::isReducedFloatingType(target.scalar_type());
+  return each * (count - (is_drawn_once ? left_over : 0) + (left_over == 0 ? 0 : 16));
 }
 
 at::Generator generator_of(const Call& call) {
