@@ -24,13 +24,8 @@ namespace {
 
 using at::Tensor;
 
-enum Kind : std::int32_t {
-  kImages,
-  kImagesBack,
-  kLines,
-  kVolumes,
-  kVolumesBack
-};  // back: transposed
+// Back: transposed.
+enum Kind : std::int32_t { kImages, kImagesBack, kLines, kVolumes, kVolumesBack };
 
 bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
 
@@ -143,8 +138,10 @@ const Neighbours& neighbours_of(const Convolution& call) {
         if (candidate.first < kept.first) std::swap(candidate, kept);
       }
     }
-    std::ranges::transform(nearest, found.entries.begin(),
-                           [](const auto& each) { return each.second; });
+    // Where there are fewer than that, the nearest stands for the others.
+    std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
+      return std::isinf(each.first) ? nearest[0].second : each.second;
+    });
     found.is_measured = nearest[0].first == 0;
   }
   return found;
