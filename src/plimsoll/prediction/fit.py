@@ -121,10 +121,10 @@ def _next(tried: dict[int, Prediction], vary: str, at_most: int | None) -> int:
     *earlier, last = tried
     if last == at_most:
         raise _Stopped(f"no value above {at_most} was asked for")
-    need = _requested_bytes(tried[last])
+    need = tried[last].requested_bytes  # rounding hides how small values differ
     same_since = last
     for value in reversed(earlier):
-        if _requested_bytes(tried[value]) != need:
+        if tried[value].requested_bytes != need:
             break
         same_since = value
     if last >= same_since << _PATIENCE:
@@ -144,8 +144,3 @@ def _written(trials: Iterable[Prediction]) -> list[Written]:
         if before is None or before.bytes < one.bytes:
             largest[one.path] = one
     return sorted(largest.values(), key=lambda one: (-one.bytes, one.path))
-
-
-def _requested_bytes(found: Prediction) -> int:
-    """What the program itself asked for: rounding hides how small values differ."""
-    return found.peak_allocated_bytes - found.by_category["rounding"]

@@ -193,7 +193,8 @@ class PredictionParts:
         headroom_bytes: What stays free at the peak, of the card and of the shared memory that
             requests may spill into; negative for what is missing.
         peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` is, by what
-            data is like that nobody knows; None where no size depends on such.
+            data is like that nobody knows; None where no size depends on such. The least is what
+            was asked for: how much larger blocks are hangs on addresses.
         peak_reserved_range_bytes: The same of `peak_reserved_bytes`.
         stopped: Why the script was ended early, so that all figures are those so far; or None.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
@@ -259,6 +260,11 @@ class PredictionParts:
     def depends_on_data(self) -> bool:
         """Whether a size was taken from values that nobody knows."""
         return any(assumed.what in SIZES_BY_DATA for assumed in self.assumptions)
+
+    @property
+    def requested_bytes(self) -> int:
+        """Of `peak_allocated_bytes` what was asked for; blocks are larger by what is `rounding`."""
+        return self.peak_allocated_bytes - self.by_category["rounding"]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""

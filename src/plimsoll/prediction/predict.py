@@ -181,11 +181,12 @@ def _with_range(request: Request, found: Prediction) -> Prediction:
         setup = replace(request.setup, unknown=unknown, unlimited=True)
         with suppress(ScriptError):  # which does not go on with such data
             trials.append(run(replace(request, setup=setup), shows_output=False))
+    requested = [trial.requested_bytes for trial in trials]
     allocated = [trial.peak_allocated_bytes for trial in trials]
     reserved = [trial.peak_reserved_bytes for trial in trials]
     return replace(
         found,
-        peak_allocated_range_bytes=(min(allocated), max(allocated)),
+        peak_allocated_range_bytes=(min(requested), max(allocated)),
         peak_reserved_range_bytes=(min(reserved), max(reserved)),
         seconds=sum(trial.seconds for trial in trials),
     )
