@@ -100,9 +100,12 @@ def moment(page: Page) -> int:
 
 
 def legend(page: Page) -> dict[str, str]:
-    """The groups at the moment, and what they hold."""
-    rows = page.locator(".legend tbody tr").all()
-    return {row.locator("th").inner_text(): row.locator("td").first.inner_text() for row in rows}
+    """The groups at the moment, and what they hold: read at once, for the page may change."""
+    pairs = page.locator(".legend tbody tr").evaluate_all(
+        "rows => rows.map(row => [row.querySelector('th'), row.querySelector('td')]"
+        ".map(cell => cell.innerText))"
+    )
+    return dict(pairs)
 
 
 def press(page: Page, *keys: str) -> None:
