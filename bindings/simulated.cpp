@@ -52,12 +52,22 @@ void bind_simulated(nb::module_& module) {
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(
           "take",
-          [](SimulatedDriver& driver, Bytes size) {  // no address: nobody here looks at it
+          // No address: nobody here looks at it.
+          [](SimulatedDriver& driver, Bytes size) -> std::optional<Handle> {
             const Bytes granules = (size + kGranule - 1) / kGranule * kGranule;
             Handle handle = 0;
-            return driver.create(granules, Tier::dedicated, handle) == Status::success;
+            if (driver.create(granules, Tier::dedicated, handle) != Status::success) {
+              return std::nullopt;
+            }
+            return handle;
           },
           "size"_a)
+      .def(
+          "give_back",
+          [](SimulatedDriver& driver, Handle handle) {
+            return driver.release(handle) == Status::success;
+          },
+          "handle"_a)
       .def(
           "allocate_host",
           [](SimulatedDriver& driver, Bytes size) -> std::optional<Address> {

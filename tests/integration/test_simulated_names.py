@@ -74,8 +74,9 @@ def test_compiler_and_distributed_find_what_they_look_for() -> None:
     options.is_high_priority_stream = True
     dist.init_process_group("nccl", pg_options=options)
     assert dist.get_world_size() == 1
-    with pytest.raises(NotImplementedError, match="ProcessGroupNCCL"):
-        dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, options)
+    made = dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, options)
+    assert isinstance(made, dist.ProcessGroupNCCL)
+    assert not isinstance(made, dist.ProcessGroupGloo)
 
 
 @on_simulated_gpus()

@@ -41,6 +41,8 @@ class GpuProfile:
             where there are none.
         context_bytes: What the CUDA context of one PyTorch process takes before any tensor.
         kind: Where it is built in.
+        nvlinks: Links of NVLink to the others of its machine, as such machines are mostly built; 0
+            for cards on PCIe alone.
         sources: Where each number comes from, by the name of its field.
     """
 
@@ -59,6 +61,7 @@ class GpuProfile:
     context_bytes: int
     kind: Kind
     sources: dict[str, str] = field(hash=False)
+    nvlinks: int = 0
 
 
 def gpu_profile(name: str) -> GpuProfile:

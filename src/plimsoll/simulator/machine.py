@@ -136,14 +136,18 @@ class SimulatedGpu:
         """Time spent in driver calls so far, by the cost model."""
         return self._driver.driver_seconds
 
-    def take(self, size: int | str) -> None:
-        """Let somebody else hold dedicated memory: a context, another process.
+    def take(self, size: int | str) -> int:
+        """Let somebody else hold dedicated memory: a context, a library, another process.
+
+        Returns:
+            What `give_back` takes.
 
         Raises:
             OutOfMemoryError: If the device has not that much.
         """
         size_bytes = parse_size(size)
-        if not self._driver.take(size_bytes):
+        handle = self._driver.take(size_bytes)
+        if handle is None:
             free = format_size(self.free_bytes)
             raise OutOfMemoryError(
                 f"the device has {free} free, not {format_size(size_bytes)}",
@@ -154,6 +158,11 @@ class SimulatedGpu:
                 allocated_bytes=0,
                 reserved_bytes=0,
             )
+        return handle
+
+    def give_back(self, handle: int) -> None:
+        """Have back what `take` gave away."""
+        self._driver.give_back(handle)
 
     def launch(self, stream: int, seconds: float) -> None:
         """Queue GPU work of a stated length on a stream; the host goes on at once."""

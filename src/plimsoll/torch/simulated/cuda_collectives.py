@@ -127,8 +127,10 @@ class _NcclConfig:
         self.cta_policy = self.nvls_ctas = self.max_p2p_peers = _UNSET
 
 
-class _NcclOptions:
-    """ProcessGroupNCCL.Options: taken, and without effect on the memory that is simulated."""
+class NcclOptions:
+    """ProcessGroupNCCL.Options: of these the stream's priority has an effect."""
+
+    NCCLConfig = _NcclConfig
 
     def __init__(self, is_high_priority_stream: bool = False) -> None:
         self.backend = "nccl"
@@ -144,16 +146,13 @@ class _NcclOptions:
 def add_nccl(c10d: ModuleType) -> None:
     """Give `torch._C._distributed_c10d` what it has in a build with NCCL.
 
-    Programs may look for it and make options; groups are made by `simulated.distributed`.
+    Programs may look for it and make options; groups are made by `ranks.process_groups`.
     """
-    for name in ("ProcessGroupNCCL", "ProcessGroupNCCL2", "ProcessGroupNCCLLazy"):
+    for name in ("ProcessGroupNCCL2", "ProcessGroupNCCLLazy"):
         backend = missing_class(name, base=c10d.Backend, where="torch.distributed")
-        backend.Options = _NcclOptions
-        backend.NCCLConfig = _NcclConfig
+        backend.Options = NcclOptions
         setattr(c10d, name, backend)
     version = ".".join(map(str, NCCL_VERSION))
-    for name in ("get_build_nccl_version", "get_runtime_nccl_version"):
-        setattr(c10d.ProcessGroupNCCL, name, staticmethod(lambda: NCCL_VERSION))
     c10d.__dict__.update(
         {
             "_DEFAULT_PG_NCCL_TIMEOUT": timedelta(minutes=10),

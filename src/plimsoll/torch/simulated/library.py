@@ -257,6 +257,11 @@ class Library:
         self._callbacks = (first_use, out_of_memory, is_in_open_loop, waits_for_ever)
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
+    def exchange_by(self, exchange: Callable[[bytes], bytes]) -> None:
+        """Have what ranks tell each other go through a function: csrc/collectives/exchange.cpp."""
+        self._exchange = exchange  # kept as long as the library calls it
+        self.lib.plimsoll_set_exchange(ctypes.py_object(exchange))
+
     def set_values(self, values: str, unknown: str, seed: int) -> None:
         """Say what is computed, as `VALUES`, and what unknown values are like, as `UNKNOWN`."""
         self.lib.plimsoll_set_values(

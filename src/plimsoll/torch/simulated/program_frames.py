@@ -33,12 +33,19 @@ def integers(runners: Collection[str]) -> list[dict[str, int]]:
 
 def where(runners: Collection[str]) -> str:
     """The line at which the script's main thread is."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    frames = [
-        (each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
-        for each in _frames(frame, runners)
-    ]
-    return source_line(frames)
+    main = threading.main_thread().ident or 0
+    # No variable holds this function's own frame: the tensors of all its callers would live on.
+    return source_line(
+        [
+            (each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
+            for each in _frames(
+                sys._getframe(1)
+                if main == threading.get_ident()
+                else sys._current_frames().get(main),
+                runners,
+            )
+        ]
+    )
 
 
 def _frames(frame: FrameType | None, runners: Collection[str]) -> list[FrameType]:

@@ -19,6 +19,8 @@ from plimsoll.torch.simulated.compiled.first_calls import FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.leftovers import Leftovers
 from plimsoll.torch.simulated.program_frames import is_in_open_loop
+from plimsoll.torch.simulated.ranks.communicators import Communicators
+from plimsoll.torch.simulated.ranks.pretended import pretended_world
 
 if TYPE_CHECKING:
     import ctypes
@@ -40,6 +42,10 @@ class Simulation:
         kernel_counts: What was launched of Triton's kernels.
         leftovers: Of compiling.
         first_calls: What compilers try out.
+        rank: Of this process in its job; None where it takes part in none.
+        world_size: Of the job; None likewise.
+        pretended_world: How many processes the job has, where this one alone runs; else None.
+        communicators: NCCL's, and what they take.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -57,6 +63,10 @@ class Simulation:
         self.capturing: set[int] = set()
         self.captures = 0
         self.is_observed = False
+        self.rank: int | None = None
+        self.world_size: int | None = None
+        self.pretended_world = pretended_world()
+        self.communicators = Communicators(profiles, self.machine.gpus)
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
         self._environment: str | None = None

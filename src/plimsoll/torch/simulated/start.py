@@ -15,7 +15,6 @@ from plimsoll.engines.current import set_engines
 from plimsoll.errors import InputError
 from plimsoll.torch.simulated.compiled.modules import compiler_modules
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
-from plimsoll.torch.simulated.distributed import pretend_other_processes
 from plimsoll.torch.simulated.flex_attention import add_fused_attention
 from plimsoll.torch.simulated.libraries.missing_packages import stand_in
 from plimsoll.torch.simulated.libraries.modules import library_modules
@@ -24,6 +23,7 @@ from plimsoll.torch.simulated.patches import (
     patch,
     stack_virtual_batches,
 )
+from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +91,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
         if after_import is not None:
             after_import(module)
 
+    groups = ProcessGroups(simulation)
     sys.meta_path.insert(
         0,
         _AroundImport(
@@ -99,7 +100,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
                 **library_modules(simulation),
                 "torch._C": load_c,
                 "torch._meta_registrations": keep_native_shape_functions,
-                "torch.distributed.distributed_c10d": pretend_other_processes,
+                "torch.distributed.distributed_c10d": groups.load,
                 "torch.nn.attention.flex_attention": add_fused_attention,
                 "torch.utils.data._utils.collate": stack_virtual_batches,
                 "torch": load_torch,
@@ -111,3 +112,4 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
     _running = simulation
     set_engines(simulation)
     atexit.register(simulation.end)
+    atexit.register(groups.end)

@@ -1,9 +1,14 @@
 #include "callback.h"
 
+#include <cstddef>
+
 // Of the interpreter that this library is loaded into.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
+void* PyObject_CallFunctionObjArgs(void* function, ...);
+void* PyBytes_FromStringAndSize(const char* bytes, std::ptrdiff_t size);
+int PyBytes_AsStringAndSize(void* object, char** bytes, std::ptrdiff_t* size);
 void* PyObject_CallFunction(void* function, const char* format, ...);
 int PyObject_IsTrue(void* object);
 void Py_DecRef(void* object);
@@ -51,6 +56,25 @@ bool Callback::operator()(std::uint64_t argument) const {
 bool Callback::operator()(std::uint64_t first, std::uint64_t second) const {
   return call(function_, "KK", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(second));
+}
+
+std::string Callback::ask(std::string_view bytes) const {
+  const int state = PyGILState_Ensure();
+  void* const asked =
+      PyBytes_FromStringAndSize(bytes.data(), static_cast<std::ptrdiff_t>(bytes.size()));
+  void* const result = PyObject_CallFunctionObjArgs(function_, asked, nullptr);
+  Py_DecRef(asked);
+  char* answer = nullptr;
+  std::ptrdiff_t size = 0;
+  std::string copy;
+  if (result != nullptr && PyBytes_AsStringAndSize(result, &answer, &size) == 0) {
+    copy.assign(answer, static_cast<std::size_t>(size));
+  } else {
+    raise_later(function_);
+  }
+  if (result != nullptr) Py_DecRef(result);
+  PyGILState_Release(state);
+  return copy;
 }
 
 }  // namespace plimsoll::simulated

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace plimsoll::simulated {
 
@@ -17,6 +19,8 @@ class Callback {
   bool operator()() const;
   bool operator()(std::uint64_t argument) const;
   bool operator()(std::uint64_t first, std::uint64_t second) const;
+  // The bytes that it returned; none, if it raised.
+  std::string ask(std::string_view bytes) const;
 
  private:
   void* function_ = nullptr;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "call.h"
-#include "collectives.h"
+#include "collectives/collectives.h"
 #include "layouts/layouts.h"
 #include "runtime.h"
 #include "virtual.h"
@@ -51,6 +51,7 @@ const WrittenOut& add_written_out() {
   add_launches(*kernels);
   add_launches_at_addresses(*kernels);
   add_padding_kernels(*kernels);
+  add_collectives(*kernels);
   kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->own().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));
@@ -166,7 +167,7 @@ void register_kernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   register_virtual_tensors();
-  register_collectives();
+
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_simulated>());

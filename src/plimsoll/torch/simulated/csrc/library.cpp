@@ -64,6 +64,11 @@ PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* out_of_memory
   callbacks.waits_for_ever = Callback(waits_for_ever);
 }
 
+// A function of Python's, which lives on.
+PLIMSOLL_EXPORT void plimsoll_set_exchange(void* exchange) {
+  runtime().callbacks.exchange = Callback(exchange);
+}
+
 // Which exception, an object of Python's that lives on, ends the program in which of its threads.
 PLIMSOLL_EXPORT void plimsoll_set_ending(unsigned long thread, void* exception) {
   runtime().ending = {thread, exception};

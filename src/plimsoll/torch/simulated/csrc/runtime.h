@@ -109,6 +109,8 @@ struct Callbacks {
   Callback waits_for_ever;
   // As many requests and frees were made as there may be.
   Callback bound_reached;
+  // What a rank tells the others of a group, and is told by them; see collectives/exchange.h.
+  Callback exchange;
 };
 
 // The exception that ends the program's main thread, as soon as that runs Python's code again.

@@ -1,0 +1,54 @@
+#include "collectives.h"
+
+#include <torch/custom_class.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+#include "backends.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "../written_out.h"
+#include "group.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// When DDP's events happened; the host knows.
+class HostTimer final : public c10d::Timer {
+ public:
+  std::optional<std::int64_t> measureDifference(Event start, Event end) override {
+    const auto began = getTimestamp(start);
+    const auto ended = getTimestamp(end);
+    if (!began || !ended) return std::nullopt;
+    return *ended - *began;
+  }
+};
+
+// plimsoll::add_backend: Python cannot make an object of a class that it does not know. So a group
+// is given the backend, and Python asks the group for it.
+void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& to, c10::string_view name,
+                 std::int64_t number, bool has_high_priority, bool is_successor) {
+  const bool is_nccl = name == "nccl";
+  to->setBackend(
+      is_nccl ? c10::DeviceType::CUDA : c10::DeviceType::CPU,
+      is_nccl ? c10d::ProcessGroup::BackendType::NCCL : c10d::ProcessGroup::BackendType::GLOO,
+      c10::make_intrusive<SimulatedGroup>(std::string(name), static_cast<std::uint64_t>(number),
+                                          to->getRank(), to->getSize(), has_high_priority,
+                                          is_successor));
+}
+
+}  // namespace
+
+void add_collectives(WrittenOut& kernels) {
+  c10d::TimerRegistry()->Register(
+      c10::DeviceType::CUDA, [](c10::Device) { return std::make_unique<HostTimer>(); },
+      c10::REGISTRY_PREFERRED);
+  kernels.own().def(
+      "add_backend(__torch__.torch.classes.c10d.ProcessGroup to, str name, int number, "
+      "bool has_high_priority, bool is_successor) -> ()",
+      TORCH_FN(add_backend));
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,638 @@
+#include "group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "../memory.h"
+#include "../runtime.h"
+#include "../tensors.h"
+#include "../timing/timing.h"
+#include "../values/description.h"
+#include "../virtual.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+using c10d::OpType;
+using OfRanks = std::vector<std::vector<Given>>;
+
+// A watchdog looks for finished collectives so often (kWatchdogThreadSleepMillis).
+constexpr double kWatchdogNs = 100e6;
+// What a collective takes of the host, and on the GPU before anything moves. Estimated.
+constexpr double kCollectiveHostNs = 40000;
+constexpr double kCollectiveNs = 15000;
+// Of NVLink between two H200s, in one direction. Estimated.
+constexpr double kLinkBytesPerNs = 350;
+// No program's stream: what is queued there is done at once.
+constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
+constexpr std::string_view kLetGoLater =
+    "when it lets go of a collective's tensors hangs on the host's pace";
+
+double bytes_of(const std::vector<Tensor>& tensors) {
+  double bytes = 0;
+  for (const Tensor& tensor : tensors) {
+    bytes += static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
+  }
+  return bytes;
+}
+
+const char* name_of(c10d::ReduceOp::RedOpType how) {
+  constexpr const char* kNames[] = {"sum", "avg", "product", "min",       "max",
+                                    "and", "or",  "xor",     "premul_sum"};
+  const auto number = static_cast<std::size_t>(how);
+  return number < std::size(kNames) ? kNames[number] : "some operation";
+}
+
+// What all ranks have to agree on of a tensor: "1024 of float".
+std::string count_of(const Tensor& tensor) {
+  return std::to_string(tensor.numel()) + " of " + c10::toString(tensor.scalar_type());
+}
+
+std::string counts_of(const std::vector<Tensor>& tensors) {
+  std::string text;
+  for (const Tensor& tensor : tensors) {
+    if (!text.empty()) text += ", ";
+    text += count_of(tensor);
+  }
+  return text;
+}
+
+// What each rank has in that place.
+std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
+  std::vector<Given> given;
+  for (const auto& rank : ranks) {
+    TORCH_CHECK_WITH(DistBackendError, place < rank.size(), "a rank gave fewer tensors");
+    given.push_back(rank[place]);
+  }
+  return given;
+}
+
+// The number of what all ranks draw that have the same part of what a meeting gave them.
+std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
+  return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
+}
+
+Tensor slice(const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  return tensor.view({-1}).narrow(0, first, count);
+}
+
+// Numbers that travel beside.
+Tensor host_numbers(const std::vector<std::int64_t>& numbers) {
+  const WithContentsScope real;
+  Tensor tensor = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
+  std::copy(numbers.begin(), numbers.end(), tensor.mutable_data_ptr<std::int64_t>());
+  return tensor;
+}
+
+std::vector<std::int64_t> numbers_of(const Given& given) {
+  const auto* const first = given.values.const_data_ptr<std::int64_t>();
+  return {first, first + given.count};
+}
+
+// Sizes in elements of the parts of a tensor, one a rank.
+std::vector<std::int64_t> parts_of(const Tensor& tensor, const std::vector<std::int64_t>& rows,
+                                   int ranks) {
+  const auto count = static_cast<std::size_t>(ranks);
+  if (rows.empty()) return std::vector<std::int64_t>(count, tensor.numel() / ranks);
+  const std::int64_t of_row =
+      tensor.dim() == 0 || tensor.size(0) == 0 ? 1 : tensor.numel() / tensor.size(0);
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t size : rows) sizes.push_back(size * of_row);
+  return sizes;
+}
+
+std::int64_t sum_before(const std::vector<std::int64_t>& sizes, std::size_t place) {
+  return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(place),
+                         std::int64_t{0});
+}
+
+double host_time(c10::DeviceIndex device) {
+  const Runtime& state = runtime();
+  return state.api->done_at(state.device(device).engine, kHostClock);
+}
+
+bool is_on_device(const std::vector<Tensor>& tensors) {
+  return !tensors.empty() && tensors[0].is_cuda();
+}
+
+// A flat tensor for a list of equal ones (newLikeFlat).
+Tensor flat_like(const std::vector<Tensor>& tensors) {
+  std::vector<std::int64_t> sizes{static_cast<std::int64_t>(tensors.size())};
+  sizes.insert(sizes.end(), tensors[0].sizes().begin(), tensors[0].sizes().end());
+  return at::empty(sizes, tensors[0].options());
+}
+
+bool have_equal_sizes(const std::vector<Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const Tensor& one) { return one.sizes() == tensors[0].sizes(); });
+}
+
+}  // namespace
+
+SimulatedGroup::SimulatedGroup(std::string name, std::uint64_t number, int rank, int size,
+                               bool has_high_priority, bool is_successor)
+    : Backend(rank, size),
+      name_(std::move(name)),
+      is_nccl_(name_ == "nccl"),
+      is_successor_(is_nccl_ && is_successor),
+      number_(number),
+      has_high_priority_(has_high_priority),
+      options_(c10::make_intrusive<Options>(name_)),
+      watched_since_ns_(host_time(runtime().current_device())) {
+  init();
+}
+
+SimulatedGroup::~SimulatedGroup() = default;
+
+void SimulatedGroup::shutdown() {
+  if (is_nccl_) drop_communicators(number_);
+}
+
+Collective SimulatedGroup::make(const char* what, std::string agreed, Tensors inputs,
+                                Tensors outputs) const {
+  Collective made;
+  made.meeting.group = number_;
+  made.meeting.what = what;
+  made.meeting.agreed = std::move(agreed);
+  made.gives = inputs;
+  made.moved_bytes = std::max(bytes_of(inputs), bytes_of(outputs));
+  made.inputs = std::move(inputs);
+  made.outputs = std::move(outputs);
+  return made;
+}
+
+c10::Stream SimulatedGroup::stream_of(const std::string& key, c10::Device device) {
+  const auto place = streams_.find(key);
+  if (place != streams_.end()) return place->second;
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  const c10::Stream stream = guard.getStreamFromGlobalPool(device, has_high_priority_);
+  streams_.emplace(key, stream);
+  return stream;
+}
+
+std::string SimulatedGroup::peers(bool sends, bool receives) const {
+  std::string all;
+  for (int peer = 0; peer < getSize(); ++peer) {
+    if (peer != getRank()) all += (all.empty() ? "" : ",") + std::to_string(peer);
+  }
+  return "to " + (sends ? all : "") + " from " + (receives ? all : "");
+}
+
+void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
+                            const std::shared_ptr<Shelf>& shelf) {
+  Runtime& state = runtime();
+  const c10::DeviceIndex index = stream.device_index();
+  const c10::StreamId before = state.current_stream(index);
+  state.set_stream(index, stream.id());
+  const double time = getSize() == 1 ? 0 : kCollectiveNs + bytes / kLinkBytesPerNs;
+  state.launch(index, plimsoll::simulated::Work::compute, time);
+  state.set_stream(index, before);
+  if (shelf == nullptr) return;
+  const double ends =
+      state.api->done_at(state.device(index).engine, static_cast<std::uint64_t>(stream.id()));
+  const std::lock_guard lock(mutex_);
+  running_.push_back({shelf, ends});
+}
+
+// The watchdog's thread looks ten times a second at what is done on the GPU, and the next
+// collective then lets go of it. With `least` and `most` of unknown data it looks at once, or late.
+void SimulatedGroup::let_go(c10::DeviceIndex device) {
+  std::vector<std::shared_ptr<Shelf>> done;
+  std::uint64_t open_bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const double now = host_time(device);
+    const double looks = std::floor((now - watched_since_ns_) / kWatchdogNs);
+    const double last = watched_since_ns_ + (looks * kWatchdogNs);
+    const bool sees_at_once = is_successor_ || unknown() == Unknown::least;
+    const double seen = sees_at_once ? now : unknown() == Unknown::most ? now - kWatchdogNs : last;
+    while (!running_.empty() && running_.front().ends_ns <= seen) {
+      done.push_back(running_.front().shelf);
+      running_.pop_front();
+    }
+    for (const Running& running : running_) {
+      if (running.ends_ns <= now) open_bytes += running.shelf->own_bytes();
+    }
+    for (const auto& shelf : done) open_bytes += shelf->own_bytes();
+  }
+  for (const auto& shelf : done) shelf->clear();
+  if (open_bytes != 0) {
+    runtime().assume(runtime().name("NCCL's watchdog"), kLetGoLater, open_bytes);
+  }
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::run_on_host(Collective collective, OpType type,
+                                                    bool is_async) {
+  Tensors outputs = collective.outputs;
+  auto work = c10::make_intrusive<SimulatedWork>(
+      getRank(), type,
+      std::vector<std::shared_ptr<Pending>>{std::make_shared<Pending>(std::move(collective))},
+      std::move(outputs), c10::Device(c10::DeviceType::CPU));
+  if (!is_async) work->finish_all();
+  return work;
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::run(Collective collective, OpType type, bool is_async,
+                                            const std::string& pattern) {
+  ++sequence_;
+  const Tensors& some = collective.inputs.empty() ? collective.outputs : collective.inputs;
+  if (!is_on_device(some)) return run_on_host(std::move(collective), type, is_async);
+  Runtime& state = runtime();
+  const c10::Device device = some[0].device();
+  const DeviceScope on(device.index());
+  const std::string key = std::to_string(device.index());
+  if (is_nccl_) need_communicator(number_, device.index(), key, pattern);
+  state.pass_host_time(device.index(), kCollectiveHostNs);
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  const c10::Stream current = guard.getStream(device);
+  const c10::Stream stream = is_async && is_nccl_ ? stream_of(key, device) : current;
+  if (stream != current && !is_coalescing_) {
+    c10::Event ready(c10::DeviceType::CUDA);
+    ready.record(current);
+    ready.block(stream);
+  }
+  const double bytes = collective.moved_bytes;
+  const Tensors inputs = collective.inputs;
+  Tensors outputs = collective.outputs;
+  Tensors held = inputs;
+  held.insert(held.end(), outputs.begin(), outputs.end());
+  auto pending = std::make_shared<Pending>(std::move(collective));
+  if (is_coalescing_) {
+    coalesced_.push_back(pending);
+    is_coalesced_async_ = is_async;
+    if (is_async) coalesced_tensors_.insert(coalesced_tensors_.end(), held.begin(), held.end());
+    coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
+    if (!coalesced_stream_) {
+      if (stream != current) {
+        c10::Event ready(c10::DeviceType::CUDA);
+        ready.record(current);
+        ready.block(stream);
+      }
+      coalesced_stream_ = stream;
+    }
+    launch(bytes, stream, nullptr);
+    return c10::make_intrusive<SimulatedWork>(
+        getRank(), type, std::vector<std::shared_ptr<Pending>>{pending}, outputs, device);
+  }
+  auto work = c10::make_intrusive<SimulatedWork>(
+      getRank(), type, std::vector<std::shared_ptr<Pending>>{pending}, outputs, device);
+  if (is_successor_) work->let_go_with_future();
+  if (stream != current) work->shelf()->stash(is_successor_ ? inputs : held);
+  let_go(device.index());
+  launch(bytes, stream, stream == current ? nullptr : work->shelf());
+  work->record_end(stream);
+  if (!is_async) work->finish_all();
+  return work;
+}
+
+void SimulatedGroup::startCoalescing() {
+  is_coalescing_ = true;
+  coalesced_.clear();
+  coalesced_tensors_.clear();
+  coalesced_outputs_.clear();
+  coalesced_stream_.reset();
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::endCoalescing() {
+  is_coalescing_ = false;
+  if (!coalesced_stream_) return nullptr;
+  const c10::Stream stream = *coalesced_stream_;
+  const c10::Device device = stream.device();
+  auto work = c10::make_intrusive<SimulatedWork>(getRank(), OpType::COALESCED,
+                                                 std::exchange(coalesced_, {}),
+                                                 std::exchange(coalesced_outputs_, {}), device);
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  const bool is_apart = stream != guard.getStream(device);
+  if (is_apart) work->shelf()->stash(std::exchange(coalesced_tensors_, {}));
+  let_go(device.index());
+  launch(0, stream, is_apart ? work->shelf() : nullptr);
+  work->record_end(stream);
+  coalesced_stream_.reset();
+  if (!is_coalesced_async_) work->finish_all();
+  return work;
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::broadcast(Tensors& tensors,
+                                                  const c10d::BroadcastOptions& options) {
+  const auto root = static_cast<std::size_t>(options.rootRank);
+  Collective made = make("broadcast", count_of(tensors[0]) + " from rank " + std::to_string(root),
+                         tensors, tensors);
+  const bool is_root = options.rootRank == getRank();
+  if (!is_root) made.gives.clear();
+  made.take = [tensor = tensors[0], root](const OfRanks& ranks, std::uint64_t series) {
+    // A root that is pretended has what this rank brought.
+    if (!ranks[root].empty()) take(tensor, ranks[root][0], series);
+  };
+  return run(std::move(made), OpType::BROADCAST, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::allreduce(Tensors& tensors,
+                                                  const c10d::AllreduceOptions& options) {
+  Collective made =
+      make("all_reduce", counts_of(tensors) + ", " + name_of(options.reduceOp), tensors, tensors);
+  made.moved_bytes *= 2;
+  const c10d::ReduceOp::RedOpType how = options.reduceOp;
+  made.take = [tensors, how](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      take(tensors[i], reduced(of_place(ranks, i), how), series_of(series, i));
+    }
+  };
+  return run(std::move(made), OpType::ALLREDUCE, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(tensors, options);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::reduce(Tensors& tensors,
+                                               const c10d::ReduceOptions& options) {
+  Collective made = make("reduce",
+                         count_of(tensors[0]) + ", " + name_of(options.reduceOp) + " to rank " +
+                             std::to_string(options.rootRank),
+                         tensors, tensors);
+  if (options.rootRank == getRank()) {
+    made.take = [tensor = tensors[0],
+                 how = static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp)](
+                    const OfRanks& ranks, std::uint64_t series) {
+      take(tensor, reduced(of_place(ranks, 0), how), series);
+    };
+  }
+  return run(std::move(made), OpType::REDUCE, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::_allgather_base(Tensor& output, Tensor& input,
+                                                        const c10d::AllgatherOptions& options) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return allgather_into_tensor_coalesced(outputs, inputs, options);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  Collective made = make("all_gather_into_tensor", counts_of(inputs), inputs, outputs);
+  made.take = [outputs](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const std::vector<Given> given = of_place(ranks, i);
+      for (std::size_t rank = 0; rank < given.size(); ++rank) {
+        const std::int64_t count = given[rank].count;
+        take(slice(outputs[i], static_cast<std::int64_t>(rank) * count, count), given[rank],
+             series_of(series, (i * given.size()) + rank));
+      }
+    }
+  };
+  return run(std::move(made), OpType::_ALLGATHER_BASE, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                  const c10d::AllgatherOptions& options) {
+  const Tensors& parts = outputs[0];
+  const bool is_even = have_equal_sizes(parts);
+  Collective made =
+      make("all_gather", is_even ? count_of(inputs[0]) : "uneven parts", inputs, parts);
+  made.take = [parts](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      take(parts[rank], ranks[rank].at(0), series_of(series, rank));
+    }
+  };
+  Tensor flat;  // the kernel writes there, and copies follow
+  if (is_nccl_ && !is_successor_ && is_even && inputs[0].is_cuda()) {
+    const OperationScope scope(runtime().name("all_gather"), Role::temporary);
+    flat = flat_like(parts);
+    made.outputs.push_back(flat);
+  }
+  return run(std::move(made), OpType::ALLGATHER, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                               const c10d::GatherOptions& options) {
+  const bool is_root = options.rootRank == getRank();
+  const Tensors parts = is_root ? outputs.at(0) : Tensors{};
+  Collective made =
+      make("gather", count_of(inputs[0]) + " to rank " + std::to_string(options.rootRank), inputs,
+           parts);
+  made.take = [parts](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      take(parts[rank], ranks[rank].at(0), series_of(series, rank));
+    }
+  };
+  const std::string pattern =
+      is_root ? peers(false, true) : "to " + std::to_string(options.rootRank) + " from ";
+  return run(std::move(made), OpType::GATHER, options.asyncOp, pattern);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                const c10d::ScatterOptions& options) {
+  const bool is_root = options.rootRank == getRank();
+  const auto root = static_cast<std::size_t>(options.rootRank);
+  const auto mine = static_cast<std::size_t>(getRank());
+  Collective made = make("scatter", count_of(outputs[0]) + " from rank " + std::to_string(root),
+                         is_root ? inputs.at(0) : Tensors{}, outputs);
+  made.take = [output = outputs[0], root, mine](const OfRanks& ranks, std::uint64_t series) {
+    if (!ranks[root].empty()) take(output, ranks[root].at(mine), series_of(series, mine));
+  };
+  const std::string pattern =
+      is_root ? peers(true, false) : "to  from " + std::to_string(options.rootRank);
+  return run(std::move(made), OpType::SCATTER, options.asyncOp, pattern);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::_reduce_scatter_base(
+    Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& options) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  Collective made = make("reduce_scatter_tensor",
+                         counts_of(inputs) + ", " + name_of(options.reduceOp), inputs, outputs);
+  const c10d::ReduceOp::RedOpType how = options.reduceOp;
+  const std::int64_t mine = getRank();
+  made.take = [outputs, how, mine](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const std::int64_t count = outputs[i].numel();
+      std::vector<Given> parts;
+      for (const Given& given : of_place(ranks, i)) {
+        parts.push_back(part_of(given, mine * count, count));
+      }
+      take(outputs[i], reduced(parts, how), series_of(series, static_cast<std::size_t>(mine)));
+    }
+  };
+  return run(std::move(made), OpType::_REDUCE_SCATTER_BASE, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
+                                                       std::vector<Tensors>& inputs,
+                                                       const c10d::ReduceScatterOptions& options) {
+  const Tensors& parts = inputs[0];
+  Collective made =
+      make("reduce_scatter", counts_of(parts) + ", " + name_of(options.reduceOp), parts, outputs);
+  const c10d::ReduceOp::RedOpType how = options.reduceOp;
+  const auto mine = static_cast<std::size_t>(getRank());
+  made.take = [output = outputs[0], how, mine](const OfRanks& ranks, std::uint64_t series) {
+    take(output, reduced(of_place(ranks, mine), how), series_of(series, mine));
+  };
+  Tensor flat;  // copies come first, and the kernel reads there
+  if (is_nccl_ && !is_successor_ && have_equal_sizes(parts) && outputs[0].is_cuda()) {
+    const OperationScope scope(runtime().name("reduce_scatter"), Role::temporary);
+    flat = flat_like(parts);
+    made.inputs.push_back(flat);
+  }
+  return run(std::move(made), OpType::REDUCE_SCATTER, options.asyncOp);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& input,
+                                                      std::vector<std::int64_t>& to_take,
+                                                      std::vector<std::int64_t>& to_give,
+                                                      const c10d::AllToAllOptions& options) {
+  const std::vector<std::int64_t> taken = parts_of(output, to_take, getSize());
+  Collective made =
+      make("all_to_all_single", c10::toString(input.scalar_type()), {input}, {output});
+  made.gives.push_back(host_numbers(parts_of(input, to_give, getSize())));
+  const auto mine = static_cast<std::size_t>(getRank());
+  made.take = [output, taken, mine](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const std::vector<std::int64_t> theirs = numbers_of(ranks[rank].at(1));
+      TORCH_CHECK_WITH(DistBackendError, theirs[mine] == taken[rank], "all_to_all_single: rank ",
+                       rank, " sends ", theirs[mine], " elements to rank ", mine,
+                       ", which expects ", taken[rank],
+                       " of it; with NCCL both would wait for ever, or memory be overwritten");
+      take(slice(output, sum_before(taken, rank), taken[rank]),
+           part_of(ranks[rank][0], sum_before(theirs, mine), theirs[mine]),
+           series_of(series, (rank * ranks.size()) + mine));
+    }
+  };
+  return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, peers(true, true));
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::alltoall(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::AllToAllOptions& options) {
+  Collective made = make("all_to_all", c10::toString(inputs[0].scalar_type()), inputs, outputs);
+  const auto mine = static_cast<std::size_t>(getRank());
+  made.take = [outputs, mine](const OfRanks& ranks, std::uint64_t series) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const Given& given = ranks[rank].at(mine);
+      TORCH_CHECK_WITH(DistBackendError, given.count == outputs[rank].numel(), "all_to_all: rank ",
+                       rank, " sends ", given.count, " elements to rank ", mine, ", which expects ",
+                       outputs[rank].numel(), " of it");
+      take(outputs[rank], given, series_of(series, (rank * ranks.size()) + mine));
+    }
+  };
+  return run(std::move(made), OpType::ALLTOALL, options.asyncOp, peers(true, true));
+}
+
+std::string SimulatedGroup::key_of_pair(int peer, c10::Device device) const {
+  const bool has_own = !is_coalescing_ && !is_successor_ && !getBoundDeviceId();
+  if (!has_own) return std::to_string(device.index());
+  return std::to_string(std::min(getRank(), peer)) + ":" +
+         std::to_string(std::max(getRank(), peer));
+}
+
+// Always on a stream of its own, which PyTorch's allocator is told of.
+SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, OpType type,
+                                                       int peer) {
+  const Tensors& some = collective.inputs.empty() ? collective.outputs : collective.inputs;
+  if (!is_on_device(some) || !is_nccl_) return run(std::move(collective), type, /*is_async=*/true);
+  ++sequence_;
+  const Tensor moved = some[0];
+  const c10::Device device = moved.device();
+  const DeviceScope on(device.index());
+  const std::string key = key_of_pair(peer, device);
+  const std::string pattern = type == OpType::SEND ? "to " + std::to_string(peer) + " from "
+                                                   : "to  from " + std::to_string(peer);
+  need_communicator(number_, device.index(), key, pattern);
+  runtime().pass_host_time(device.index(), kCollectiveHostNs);
+  const c10::Stream stream = stream_of(key, device);
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  c10::Event ready(c10::DeviceType::CUDA);
+  ready.record(guard.getStream(device));
+  ready.block(stream);
+  const double bytes = collective.moved_bytes;
+  Tensors outputs = collective.outputs;
+  auto pending = std::make_shared<Pending>(std::move(collective));
+  launch(bytes, stream, nullptr);
+  guard.recordDataPtrOnStream(moved.storage().data_ptr(), stream);
+  auto work = c10::make_intrusive<SimulatedWork>(
+      getRank(), type, std::vector<std::shared_ptr<Pending>>{pending}, std::move(outputs), device);
+  if (is_coalescing_) {
+    coalesced_.push_back(pending);
+    coalesced_stream_ = stream;
+    is_coalesced_async_ = true;
+    return work;
+  }
+  let_go(device.index());
+  work->record_end(stream);
+  return work;
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::send(Tensors& tensors, int to, int tag) {
+  Collective made = make("send", count_of(tensors[0]), tensors, {});
+  made.meeting.to = to;
+  made.meeting.tag = is_nccl_ ? 0 : tag;
+  return point_to_point(std::move(made), OpType::SEND, to);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::recv(Tensors& tensors, int from, int tag) {
+  Collective made = make("recv", count_of(tensors[0]), {}, tensors);
+  made.meeting.from = from;
+  made.meeting.tag = is_nccl_ ? 0 : tag;
+  made.take = [tensor = tensors[0]](const OfRanks& ranks, std::uint64_t series) {
+    if (!ranks.empty()) take(tensor, ranks[0].at(0), series);
+  };
+  return point_to_point(std::move(made), OpType::RECV, from);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::recvAnysource(Tensors& tensors, int tag) {
+  TORCH_CHECK(!is_nccl_, "ProcessGroupNCCL does not support recvAnysource");
+  constexpr int kAny = -2;
+  return recv(tensors, kAny, tag);
+}
+
+SimulatedGroup::WorkPtr SimulatedGroup::barrier(const c10d::BarrierOptions& options) {
+  if (!is_nccl_) {
+    Tensors none{host_numbers({})};
+    Collective made = make("barrier", "", none, none);
+    return run_on_host(std::move(made), OpType::BARRIER, /*is_async=*/false);
+  }
+  const c10::DeviceIndex index = options.device ? options.device->index()
+                                 : !options.device_ids.empty()
+                                     ? static_cast<c10::DeviceIndex>(options.device_ids.front())
+                                 : getBoundDeviceId() ? getBoundDeviceId()->index()
+                                                      : runtime().current_device();
+  const c10::Device device(c10::DeviceType::CUDA, index);
+  const DeviceScope on(index);
+  const OperationScope scope(runtime().name("barrier"), Role::temporary);
+  const auto options_of = at::TensorOptions().device(device).dtype(at::kFloat);
+  if (is_successor_ && !barrier_.defined()) barrier_ = at::empty({1}, options_of);
+  const Tensors tensors{is_successor_ ? barrier_ : at::zeros({1}, options_of)};
+  Collective made = make("barrier", "", tensors, tensors);
+  const WorkPtr work = run(std::move(made), OpType::BARRIER, options.asyncOp);
+  if (options.asyncOp) {
+    static_cast<SimulatedWork*>(work.get())->block_host();
+  } else {
+    runtime().synchronize(index);
+  }
+  return work;
+}
+
+void SimulatedGroup::monitoredBarrier(const c10d::BarrierOptions&, bool) {
+  Tensors none{host_numbers({})};
+  Collective made = make("monitored_barrier", "", none, none);
+  run_on_host(std::move(made), OpType::BARRIER, /*is_async=*/false);
+}
+
+void SimulatedGroup::eagerConnectSingleDevice(at::Device device) {
+  if (is_nccl_) need_communicator(number_, device.index(), std::to_string(device.index()), "");
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,99 @@
+// A collective that was begun: what waits for it, and whose memory it holds on to.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include "backends.h"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exchange.h"
+#include "given.h"
+
+namespace plimsoll::simulated {
+
+// What a rank gives, and what it makes of what all ranks gave.
+struct Collective {
+  Meeting meeting;
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> gives;  // mostly the inputs
+  std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
+  double moved_bytes = 0;  // over the slowest link of this rank
+};
+
+// Tensors that a collective works on, and that nobody may reuse before it is done. Held by the work
+// and by the group's watchdog; emptied when the program waits, or when the watchdog sees that the
+// collective is done.
+class Shelf {
+ public:
+  void stash(const std::vector<at::Tensor>& tensors);
+  void clear();
+  [[nodiscard]] bool is_empty() const;
+  // Of tensors that nobody else holds.
+  [[nodiscard]] std::uint64_t own_bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<at::Tensor> tensors_;
+};
+
+// A meeting whose outcome is taken once.
+class Pending {
+ public:
+  explicit Pending(Collective collective);
+  // Waits for the other ranks; which one was received from, where that was any.
+  std::int64_t finish();
+
+ private:
+  std::mutex mutex_;
+  Collective collective_;
+  std::uint64_t number_;
+  std::int64_t from_ = -1;
+  bool is_done_ = false;
+};
+
+class SimulatedWork final : public c10d::Work {
+ public:
+  // What holds for all collectives on a device, and a device that is none for those of the host.
+  SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
+                std::vector<at::Tensor> outputs, c10::Device device);
+
+  // It is queued, and ends when all does that is on the stream now.
+  void record_end(const c10::Stream& stream);
+  // The host waits for it, as for a barrier.
+  void block_host() { blocks_host_ = true; }
+  // Whoever asks for the future has waited.
+  void let_go_with_future() { future_waits_ = true; }
+  [[nodiscard]] const std::shared_ptr<Shelf>& shelf() const { return shelf_; }
+
+  bool isCompleted() override;
+  bool isSuccess() const override { return true; }
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  float getDuration() const override { return 0; }
+  int sourceRank() const override { return source_rank_; }
+  void abort() override {}
+  void finish_all();
+
+ private:
+  std::vector<std::shared_ptr<Pending>> pending_;
+  std::vector<at::Tensor> outputs_;
+  c10::Device device_;
+  std::shared_ptr<Shelf> shelf_ = std::make_shared<Shelf>();
+  std::optional<c10::Event> end_;
+  bool blocks_host_ = false;
+  bool future_waits_ = false;
+  int source_rank_ = -1;
+};
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,1 @@
+"""The processes of a job, and what they tell each other: torch.distributed on simulated GPUs."""

@@ -1,0 +1,116 @@
+"""The communicators of a process: each takes memory of its card, when it is needed first."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import OutOfMemoryError
+from plimsoll.torch.simulated.ranks.nccl import Bytes, Communicator, Process, Settings
+
+if TYPE_CHECKING:
+    from plimsoll.gpus import GpuProfile
+    from plimsoll.simulator import SimulatedGpu
+
+
+class Communicators:
+    """Those of NCCL.
+
+    Attributes:
+        most: What was taken of each device at most.
+        is_extrapolated: Whether any is of a kind that was not measured.
+    """
+
+    def __init__(self, cards: list[GpuProfile], gpus: list[SimulatedGpu]) -> None:
+        self.most: dict[int, Bytes] = {}
+        self.is_extrapolated = False
+        self._gpus = gpus
+        self._processes = [Process(card) for card in cards]
+        self._cards = cards
+        self._made: dict[tuple[int, int, str], Communicator] = {}
+        self._sizes: dict[tuple[int, int, str], Bytes] = {}
+        self._handles: dict[tuple[int, int, str], list[int]] = {}
+        self._now: dict[int, Bytes] = {}
+
+    def need(
+        self, group: int, members: list[int], rank: int, device: int, key: str, pattern: str
+    ) -> None:
+        """Have a communicator, connected as it has to be.
+
+        Args:
+            group: The number of the process group.
+            members: The ranks of the job that are in it, by place.
+            rank: This process's place.
+            device: Of this process.
+            key: A device's number, or two places, as "0:3".
+            pattern: "ring", "to 1,2 from 3" with places, or "" for none.
+
+        Raises:
+            OutOfMemoryError: If the card has not that much; nothing is taken then.
+        """
+        name = group, device, key
+        made = self._made.get(name)
+        process = self._processes[device]
+        own, once = Bytes(), Bytes()
+        places = [int(each) for each in key.split(":")] if ":" in key else None
+        if made is None:
+            of = range(len(members)) if places is None else places
+            nodes = tuple(_node(members[place]) for place in of)
+            made = Communicator(
+                self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
+            )
+            own, once = made.begin(), process.begin()
+        own += _connect(made, pattern, places)
+        once += process.launch(pattern if len(made.node_of) > 1 else "")
+        gpu = self._gpus[device]
+        handles = [gpu.take(_middle(own))] if own.high else []
+        if once.high:
+            try:
+                gpu.take(_middle(once))
+            except OutOfMemoryError:
+                for handle in handles:
+                    gpu.give_back(handle)
+                raise
+        self._made[name] = made
+        self._handles.setdefault(name, []).extend(handles)
+        self._sizes[name] = self._sizes.get(name, Bytes()) + own
+        now = self._now.get(device, Bytes()) + own + once
+        self._now[device] = now
+        self.most[device] = max(now, self.most.get(device, now), key=_middle)
+        self.is_extrapolated = self.is_extrapolated or made.is_extrapolated
+
+    def middle_bytes(self, device: int) -> int:
+        """What was taken of a device at most, in the middle of what is possible."""
+        return _middle(self.most.get(device, Bytes()))
+
+    def drop(self, group: int) -> None:
+        """Give back what a group's communicators took, but for what the process took once."""
+        for name in [name for name in self._made if name[0] == group]:
+            _, device, _ = name
+            del self._made[name]
+            size = self._sizes.pop(name)
+            self._now[device] = self._now[device] - size
+            for handle in self._handles.pop(name, []):
+                self._gpus[device].give_back(handle)
+
+
+def _connect(made: Communicator, pattern: str, places: list[int] | None) -> Bytes:
+    if not pattern:
+        return Bytes()
+    if pattern == "ring":
+        return made.connect_ring()
+    _, to, _, sender = pattern.split(" ")
+    peers = [[int(each) for each in text.split(",") if each] for text in (to, sender)]
+    if places is not None:  # of two alone
+        peers = [[places.index(peer) for peer in side] for side in peers]
+    return made.connect(*peers)
+
+
+def _middle(size: Bytes) -> int:
+    return (size.low + size.high) // 2
+
+
+def _node(rank: int) -> int:
+    """The machine of a rank: as many run on each as on this one."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
+    return rank // local if local > 0 else 0

@@ -1,0 +1,279 @@
+"""How the ranks of a job meet: what each gives goes through the group's store to the others.
+
+A rank posts what it gives and goes on; it waits for the others where a program would, in `wait()`
+or in a call that is not asynchronous. What is posted are numbers where they are known, and else
+descriptions, as csrc/collectives/given.h makes them: here they are bytes.
+
+The library asks in bytes, see csrc/collectives/exchange.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import struct
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import OutOfMemoryError
+from plimsoll.torch.simulated.ranks.mismatches import Header, check_agreement
+from plimsoll.torch.simulated.ranks.waiting import Board, DeadlockError, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.torch.simulated.ranks.communicators import Communicators
+
+_SLICE = timedelta(seconds=0.5)
+_NOBODY = -1
+_ANYBODY = -2
+_WELL, _FAILED, _OUT_OF_MEMORY = b"+", b"-", b"!"
+
+
+@dataclass
+class Group:
+    """A process group, as this rank sees it.
+
+    Attributes:
+        store: Where its ranks meet; keys are its own.
+        rank: This process's place in it.
+        members: The ranks of the job that are in it, by place.
+        present: The places of those that run; the others are pretended, and do as this one does.
+        name: For people.
+    """
+
+    store: Any
+    rank: int
+    members: list[int]
+    present: frozenset[int]
+    name: str
+    posted: int = 0
+    sent: dict[tuple[int, int], int] = field(default_factory=dict)
+    received: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """What a number that the library was given stands for."""
+
+    group: Group
+    header: Header
+    mine: bytes
+    keys: dict[int, str]
+    """Of the others that are waited for, by place; empty where nobody is."""
+    sender: int | None
+    tag: int
+
+
+class Exchange:
+    """The meetings of this process.
+
+    Attributes:
+        groups: Its process groups, by number.
+        board: Where ranks say what they wait for; None while there is only one.
+    """
+
+    def __init__(self, where: Callable[[], str], communicators: Communicators) -> None:
+        self.groups: dict[int, Group] = {}
+        self.board: Board | None = None
+        self._where = where
+        self._communicators = communicators
+        self._meetings: dict[int, _Meeting] = {}
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def add(self, group: Group) -> int:
+        """A group's number."""
+        with self._lock:
+            number = len(self.groups)
+            self.groups[number] = group
+        return number
+
+    def __call__(self, question: bytes) -> bytes:
+        """Answer the library."""
+        asked = _Reader(question[1:])
+        try:
+            answer = {"p": self._post, "c": self._collect, "n": self._need, "d": self._drop}[
+                chr(question[0])
+            ](asked)
+        except DeadlockError as error:
+            return _FAILED + str(error).encode()
+        except OutOfMemoryError as error:
+            return _OUT_OF_MEMORY + str(error).encode()
+        except (RuntimeError, OSError) as error:  # the store's
+            what = f"a rank of the job has ended, and the job's store with it ({error})"
+            return _FAILED + what.encode()
+        return _WELL + answer
+
+    def end(self) -> None:
+        """Say that this rank comes to no meeting any more."""
+        if self.board is not None:
+            self.board.end()
+
+    def _post(self, asked: _Reader) -> bytes:
+        group = self.groups[asked.number()]
+        to, sender, tag = asked.small(), asked.small(), asked.small()
+        what, agreed = asked.text(), asked.text()
+        given = asked.rest()
+        header = Header(
+            group.members[group.rank], what, agreed, self._where(), secrets.randbits(60) + 1
+        )
+        if to != _NOBODY:
+            keys = self._send(group, header, to, tag, given)
+        elif sender != _NOBODY:
+            keys = self._receive(group, sender, tag)
+        else:
+            keys = self._post_to_all(group, header, given)
+        with self._lock:
+            self._last += 1
+            number = self._last
+            source = sender if sender != _NOBODY else None
+            self._meetings[number] = _Meeting(group, header, given, keys, source, tag)
+        return struct.pack("=Q", number)
+
+    def _post_to_all(self, group: Group, header: Header, given: bytes) -> dict[int, str]:
+        number = group.posted
+        group.posted += 1
+        if len(group.present) == 1:
+            return {}
+        group.store.set(f"{number}/{group.rank}", _message(header, given))
+        if number >= 2:  # which all have read: they have posted the one after it
+            group.store.delete_key(f"{number - 2}/{group.rank}")
+        return {place: f"{number}/{place}" for place in sorted(group.present - {group.rank})}
+
+    def _send(
+        self, group: Group, header: Header, to: int, tag: int, given: bytes
+    ) -> dict[int, str]:
+        count = group.sent.get((to, tag), 0)
+        group.sent[to, tag] = count + 1
+        if to in group.present:
+            group.store.set(_letter(group.rank, to, tag, count), _message(header, given))
+        return {}
+
+    def _receive(self, group: Group, sender: int, tag: int) -> dict[int, str]:
+        if sender == _ANYBODY:
+            return {}
+        count = group.received.get((sender, tag), 0)
+        group.received[sender, tag] = count + 1
+        if sender not in group.present:
+            return {}
+        return {sender: _letter(sender, group.rank, tag, count)}
+
+    def _collect(self, asked: _Reader) -> bytes:
+        with self._lock:
+            meeting = self._meetings.pop(asked.number())
+        group = meeting.group
+        if meeting.sender is not None:
+            return self._collect_letter(meeting)
+        if meeting.header.what == "send":
+            return struct.pack("=Qq", meeting.header.series, _NOBODY)
+        told = self._read(meeting)
+        headers = {place: header for place, (header, _) in told.items()}
+        headers[group.rank] = meeting.header
+        check_agreement(group.name, headers)
+        series = headers[min(headers)].series
+        answer = [struct.pack("=Qq", series, _NOBODY)]
+        for place in range(len(group.members)):
+            given = told[place][1] if place in told else meeting.mine
+            answer += [struct.pack("=Q", len(given)), given]
+        return b"".join(answer)
+
+    def _collect_letter(self, meeting: _Meeting) -> bytes:
+        group, sender = meeting.group, meeting.sender
+        if sender == _ANYBODY:
+            sender, key = self._find_letter(meeting)
+            meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
+        if not meeting.keys:  # from a rank that is pretended
+            return struct.pack("=Qq", meeting.header.series, sender)
+        ((place, (header, given)),) = self._read(meeting).items()
+        check_agreement(group.name, {place: header, group.rank: meeting.header})
+        group.store.delete_key(meeting.keys[place])
+        return struct.pack("=QqQ", header.series, place, len(given)) + given
+
+    def _find_letter(self, meeting: _Meeting) -> tuple[int, str]:
+        """The first letter of anybody's."""
+        group = meeting.group
+        others = sorted(group.present - {group.rank})
+        with self._waiting(meeting, [group.members[place] for place in others]) as wait:
+            while True:
+                for place in others:
+                    count = group.received.get((place, meeting.tag), 0)
+                    key = _letter(place, group.rank, meeting.tag, count)
+                    if group.store.check([key]):
+                        group.received[place, meeting.tag] = count + 1
+                        return place, key
+                wait.nap()
+
+    def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes]]:
+        """What others posted, once all have."""
+        if not meeting.keys:
+            return {}
+        store, keys = meeting.group.store, meeting.keys
+        missing = dict(keys)
+        with self._waiting(meeting, []) as wait:
+            while missing:
+                try:
+                    store.wait(list(missing.values()), _SLICE)
+                    break
+                except RuntimeError:
+                    missing = {p: key for p, key in missing.items() if not store.check([key])}
+                    wait.look([meeting.group.members[place] for place in missing])
+        texts = store.multi_get(list(keys.values()))
+        return {place: _parsed(text) for place, text in zip(keys, texts, strict=True)}
+
+    def _waiting(self, meeting: _Meeting, ranks: list[int]) -> Wait:
+        header = meeting.header
+        return Wait(self.board, header.rank, header.what, header.line, meeting.group.name, ranks)
+
+    def _need(self, asked: _Reader) -> bytes:
+        number = asked.number()
+        device, key, pattern = asked.small(), asked.text(), asked.text()
+        group = self.groups[number]
+        self._communicators.need(number, group.members, group.rank, device, key, pattern)
+        return b""
+
+    def _drop(self, asked: _Reader) -> bytes:
+        self._communicators.drop(asked.number())
+        return b""
+
+
+class _Reader:
+    """Takes what csrc/collectives/exchange.cpp appends."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._at = 0
+
+    def _take(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._text, self._at)
+        self._at += struct.calcsize(form)
+        return int(value)
+
+    def number(self) -> int:
+        return self._take("=Q")
+
+    def small(self) -> int:
+        return self._take("=i")
+
+    def text(self) -> str:
+        size = self.number()
+        self._at += size
+        return self._text[self._at - size : self._at].decode()
+
+    def rest(self) -> bytes:
+        return self._text[self._at :]
+
+
+def _letter(sender: int, to: int, tag: int, count: int) -> str:
+    return f"{sender}>{to}/{tag}/{count}"
+
+
+def _message(header: Header, given: bytes) -> bytes:
+    return json.dumps(header.__dict__).encode() + b"\n" + given
+
+
+def _parsed(message: bytes) -> tuple[Header, bytes]:
+    head, _, given = message.partition(b"\n")
+    return Header(**json.loads(head)), given

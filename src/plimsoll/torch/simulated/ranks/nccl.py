@@ -1,0 +1,299 @@
+"""What NCCL takes of a card, by rule.
+
+The rules were learnt from NCCL's source (2.28 to 2.30: init.cc, channel.cc, transport/p2p.cc,
+transport/net.cc, graph/search.cc), the sizes of kernels and of their stacks from its libraries.
+They are held against H200s: one rank, two ranks (docs/jobs.md). Beyond two ranks that are linked by
+NVLink they are extrapolated, and give a range.
+
+NCCL asks the driver for each table and buffer apart, and the driver gives 2 MiB at least: that, and
+not what the tables hold, is what a channel costs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from plimsoll.units import KiB, MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from plimsoll.gpus import GpuProfile
+
+_PIECE = 2 * MiB
+_MOST_CHANNELS = 64
+_TABLES_OF_CHANNEL = 3
+_TABLES_OF_COMMUNICATOR = 2
+_HEADER = 4096
+_NETWORK_STEPS = 16
+_NETWORK_CHUNK = 128 * KiB
+_STACK_BEFORE = 1024
+"""Bytes a thread that a context has anyway (cudaLimitStackSize)."""
+_OTHER = (70 * MiB, 84 * MiB)
+"""Streams, maps, the driver's own: what is left on H200s."""
+_SPEEDS = {
+    8: (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    9: (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    10: (90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18),
+}
+"""GB/s that NCCL tries for a channel, by compute capability."""
+_LINK_SPEED = {8: 20.0, 9: 20.6, 10: 40.1}
+"""GB/s of a link of NVLink, as NCCL counts."""
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Bytes of NCCL's code on the card, and of stack a thread."""
+
+    code: int
+    ring: int
+    tree: int
+    letters: int
+
+
+_KERNELS = {
+    8: _Kernels(45_983_282, 1304, 1472, 1504),
+    9: _Kernels(101_146_244, 1736, 1864, 1976),
+    10: _Kernels(97_696_876, 1864, 1976, 2040),
+    12: _Kernels(86_338_156, 1112, 1280, 1240),
+}
+"""By compute capability, of NCCL 2.28."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A size that is known between two bounds."""
+
+    low: int = 0
+    high: int = 0
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(self.low + other.low, self.high + other.high)
+
+    def __sub__(self, other: Bytes) -> Bytes:
+        return Bytes(self.low - other.low, self.high - other.high)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """NCCL's own, of the environment; bytes.
+
+    Attributes:
+        buffer: Of a connection, for large messages.
+        small_buffers: For small ones.
+        least_channels: That a communicator has.
+        most_channels: Likewise.
+        most_letter_channels: Of those for what one rank sends another.
+    """
+
+    buffer: int = 4 * MiB
+    small_buffers: int = 512 * KiB + 4_915_200
+    least_channels: int = 0
+    most_channels: int = _MOST_CHANNELS
+    most_letter_channels: int = _MOST_CHANNELS
+
+    @classmethod
+    def of_environment(cls) -> Settings:
+        """As NCCL_* say; what is no number is not taken, as by NCCL."""
+        small = _number("NCCL_LL_BUFFSIZE", 512 * KiB)
+        return cls(
+            buffer=_number("NCCL_BUFFSIZE", cls.buffer),
+            small_buffers=small + _number("NCCL_LL128_BUFFSIZE", 4_915_200),
+            least_channels=_number("NCCL_MIN_CTAS", _number("NCCL_MIN_NCHANNELS", 0)),
+            most_channels=_number("NCCL_MAX_CTAS", _number("NCCL_MAX_NCHANNELS", _MOST_CHANNELS)),
+            most_letter_channels=_number("NCCL_MAX_P2P_NCHANNELS", _MOST_CHANNELS),
+        )
+
+
+@dataclass
+class Communicator:
+    """What one rank's part of a communicator takes.
+
+    Attributes:
+        card: The rank's.
+        node_of: The machine of each rank that is in it, by place.
+        rank: This rank's place.
+        settings: NCCL's.
+    """
+
+    card: GpuProfile
+    node_of: tuple[int, ...]
+    rank: int
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        self._has_ring = False
+        self._sends: set[int] = set()
+        self._receives: set[int] = set()
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether it is of a kind that was not measured."""
+        return len(self.node_of) > 2 or not self.card.nvlinks or self._nodes > 1
+
+    @property
+    def _nodes(self) -> int:
+        return len(set(self.node_of))
+
+    def begin(self) -> Bytes:
+        """What it takes before anything is connected: tables of channels, used or not."""
+        low, high = (
+            _TABLES_OF_CHANNEL * max(channels, self._letter_channels(channels))
+            for channels in self._channels()
+        )
+        return Bytes(
+            (low + _TABLES_OF_COMMUNICATOR) * _PIECE, (high + _TABLES_OF_COMMUNICATOR) * _PIECE
+        )
+
+    def connect_ring(self) -> Bytes:
+        """What a collective connects, if none has."""
+        if self._has_ring or len(self.node_of) == 1:
+            return Bytes()
+        self._has_ring = True
+        sends, receives = self._connection()
+        low, high = (channels * (sends + receives) for channels in self._channels())
+        if len(self.node_of) == 2 and self._nodes == 1:
+            return Bytes(low, high)
+        # A tree's connections come where a collective of middling size takes it.
+        return Bytes(low, 2 * high if self._nodes == 1 else 3 * high)
+
+    def connect(self, to: Collection[int], sender: Collection[int]) -> Bytes:
+        """What letters to these ranks and from those connect, by place."""
+        sends, receives = self._connection()
+        new_to = set(to) - self._sends - {self.rank}
+        new_from = set(sender) - self._receives - {self.rank}
+        had_network = self._is_over_network(self._sends), self._is_over_network(self._receives)
+        self._sends |= new_to
+        self._receives |= new_from
+        own = self.node_of[self.rank]
+        near_to = sum(self.node_of[place] == own for place in new_to)
+        near_from = sum(self.node_of[place] == own for place in new_from)
+        total = []
+        for channels in self._channels():
+            each = self._letter_channels_per_peer(channels)
+            size = each * (near_to * sends + near_from * receives)
+            pool = self._letter_channels(channels) * _NETWORK_STEPS * _NETWORK_CHUNK
+            is_new = (
+                self._is_over_network(self._sends) and not had_network[0],
+                self._is_over_network(self._receives) and not had_network[1],
+            )
+            total.append(size + sum(is_new) * pool)
+        return Bytes(total[0], total[1])
+
+    def _is_over_network(self, places: Collection[int]) -> bool:
+        return any(self.node_of[place] != self.node_of[self.rank] for place in places)
+
+    def _connection(self) -> tuple[int, int]:
+        """A channel's, where it sends and where it receives."""
+        buffers = _HEADER + self.settings.small_buffers + self.settings.buffer
+        if not self.card.nvlinks and self.card.kind != "datacenter":
+            return 0, 0  # cards without a way to each other: through the host's memory
+        if self.card.nvlinks and self.card.compute_capability == (8, 0):  # which read
+            return (
+                _pieces(_HEADER + self.settings.buffer),
+                _pieces(_HEADER + self.settings.small_buffers),
+            )
+        return _pieces(_HEADER), _pieces(buffers)
+
+    def _channels(self) -> tuple[int, int]:
+        """Of collectives; the least and the most that they may be."""
+        if len(self.node_of) == 1:
+            found = (_MOST_CHANNELS, _MOST_CHANNELS)
+        elif self._nodes > 1:
+            found = (16, 16) if self.card.nvlinks else (2, 16)
+        elif not self.card.nvlinks:
+            found = (2, 4)
+        else:
+            count = _channels_of_links(self.card)
+            found = (count, count)
+        low, high = (
+            max(min(each, self.settings.most_channels), self.settings.least_channels)
+            for each in found
+        )
+        return low, high
+
+    def _letter_channels(self, channels: int) -> int:
+        return _power_of_two(min(channels, self.settings.most_letter_channels))
+
+    def _letter_channels_per_peer(self, channels: int) -> int:
+        count = self._letter_channels(channels)
+        if len(self.node_of) == 1:
+            return count
+        most = 2 * self.card.nvlinks if self.card.nvlinks else 2
+        if self._nodes > 1:
+            most = 2 if 2 * len(self.node_of) <= 4 * count else 1
+        return min(_power_of_two(min(channels, most)), count)
+
+
+@dataclass
+class Process:
+    """What NCCL takes once in a process and on a card, with its first communicator."""
+
+    card: GpuProfile
+
+    def __post_init__(self) -> None:
+        self._has_begun = False
+        self._stack = _STACK_BEFORE
+
+    def begin(self) -> Bytes:
+        """Its code, and what the driver needs for it."""
+        if self._has_begun:
+            return Bytes()
+        self._has_begun = True
+        code = _pieces(_kernels(self.card).code)
+        return Bytes(code + _OTHER[0], code + _OTHER[1])
+
+    def launch(self, pattern: str) -> Bytes:
+        """The stacks of the kernels' threads, which the driver keeps for all that may run.
+
+        Args:
+            pattern: "ring" for a collective, "" for none; else what one rank sends another.
+        """
+        if not pattern:
+            return Bytes()
+        kernels = _kernels(self.card)
+        needed = kernels.ring if pattern == "ring" else kernels.letters
+        grown = max(0, needed - self._stack)
+        self._stack = max(self._stack, needed)
+        size = grown * self.card.multiprocessors * self.card.max_threads_per_multiprocessor
+        return Bytes(size, size)
+
+
+def _kernels(card: GpuProfile) -> _Kernels:
+    return _KERNELS[max(known for known in _KERNELS if known <= max(8, card.compute_capability[0]))]
+
+
+def _channels_of_links(card: GpuProfile) -> int:
+    """Of cards that NVLink joins: as many as fill the links, tried from the fastest (search.cc)."""
+    known: Mapping[int, tuple[int, ...]] = _SPEEDS
+    generation = max(each for each in known if each <= max(8, min(card.compute_capability[0], 10)))
+    total = card.nvlinks * _LINK_SPEED[generation]
+    count, best = 0, 0.0
+    for speed in known[generation]:
+        if speed > total:
+            continue
+        if count and speed / best <= 0.49:
+            break
+        if int(total / speed) * speed > count * best:
+            count, best = min(int(total / speed), _MOST_CHANNELS // 2), speed
+        if count * best >= total:
+            break
+    if best >= 25 and not (generation > 8 and best < 50 and count > 4):
+        count = min(2 * count, _MOST_CHANNELS // 2)
+    return 2 * count
+
+
+def _power_of_two(number: int) -> int:
+    """The next one, from there up."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _pieces(size: int) -> int:
+    return -(-size // _PIECE) * _PIECE
+
+
+def _number(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else otherwise

@@ -1,0 +1,224 @@
+"""torch.distributed's process groups on simulated GPUs.
+
+PyTorch's own functions run, with the program's own rendezvous. What differs is the backend: under
+the names "nccl" and "gloo" a group gets that of csrc/collectives, which follows NCCL's rules about
+memory and streams, and meets the other ranks by `exchange`.
+
+A process that was told at its start to be one of several, and that nobody's launcher started, is
+alone: the others are pretended. They do what this one does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.cuda_collectives import NCCL_VERSION, NcclOptions, add_nccl
+from plimsoll.torch.simulated.program_frames import where
+from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
+from plimsoll.torch.simulated.ranks.waiting import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name")
+_SUCCESSOR = (2, 15)
+"""PyTorch's version since which "nccl" is another class."""
+
+
+class ProcessGroups:
+    """Makes the backends of this process's groups."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._exchange = Exchange(lambda: where(simulation.runners), simulation.communicators)
+        simulation.library.exchange_by(self._exchange)
+        self._members: list[int] = []  # of the group that is being made; none for the default one
+
+    def load(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load `torch.distributed.distributed_c10d`, which takes its backends from here."""
+        import torch
+
+        c10d = torch._C._distributed_c10d
+        add_nccl(c10d)
+        if not hasattr(c10d.Backend, "options"):  # which PyTorch fills in, and nobody reads
+            c10d.Backend.options = property(lambda _: NcclOptions())
+        c10d.ProcessGroupNCCL = _named_backend(self, "nccl", c10d.Backend)
+        c10d.ProcessGroupGloo = _named_backend(self, "gloo", c10d.Backend)
+        execute()
+        if hasattr(module.Backend, "_ensure_backend_registered"):
+            self._register(module)
+        init, new = module.init_process_group, module.new_group
+        make_group = module._new_process_group_helper
+
+        def init_process_group(*arguments: Any, **named: Any) -> None:
+            given = {**dict(zip(_ARGUMENTS, arguments, strict=False)), **named}
+            if self._simulation.pretended_world is not None or _says_nothing_of_others(given):
+                given = self._alone(given)
+            init(**given)
+            self._begin(module)
+
+        def new_group(*arguments: Any, **named: Any) -> Any:
+            group = new(*arguments, **named)
+            _connect_early(group)
+            return group
+
+        def new_process_group_helper(
+            size: int, rank: int, members: list[int], *arguments: Any, **named: Any
+        ) -> Any:
+            self._members = list(members)
+            made = make_group(size, rank, members, *arguments, **named)
+            if isinstance(made[0], c10d.ProcessGroup):
+                _is_no_gloo(made[0])
+            return made
+
+        module._new_process_group_helper = new_process_group_helper  # type: ignore[attr-defined]
+        module.init_process_group = init_process_group  # type: ignore[attr-defined]
+        module.new_group = new_group  # type: ignore[attr-defined]
+
+    def make(self, name: str, store: Any, rank: int, size: int, options: Any) -> Any:
+        """A backend, as an object that Python knows."""
+        import torch
+        from torch._C._distributed_c10d import ProcessGroup
+
+        members = self._members or list(range(size))
+        if self._simulation.world_size is None:
+            self._simulation.rank, self._simulation.world_size = rank, size
+        is_alone = self._simulation.pretended_world is not None
+        present = frozenset([rank] if is_alone else range(size))
+        label = str(getattr(options, "group_name", "") or "")
+        if self._exchange.board is None and not is_alone and size > 1:
+            self._exchange.board = Board(store, rank)
+        group = Group(store, rank, members, present, _label(label, size))
+        holder = ProcessGroup(store, rank, size)
+        torch.ops.plimsoll.add_backend(
+            holder.boxed(),
+            name,
+            self._exchange.add(group),
+            bool(getattr(options, "is_high_priority_stream", False)),
+            self._is_successor(),
+        )
+        return holder._get_backend(torch.device("cuda" if name == "nccl" else "cpu"))
+
+    def end(self) -> None:
+        """The process ends."""
+        self._exchange.end()
+
+    def _is_successor(self) -> bool:
+        chosen = os.environ.get("TORCH_DIST_USE_NCCL2", "")
+        return self._simulation.version >= _SUCCESSOR and chosen != "0"
+
+    def _register(self, module: ModuleType) -> None:
+        """Where backends are plugins, take the place of PyTorch's."""
+        from torch._C._distributed_c10d import ProcessGroup
+
+        types = ProcessGroup.BackendType
+        for name, kind, devices in (
+            ("nccl", types.NCCL, ["cuda"]),
+            ("gloo", types.GLOO, ["cpu", "cuda"]),
+        ):
+
+            def create(common: Any, options: Any, name: str = name) -> Any:
+                options = options or NcclOptions()
+                options.global_ranks_in_group = common.global_ranks_in_group
+                options.group_name = common.group_id
+                return self.make(name, common.store, common.group_rank, common.group_size, options)
+
+            module.Backend.register_backend(
+                name, create, extended_api=True, devices=devices, _backend_type=kind
+            )
+
+    def _begin(self, module: ModuleType) -> None:
+        world = module.GroupMember.WORLD
+        self._simulation.rank, self._simulation.world_size = world.rank(), world.size()
+        if self._simulation.pretended_world is not None and world.size() > 1:
+            _say(module.get_backend(), world.size())
+        _connect_early(world)
+
+    def _alone(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments for a process whose others, if there are any, do not run."""
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        world = given.get("world_size", -1)
+        rank = given.get("rank", -1)
+        return {
+            **{key: value for key, value in given.items() if key != "init_method"},
+            "world_size": world if world > 0 else self._simulation.pretended_world or 1,
+            "rank": rank if rank >= 0 else int(os.environ.get("RANK", "0")),
+            "store": FakeStore(),
+        }
+
+
+def _says_nothing_of_others(given: dict[str, Any]) -> bool:
+    """Whether nobody says how many processes there are; PyTorch would refuse to begin."""
+    is_named = any(given.get(name) is not None for name in ("init_method", "store"))
+    is_counted = given.get("world_size", -1) > 0 or "WORLD_SIZE" in os.environ
+    return not is_named and not is_counted
+
+
+def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
+    """The class that PyTorch has for a backend: making one makes ours."""
+
+    class Named(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, base) and instance.name() == name
+
+    class NamedBackend(metaclass=Named):
+        Options = NcclOptions
+        NCCLConfig = NcclOptions.NCCLConfig
+
+        def __new__(cls, store: Any, rank: int, size: int, options: Any = None, **_: Any) -> Any:
+            return groups.make(name, store, rank, size, options)
+
+        @staticmethod
+        def get_build_nccl_version() -> tuple[int, int, int]:
+            return NCCL_VERSION
+
+        @staticmethod
+        def get_runtime_nccl_version() -> tuple[int, int, int]:
+            return NCCL_VERSION
+
+        @staticmethod
+        def create_default_device(*_: Any, **__: Any) -> None:
+            """Of gloo: an interface of the network, which nobody needs here."""
+
+        create_device = create_default_device
+
+    NamedBackend.__name__ = NamedBackend.__qualname__ = f"ProcessGroup{name.upper()}"
+    return NamedBackend
+
+
+def _is_no_gloo(group: Any) -> None:
+    """DDP's logger takes what the group calls gloo for an object of that class, and reads it."""
+    import torch
+
+    types = torch._C._distributed_c10d.ProcessGroup.BackendType
+    if group.name() != "gloo":
+        return
+    for device in group._device_types:
+        group._register_backend(device, types.CUSTOM, group._get_backend(device))
+    group._set_default_backend(types.CUSTOM)
+
+
+def _connect_early(group: Any) -> None:
+    """Make the communicator, where the group is bound to a device."""
+    device = getattr(group, "bound_device_id", None)
+    if device is not None:
+        group._get_backend(device).eager_connect_single_device(device)
+
+
+def _label(name: str, size: int) -> str:
+    """What people call a group."""
+    return "the default group" if name in ("", "0") else f"a group of {size} ({name})"
+
+
+def _say(backend: str | None, count: int) -> None:
+    import torch
+
+    what = f"one process of {count} runs; what others would send is pretended"
+    torch.ops.plimsoll.assume(f"torch.distributed ({backend or 'default'})", what)
+    print(f"plimsoll: {what}", file=sys.stderr)

@@ -1,0 +1,152 @@
+"""Ranks that wait for each other, and what shows that they would wait for ever.
+
+A rank that waits for more than half a second says so on a board that all see, and says again,
+twice a second, that it still does. It looks at what those that it waits for say. Where each of
+them has ended, or waits for others of them, and none has got on between two looks, nobody will.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SECONDS_TO_NAP = 0.01
+_NAPS_BETWEEN_LOOKS = 50
+_BEATS = 3
+_MOST_NAMED = 4
+
+
+class DeadlockError(Exception):
+    """Ranks wait for each other, or do not agree; the text names the lines."""
+
+
+class Board:
+    """Where the ranks of a job say what they wait for."""
+
+    def __init__(self, store: Any, rank: int) -> None:
+        self._store = store
+        self._rank = rank
+
+    def say(self, what: dict[str, Any]) -> None:
+        """That this rank waits, or does not any more: an empty one."""
+        self._store.set(f"board/{self._rank}", json.dumps(what))
+
+    def end(self) -> None:
+        """That this rank takes part in nothing any more."""
+        try:
+            self.say({"ended": True})
+        except RuntimeError:  # so has the rank that has the store
+            return
+
+    def read(self, rank: int) -> dict[str, Any]:
+        """What a rank said last."""
+        key = f"board/{rank}"
+        if not self._store.check([key]):
+            return {}
+        said: dict[str, Any] = json.loads(self._store.get(key))
+        return said
+
+
+class Wait:
+    """A wait of this rank, in a `with` block."""
+
+    def __init__(
+        self,
+        board: Board | None,
+        rank: int,
+        what: str,
+        line: str,
+        group: str,
+        ranks: Sequence[int],
+    ) -> None:
+        self._board = board
+        self._rank = rank
+        self._entry = {"what": what, "line": line, "group": group, "id": secrets.token_hex(8)}
+        self._ranks = list(ranks)
+        self._beat = 0
+        self._naps = 0
+        self._seen: dict[int, dict[str, Any]] = {}
+        self._has_said = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._has_said and self._board is not None:
+            self._board.say({})
+
+    def nap(self) -> None:
+        """Wait a little."""
+        time.sleep(_SECONDS_TO_NAP)
+        self._naps += 1
+        if self._naps % _NAPS_BETWEEN_LOOKS == 0:
+            self.look(self._ranks)
+
+    def look(self, ranks: Sequence[int]) -> None:
+        """Say that those ranks have not come, and see whether they ever will.
+
+        Raises:
+            DeadlockError: If they will not.
+        """
+        if self._board is None or not ranks:
+            return
+        self._beat += 1
+        self._has_said = True
+        self._board.say({**self._entry, "beat": self._beat, "for": list(ranks)})
+        found = self._stuck(ranks)
+        if found is None:
+            self._seen = {}
+            return
+        is_same = found.keys() == self._seen.keys() and all(
+            now.get("id") == self._seen[rank].get("id") for rank, now in found.items()
+        )
+        if not is_same:
+            self._seen = found
+            return
+        has_looked_again = all(
+            "ended" in now or now["beat"] - self._seen[rank]["beat"] >= _BEATS
+            for rank, now in found.items()
+        )
+        if has_looked_again:
+            text = self._text(found)
+            self._board.say({"deadlock": text})
+            self._has_said = False
+            raise DeadlockError(text)
+
+    def _stuck(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]] | None:
+        """All that are waited for, and whom they wait for; None where one of them is at work."""
+        assert self._board is not None
+        found: dict[int, dict[str, Any]] = {}
+        to_see = list(ranks)
+        while to_see:
+            rank = to_see.pop()
+            if rank in found or rank == self._rank:
+                continue
+            said = self._board.read(rank)
+            if "deadlock" in said:  # which another rank has seen first
+                raise DeadlockError(said["deadlock"])
+            if "ended" not in said and "for" not in said:
+                return None
+            found[rank] = said
+            to_see += said.get("for", [])
+        return found
+
+    def _text(self, found: dict[int, dict[str, Any]]) -> str:
+        lines = [
+            f"deadlock: rank {self._rank} waits in {self._entry['what']} of "
+            f"{self._entry['group']} at {self._entry['line']}"
+        ]
+        for rank, said in sorted(found.items())[:_MOST_NAMED]:
+            if "ended" in said:
+                lines.append(f"rank {rank} has ended")
+            else:
+                lines.append(
+                    f"rank {rank} waits in {said['what']} of {said['group']} at {said['line']}"
+                )
+        more = len(found) - _MOST_NAMED
+        return "; ".join(lines) + (f"; and {more} more ranks" if more > 0 else "")
