@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_GPUS = 64
 _VALUES: dict[str, ValuesName] = {"auto": "automatic", "real": "real", "none": "none"}
-_LAUNCHERS = {
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "deepspeed.launcher.runner",
-}
-_LAUNCHER_SCRIPTS = {"torchrun", "deepspeed"}
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
@@ -67,11 +60,6 @@ class Options:
         """
         if not is_module:
             _check_script(Path(script))
-        if str(script) in _LAUNCHERS if is_module else Path(script).name in _LAUNCHER_SCRIPTS:
-            raise InputError(
-                f"{script} starts workers, which have no simulated GPUs; one worker of 4, say, is "
-                "RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 plimsoll predict --gpus 4 SCRIPT"
-            )
         if not 1 <= self.gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {self.gpus}")
         _check_name("driver", self.driver, get_args(DriverName))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from plimsoll.torch.simulated.setup import Setup
 
@@ -48,6 +49,9 @@ class Request:
     @classmethod
     def from_json(cls, text: str) -> Request:
         """The inverse of `to_json`."""
-        values = json.loads(text)
-        setup = values["setup"]
-        return cls(**{**values, "setup": Setup(**{**setup, "gpus": tuple(setup["gpus"])})})
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Request:
+        """The inverse of `asdict`, also by way of JSON."""
+        return cls(**{**values, "setup": Setup.from_dict(values["setup"])})

@@ -24,9 +24,10 @@ from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.parts import ProcessUse
+from plimsoll.prediction.request import Request
+from plimsoll.session.simulate import simulate_started
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
 
 
@@ -44,8 +45,8 @@ class StartedProcesses:
     process: int
     folder: str
 
-    def __call__(self, simulation: Simulation) -> None:
-        """In a spawned process, before PyTorch is imported: observe it, and let it tell."""
+    def watch(self, simulation: Simulation) -> None:
+        """In a process that was started, before PyTorch is imported: observe it; let it tell."""
         labels = BlockLabels(simulation)
         high_water = HighWaterMarks(simulation)
 
@@ -117,6 +118,17 @@ class StartedProcesses:
             "prediction": prediction,
             "error": "out_of_memory" if failures else report["error"],
         }
+
+
+def begin_started(values: dict[str, Any]) -> None:
+    """In a process that was started: have simulated GPUs, and tell what it uses of them.
+
+    Args:
+        values: A `StartedProcesses`, as a dictionary.
+    """
+    request = Request.from_dict(values["request"])
+    started = StartedProcesses(**{**values, "request": request})
+    simulate_started(request.setup, started.watch)
 
 
 def uses_of(simulation: Simulation, high_water: HighWaterMarks) -> list[ProcessUse]:

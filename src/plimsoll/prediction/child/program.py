@@ -28,7 +28,12 @@ from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
-from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
+from plimsoll.prediction.child.processes import (
+    StartedProcesses,
+    begin_started,
+    uses_of,
+    wait_for_processes,
+)
 from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
@@ -80,11 +85,14 @@ def main() -> None:
             if recorder is not None:
                 recorder.__enter__()
         else:
-            record_if_asked()
+            record_if_asked(torch)
 
     programs = StartedPrograms()
     simulation.runners.add(__file__)
-    simulate(simulation, install, started)
+    if started is None:
+        simulate(simulation, install)
+    else:
+        simulate(simulation, install, begin_started, asdict(started))
     stops = Stops(simulation, request.at_most_events)
     if request.report is not None:
         beat(simulation)

@@ -40,6 +40,9 @@ class Simulation:
         kernel_counts: What was launched of Triton's kernels.
         leftovers: Of compiling.
         first_calls: What compilers try out.
+        rank: This process's in its job, once it has joined one; else None.
+        world_size: How many processes that job has; None likewise.
+        communicator_bytes: What NCCL's communicators hold on each GPU, besides the allocator.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -56,6 +59,9 @@ class Simulation:
         self.is_over = False
         self.capturing: set[int] = set()
         self.captures = 0
+        self.rank: int | None = None
+        self.world_size: int | None = None
+        self.communicator_bytes: dict[int, int] = {}
         self.is_observed = False
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
@@ -201,6 +207,10 @@ class Simulation:
     def has_contexts(self) -> bool:
         """Whether CUDA is in use."""
         return bool(self.contexts)
+
+    def nccl_bytes(self, device: int) -> int:
+        """What NCCL has taken on a device."""
+        return self.communicator_bytes.get(device, 0)
 
     def _make_context(self, device: int) -> None:
         """Take the memory that a CUDA context needs, when the device is used first."""
