@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from plimsoll import analysis
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.compiled_use import CompiledUse
+from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.simulator import SharedUse
 
 SIZES_BY_DATA = (
@@ -179,10 +180,11 @@ class PredictionParts:
         torch: PyTorch's version.
         total_bytes: The card's memory.
         context_bytes: What CUDA itself takes on it.
+        nccl_bytes: What NCCL takes there, outside PyTorch's allocator.
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
-        device_used_bytes: What nvidia-smi would show at that peak: context, and what is reserved on
-            the card; where it does not fit, the least memory of a card that holds the peak.
+        device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
+            reserved on the card; where it does not fit, the least memory of a card that holds the peak.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
         shared: What lay in shared memory, and the least that it costs; None where nothing could
             spill and nothing was placed there. This and what follows of shared memory is up to
@@ -212,9 +214,13 @@ class PredictionParts:
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
-        processes: Where processes that the script started used GPUs: what each process used, the
-            script's own too. All else is then said of the one that reserved the most; they are not
-            added up, for each has simulated GPUs of its own.
+        processes: Where processes without a rank that the script started used GPUs: what each
+            process used, the script's own too. All else is then said of the one that reserved the
+            most; they are not added up, for each has simulated GPUs of its own.
+        worst_rank: Where the script is a job of ranks: the one that has the least to spare, of
+            which all else is said; else None.
+        ranks: What each rank takes.
+        shared_cards: The cards that several ranks use.
         compiled: What ran compiled; None where nothing did.
     """
 
@@ -227,6 +233,7 @@ class PredictionParts:
     torch: str
     total_bytes: int
     context_bytes: int
+    nccl_bytes: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     device_used_bytes: int
@@ -254,6 +261,9 @@ class PredictionParts:
     events: int
     seconds: float = field(compare=False)
     processes: list[ProcessUse] = field(default_factory=list)
+    worst_rank: int | None = None
+    ranks: list[RankUse] = field(default_factory=list)
+    shared_cards: list[SharedCard] = field(default_factory=list)
     compiled: CompiledUse | None = None
 
     @property
@@ -287,6 +297,8 @@ class PredictionParts:
                 "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
                 "processes": [ProcessUse(**use) for use in values["processes"]],
+                "ranks": [RankUse.from_dict(use) for use in values["ranks"]],
+                "shared_cards": [SharedCard(**card) for card in values["shared_cards"]],
                 "written": [Written(**one) for one in values["written"]],
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
             }
