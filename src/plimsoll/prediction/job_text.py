@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 16
 """Beyond which ranks of equal figures share one."""
-_HEAD = ("rank", "GPU", "allocated", "reserved", "NCCL", "on the card", "fits")
+_HEAD = ("allocated", "reserved", "NCCL", "on the card", "fits")
 _VERDICTS = {True: "yes", False: "no", None: "-"}
 
 
@@ -53,12 +53,12 @@ def job_verdict(p: PredictionParts) -> Iterator[str]:
 
 def _verdict(p: PredictionParts) -> str:
     spare = format_size(abs(p.headroom_bytes))
-    count, where = len(p.ranks), card_of(p)
+    count, where, worst = len(p.ranks), card_of(p), f"rank {p.worst_rank}"
     so_far = " so far" if p.stopped else ""
     if p.fits:
         return (
-            f"{p.script} fits on {where}{so_far}: all {count} ranks; rank {p.worst_rank} has the "
-            f"least to spare, {spare}"
+            f"{p.script} fits on {where}{so_far}: {count} of {count} ranks; {worst} has "
+            f"the least to spare, {spare}"
         )
     failed = sum(use.fits is False for use in p.ranks)
     left = "to spare, but not in one piece" if p.headroom_bytes >= 0 else "too little"
@@ -69,7 +69,7 @@ def _verdict(p: PredictionParts) -> str:
 
 
 def _table(ranks: list[RankUse]) -> Iterator[str]:
-    rows = [_HEAD, *_rows(ranks)]
+    rows = [("rank", "host:GPU" if _hosts(ranks) > 1 else "GPU", *_HEAD), *_rows(ranks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
@@ -104,7 +104,8 @@ def _hosts(ranks: list[RankUse]) -> int:
 def _numbers(numbers: Iterable[int]) -> str:
     """As "0-6, 8"."""
     ordered = enumerate(sorted(numbers))
-    runs = [
-        [n for _, n in run] for _, run in groupby(ordered, key=lambda entry: entry[1] - entry[0])
-    ]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    runs = [list(run) for _, run in groupby(ordered, key=lambda entry: entry[1] - entry[0])]
+    return ", ".join(
+        f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ", ".join(str(n) for _, n in run)
+        for run in runs
+    )

@@ -184,7 +184,8 @@ class PredictionParts:
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
-            reserved on the card; where it does not fit, the least memory of a card that holds the peak.
+            reserved on the card; where it does not fit, the least memory of a card that holds the
+            peak.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
         shared: What lay in shared memory, and the least that it costs; None where nothing could
             spill and nothing was placed there. This and what follows of shared memory is up to
@@ -233,7 +234,6 @@ class PredictionParts:
     torch: str
     total_bytes: int
     context_bytes: int
-    nccl_bytes: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     device_used_bytes: int
@@ -260,6 +260,7 @@ class PredictionParts:
     uses_cuda: bool
     events: int
     seconds: float = field(compare=False)
+    nccl_bytes: int = 0
     processes: list[ProcessUse] = field(default_factory=list)
     worst_rank: int | None = None
     ranks: list[RankUse] = field(default_factory=list)

@@ -40,18 +40,8 @@ def prediction_text(prediction: PredictionParts) -> str:
         programs = [f"  {each.operation}" for each in started]
         return _paragraphs([[first, *programs], _written(prediction.written)])
     parts = (
-        *(
-            job_verdict,
-            _verdict,
-            _categories,
-            _lines,
-            _shared,
-            _in_shared,
-            _compiled,
-            _steps,
-            _time,
-        ),
-        *(_cards, _assumed),
+        *(job_verdict, _verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(_time, _cards, _assumed),
     )
     return _paragraphs(
         [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
@@ -166,9 +156,7 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     if p.nccl_bytes:
         yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}"
     caught = p.num_ooms - (p.out_of_memory is not None)
-    if caught > 0 and (
-        p.fits or not (p.processes or is_job(p))
-    ):  # else several ended by such a failure
+    if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
 
 

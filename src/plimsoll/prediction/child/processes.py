@@ -105,8 +105,9 @@ class StartedProcesses:
             failed_rank: The rank whose failure ended the job, if one did.
         """
         assert own.report is not None
-        report = own.report
-        started = self.told
+        report, started = own.report, self.told
+        if report["error"] == "other":
+            report = {**report, **_failure(started, failed_rank)}
         told = [own, *started] if report["prediction"]["uses_cuda"] else started
         if not told:
             return report
@@ -137,8 +138,6 @@ class StartedProcesses:
         }
         if failures:
             return {**report, "prediction": prediction, "error": "out_of_memory"}
-        if report["error"] == "other":
-            report = {**report, **_failure(started, failed_rank)}
         return {**report, "prediction": prediction}
 
 
@@ -195,12 +194,13 @@ def _peaks(told: Told) -> tuple[int, int]:
     return told.prediction["peak_reserved_bytes"], told.prediction["peak_allocated_bytes"]
 
 
-def _lack_of_room(told: Told) -> tuple[bool, int, int]:
+def _lack_of_room(told: Told) -> tuple[bool, int, int, int]:
     """Least headroom is most; what failed for want of memory is before all else."""
     found = told.prediction
     assert found is not None
     assert told.rank is not None
-    return not found["fits"], -found["headroom_bytes"], -told.rank
+    headroom, allocated = found["headroom_bytes"], found["peak_allocated_bytes"]
+    return not found["fits"], -headroom, allocated, -told.rank
 
 
 def _predictions(told: list[Told]) -> list[dict[str, Any]]:
@@ -208,13 +208,20 @@ def _predictions(told: list[Told]) -> list[dict[str, Any]]:
 
 
 def _failure(told: list[Told], rank: int | None) -> dict[str, Any]:
-    """Why a program failed that fails with a process of its own: what that one says of itself."""
-    failed = [each for each in told if each.report and each.report["error"] == "other"]
-    failed.sort(key=lambda each: each.rank != rank)
-    if not failed or failed[0].report is None:
-        return {}
-    report = failed[0].report
-    return {name: report[name] for name in ("unknown_read", "missed_network", "reason")}
+    """Why a program failed that fails with a process of its own: what that one says of itself.
+
+    Args:
+        told: By the processes.
+        rank: The one that failed, if that is known; else it is the first that tells so.
+    """
+    for each in told:
+        if each.report is None or each.report["error"] != "other" or rank not in (None, each.rank):
+            continue
+        found = {name: each.report[name] for name in ("unknown_read", "missed_network", "reason")}
+        if found["reason"] is not None and each.rank is not None:
+            found["reason"] = f"rank {each.rank}: {found['reason']}"
+        return found
+    return {} if rank is None else {"reason": f"rank {rank} failed"}
 
 
 def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
