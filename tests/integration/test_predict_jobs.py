@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,6 +145,24 @@ def test_a_rank_that_runs_out_of_memory_does_not_fit() -> None:
     assert [use.fits for use in found.ranks] == [True, False]
     assert (found.ranks[1].peak_reserved_bytes or 0) > 20 << 30
     assert " does not fit on T4: 1 of 2 ranks; rank 1 is the worst, " in str(found).splitlines()[0]
+
+
+def test_ranks_have_the_environment_that_torchrun_gives_them(tmp_path: Path) -> None:
+    script = tmp_path / "environment.py"
+    script.write_text(
+        "import os\nif os.environ['RANK'] == '1': print(*sorted(os.environ.items()), sep='\\n')\n"
+    )
+    ours = predict_command("--nproc-per-node", "2", script)
+    torchrun = ("--gpus", "2", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    theirs = predict_command(*torchrun, script)
+    given = [dict(re.findall(r"\('(\w+)', '(.*)'\)", done.stderr)) for done in (ours, theirs)]
+    # Of its own agent, whose store there is none of here.
+    own = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+    assert {name for name in given[1] if name not in given[0]} <= own
+    values = {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+              "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "OMP_NUM_THREADS",
+              "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"}  # fmt: skip
+    assert {name: given[0][name] for name in values} == {name: given[1][name] for name in values}
 
 
 def test_a_job_without_gpus_needs_none() -> None:
