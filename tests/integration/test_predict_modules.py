@@ -78,15 +78,6 @@ def test_a_module_that_is_not_there_is_one_line(name: str, missing: str, folder:
     assert done.stderr == f"plimsoll: there is no module {missing}\n"
 
 
-def test_what_starts_workers_says_how_one_is_predicted(folder: Path) -> None:
-    launcher = ("-m", "torch.distributed.run")
-    done = command("predict", *launcher, "--", "--nproc_per_node=4", "train.py", folder=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("plimsoll: torch.distributed.run starts workers")
-    assert "RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 plimsoll predict --gpus 4" in line
-
-
 @pytest.mark.usefixtures("folder")
 def test_a_prediction_of_a_module_that_is_not_there_names_it() -> None:
     with pytest.raises(InputError, match=r"^mine\.nope could not be simulated$"):

@@ -86,19 +86,21 @@ def test_one_process_of_one_has_nothing_pretended(tmp_path: Path) -> None:
     assert predict(script, gpu="T4").assumptions == []
 
 
-def test_python_programs_that_are_started_otherwise_are_named(tmp_path: Path) -> None:
+def test_python_programs_that_are_started_without_gpus_are_named(tmp_path: Path) -> None:
     script = tmp_path / "launch.py"
     script.write_text(
         "import os, subprocess, sys\n"
-        "subprocess.run([sys.executable, '-c', 'print(1)'])\n"
-        "subprocess.run(f'cd . && {sys.executable} -c 1', shell=True)\n"
+        "subprocess.run([sys.executable, '-I', '-c', 'print(1)'])\n"
+        "subprocess.run(f'cd . && {sys.executable} -sE -c 1', shell=True)\n"
+        "subprocess.run([sys.executable, '-c', 'print(2)'], env={})\n"
+        "subprocess.run([sys.executable, '-c', 'print(3)'])\n"
         "subprocess.run(['true'])\n"
         "os.system('true')\n"
     )
     found = predict(script)
     assert not found.uses_cuda
-    assert [one.what for one in found.assumptions] == [STARTED_PROGRAM] * 2
+    assert [one.what for one in found.assumptions] == [STARTED_PROGRAM] * 3
     first, *programs = str(found).splitlines()
     assert first.startswith(f"{script} itself never touches CUDA; the Python programs that it")
-    assert programs[0] == f"  {sys.executable} -c print(1)"[:82]
+    assert programs[0] == f"  {sys.executable} -I -c print(1)"[:82]
     assert "needs no GPU memory" not in str(found)

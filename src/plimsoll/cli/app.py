@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
 from plimsoll.cli.gpus import gpus
+from plimsoll.cli.launchers import own_arguments
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
 from plimsoll.cli.run import run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
+_TAKE_LAUNCHERS = ("predict", "fit")  # of `run`, what follows any script is its own
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
@@ -39,6 +41,8 @@ class _Verb(TyperCommand):
     """A command that every complaint about its arguments names, so that its help is found."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.name in _TAKE_LAUNCHERS:
+            args = own_arguments(args)
         try:
             return super().parse_args(ctx, args)
         except _UsageError as error:

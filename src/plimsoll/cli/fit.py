@@ -22,6 +22,8 @@ from plimsoll.cli.options import (
     HostMemory,
     KeepWrites,
     Module,
+    Nnodes,
+    NprocPerNode,
     Policy,
     Script,
     Shared,
@@ -44,7 +46,9 @@ def fit(
     start: Annotated[int, typer.Option(help="The value to begin with.")] = 1,
     at_most: Annotated[int | None, typer.Option(help="The largest value to try.")] = None,
     gpu: Gpu = None,
-    gpus: Gpus = 1,
+    gpus: Gpus = None,
+    nproc_per_node: NprocPerNode = None,
+    nnodes: Nnodes = 1,
     driver: Driver = "linux",
     conf: Conf = "",
     allocator: Allocator = "native",
@@ -71,7 +75,7 @@ def fit(
     cards = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-            values, unknown, at_most_events, keep_writes,
+            values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
         )
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip

@@ -21,7 +21,15 @@ Gpu = Annotated[
         show_default=DEFAULT_GPU,
     ),
 ]
-Gpus = Annotated[int, typer.Option(help="How many of them.")]
+Gpus = Annotated[
+    int | None,
+    typer.Option(help="How many of them.", show_default="1, or those of --nproc-per-node"),
+]
+NprocPerNode = Annotated[
+    int | None,
+    typer.Option(help="SCRIPT is a job of so many processes on a machine, as torchrun has it."),
+]
+Nnodes = Annotated[int, typer.Option(help="How many machines that job has.")]
 Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).")]
 Conf = Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")]
 Allocator = Annotated[str, typer.Option(help="native, elastic or uncached.")]

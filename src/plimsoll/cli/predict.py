@@ -21,6 +21,8 @@ from plimsoll.cli.options import (
     HostMemory,
     KeepWrites,
     Module,
+    Nnodes,
+    NprocPerNode,
     Policy,
     Script,
     Shared,
@@ -41,7 +43,9 @@ def predict(
     arguments: Arguments = None,
     module: Module = False,
     gpu: Gpu = None,
-    gpus: Gpus = 1,
+    gpus: Gpus = None,
+    nproc_per_node: NprocPerNode = None,
+    nnodes: Nnodes = 1,
     driver: Driver = "linux",
     conf: Conf = "",
     allocator: Allocator = "native",
@@ -78,7 +82,7 @@ def predict(
     requests = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-            values, unknown, at_most_events, keep_writes,
+            values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
         ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run
@@ -118,9 +122,9 @@ def _show_table(results: list[Prediction]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from plimsoll.prediction.text import processes_line
+    from plimsoll.prediction.text import whose_line
 
-    if (line := processes_line(results[0])) is not None:
+    if (line := whose_line(results[0])) is not None:
         print(line)
 
     table = Table(box=None, pad_edge=False)

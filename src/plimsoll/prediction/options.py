@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _MOST_GPUS = 64
+_MOST_RANKS = 1024
 _VALUES: dict[str, ValuesName] = {"auto": "automatic", "real": "real", "none": "none"}
-_LAUNCHERS = {
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "deepspeed.launcher.runner",
-}
-_LAUNCHER_SCRIPTS = {"torchrun", "deepspeed"}
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
@@ -40,7 +34,7 @@ class Options:
     """As `plimsoll.predict` takes and explains them."""
 
     gpu: str = "H100"
-    gpus: int = 1
+    gpus: int | None = None
     driver: str = "linux"
     conf: str = ""
     allocator: str = "native"
@@ -52,6 +46,8 @@ class Options:
     unknown: str = "balanced"
     at_most_events: int | None = None
     keep_writes: bool = False
+    nproc_per_node: int | None = None
+    nnodes: int = 1
 
     def request(
         self,
@@ -67,13 +63,10 @@ class Options:
         """
         if not is_module:
             _check_script(Path(script))
-        if str(script) in _LAUNCHERS if is_module else Path(script).name in _LAUNCHER_SCRIPTS:
-            raise InputError(
-                f"{script} starts workers, which have no simulated GPUs; one worker of 4, say, is "
-                "RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 plimsoll predict --gpus 4 SCRIPT"
-            )
-        if not 1 <= self.gpus <= _MOST_GPUS:
-            raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {self.gpus}")
+        self._check_job()
+        gpus = (self.nproc_per_node or 1) if self.gpus is None else self.gpus
+        if not 1 <= gpus <= _MOST_GPUS:
+            raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {gpus}")
         _check_name("driver", self.driver, get_args(DriverName))
         check_allocator(self.allocator)
         tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
@@ -87,7 +80,7 @@ class Options:
             script=str(script),
             arguments=list(arguments),
             setup=Setup(
-                gpus=(self.gpu,) * self.gpus,
+                gpus=(self.gpu,) * gpus,
                 driver=driver,
                 conf=self._checked_conf(),
                 allocator=self.allocator,  # type: ignore[arg-type]
@@ -101,7 +94,24 @@ class Options:
             is_module=is_module,
             at_most_events=self.at_most_events,
             keep_writes=self.keep_writes,
+            nproc_per_node=self.nproc_per_node,
+            nnodes=self.nnodes,
         )
+
+    def _check_job(self) -> None:
+        if self.nproc_per_node is None:
+            if self.nnodes != 1:
+                raise InputError("a job of several nodes takes the number of processes on each")
+            return
+        if self.nproc_per_node < 1 or self.nnodes < 1:
+            raise InputError("a job has at least 1 node, and 1 process on each")
+        if self.nproc_per_node * self.nnodes > _MOST_RANKS:
+            raise InputError(
+                f"a job has at most {_MOST_RANKS} processes here, "
+                f"not {self.nproc_per_node * self.nnodes}"
+            )
+        if self.at_most_events is not None:
+            raise InputError("a job cannot be stopped after so many events: its ranks would wait")
 
     def _parsed_unknown(self) -> tuple[UnknownName, int]:
         name, has_seed, seed = self.unknown.partition(":")

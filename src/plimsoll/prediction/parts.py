@@ -8,13 +8,16 @@ from typing import Any, Self, TypeVar
 from plimsoll import analysis
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.compiled_use import CompiledUse
+from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.simulator import SharedUse
 
 SIZES_BY_DATA = (
     "its size depends on values that nobody knows",
     "its size depends on random numbers, of another generator",
+    "when it lets go of a collective's tensors hangs on the host's pace",
 )
-"""What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
+"""What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h, and
+kLetGoLater of its collectives/group.cpp."""
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
@@ -179,10 +182,12 @@ class PredictionParts:
         torch: PyTorch's version.
         total_bytes: The card's memory.
         context_bytes: What CUDA itself takes on it.
+        nccl_bytes: What NCCL takes there, outside PyTorch's allocator.
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
-        device_used_bytes: What nvidia-smi would show at that peak: context, and what is reserved on
-            the card; where it does not fit, the least memory of a card that holds the peak.
+        device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
+            reserved on the card; where it does not fit, the least memory of a card that holds the
+            peak.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
         shared: What lay in shared memory, and the least that it costs; None where nothing could
             spill and nothing was placed there. This and what follows of shared memory is up to
@@ -212,9 +217,13 @@ class PredictionParts:
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
-        processes: Where processes that the script started used GPUs: what each process used, the
-            script's own too. All else is then said of the one that reserved the most; they are not
-            added up, for each has simulated GPUs of its own.
+        processes: Where processes without a rank that the script started used GPUs: what each
+            process used, the script's own too. All else is then said of the one that reserved the
+            most; they are not added up, for each has simulated GPUs of its own.
+        worst_rank: Where the script is a job of ranks: the one that has the least to spare, of
+            which all else is said; else None.
+        ranks: What each rank takes.
+        shared_cards: The cards that several ranks use.
         compiled: What ran compiled; None where nothing did.
     """
 
@@ -253,7 +262,11 @@ class PredictionParts:
     uses_cuda: bool
     events: int
     seconds: float = field(compare=False)
+    nccl_bytes: int = 0
     processes: list[ProcessUse] = field(default_factory=list)
+    worst_rank: int | None = None
+    ranks: list[RankUse] = field(default_factory=list)
+    shared_cards: list[SharedCard] = field(default_factory=list)
     compiled: CompiledUse | None = None
 
     @property
@@ -287,6 +300,8 @@ class PredictionParts:
                 "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
                 "processes": [ProcessUse(**use) for use in values["processes"]],
+                "ranks": [RankUse.from_dict(use) for use in values["ranks"]],
+                "shared_cards": [SharedCard(**card) for card in values["shared_cards"]],
                 "written": [Written(**one) for one in values["written"]],
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
             }

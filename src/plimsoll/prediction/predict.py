@@ -12,12 +12,14 @@ from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.rank_use import with_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
 
     from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.prediction.rank_use import RankUse
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
     from plimsoll.simulator.machine import DriverName
@@ -31,7 +33,7 @@ def predict(
     *,
     module: bool = False,
     gpu: str = "H100",
-    gpus: int = 1,
+    gpus: int | None = None,
     driver: DriverName = "linux",
     conf: str = "",
     allocator: AllocatorName = "native",
@@ -44,6 +46,8 @@ def predict(
     at_most_events: int | None = None,
     measure_need: bool = True,
     keep_writes: bool = False,
+    nproc_per_node: int | None = None,
+    nnodes: int = 1,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
@@ -63,7 +67,7 @@ def predict(
         arguments: Its arguments.
         module: The script is a module's name instead, run as `python -m script arguments`.
         gpu: The card, as `plimsoll.gpus.gpu_profile` takes it.
-        gpus: How many of them.
+        gpus: How many of them a machine has; by default 1, or as many as `nproc_per_node`.
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment, or the script, says.
         allocator: "native" (PyTorch's), "elastic" or "uncached".
@@ -82,6 +86,9 @@ def predict(
         measure_need: Run a script that ran out of memory once more; if not, the figures are those
             up to the failure.
         keep_writes: What the script writes stays, and it may talk to trackers and hubs.
+        nproc_per_node: The script is a job of so many processes on each machine, each with a rank,
+            as `torchrun` starts them. Launchers themselves run too, as any script.
+        nnodes: How many machines that job has.
 
     Raises:
         InputError: If there is no such script, module or card, the card has not as much memory,
@@ -90,7 +97,7 @@ def predict(
     """
     options = Options(
         gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-        values, unknown, at_most_events, keep_writes,
+        values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
     )  # fmt: skip
     request = options.request(script, arguments, is_module=module)
     return predict_request(request, measure_need=measure_need)
@@ -168,8 +175,21 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         shared_by_category=result.shared_by_category,
         shared_lines=result.shared_lines,
         seconds=result.seconds + needed.seconds,
+        ranks=_with_verdicts(needed, result),
     )
     return _with_range(request, found)
+
+
+def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
+    """What each rank needs, and whether it got that: those that failed did not."""
+    failed = {use.rank for use in result.ranks if use.fits is False}
+    room = result.total_bytes + (result.shared.total_bytes if result.shared else 0)
+    return [
+        replace(use, fits=use.rank not in failed and use.device_used_bytes <= room)
+        if use.device_used_bytes is not None
+        else use
+        for use in needed.ranks
+    ]
 
 
 def _with_range(request: Request, found: Prediction) -> Prediction:
@@ -181,11 +201,22 @@ def _with_range(request: Request, found: Prediction) -> Prediction:
         setup = replace(request.setup, unknown=unknown, unlimited=True)
         with suppress(ScriptError):  # which does not go on with such data
             trials.append(run(replace(request, setup=setup), shows_output=False))
+    ranks = with_ranges(found.ranks, [trial.ranks for trial in trials])
+    worst = next((use for use in ranks if use.rank == found.worst_rank), None)
+    if worst is not None and worst.peak_allocated_range_bytes is not None:
+        return replace(
+            found,
+            ranks=ranks,
+            peak_allocated_range_bytes=worst.peak_allocated_range_bytes,
+            peak_reserved_range_bytes=worst.peak_reserved_range_bytes,
+            seconds=sum(trial.seconds for trial in trials),
+        )
     requested = [trial.requested_bytes for trial in trials]
     allocated = [trial.peak_allocated_bytes for trial in trials]
     reserved = [trial.peak_reserved_bytes for trial in trials]
     return replace(
         found,
+        ranks=ranks,
         peak_allocated_range_bytes=(min(requested), max(allocated)),
         peak_reserved_range_bytes=(min(reserved), max(reserved)),
         seconds=sum(trial.seconds for trial in trials),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from plimsoll.torch.simulated.setup import Setup
 
@@ -26,6 +27,9 @@ class Request:
         record: Where to record what happens to GPU memory, or None.
         parent: The process with whose end this one ends, or None.
         at_most_events: The script is stopped after so many events; None for no bound.
+        nproc_per_node: The script is a job of so many ranks on each machine; None where it is none,
+            or launches them itself.
+        nnodes: How many machines the job has.
         scratch: The folder of the scratch layer in which the script runs, or None.
     """
 
@@ -40,6 +44,8 @@ class Request:
     parent: int | None = None
     at_most_events: int | None = None
     scratch: str | None = None
+    nproc_per_node: int | None = None
+    nnodes: int = 1
 
     def to_json(self) -> str:
         """For the child process."""
@@ -48,6 +54,9 @@ class Request:
     @classmethod
     def from_json(cls, text: str) -> Request:
         """The inverse of `to_json`."""
-        values = json.loads(text)
-        setup = values["setup"]
-        return cls(**{**values, "setup": Setup(**{**setup, "gpus": tuple(setup["gpus"])})})
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Request:
+        """The inverse of `asdict`, also by way of JSON."""
+        return cls(**{**values, "setup": Setup.from_dict(values["setup"])})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.job_text import card_of, is_job, job_verdict
 from plimsoll.prediction.parts import STARTED_PROGRAM
 from plimsoll.printable import join_lines, printable
 from plimsoll.units import format_count, format_seconds, format_size, size_row
@@ -39,8 +40,8 @@ def prediction_text(prediction: PredictionParts) -> str:
         programs = [f"  {each.operation}" for each in started]
         return _paragraphs([[first, *programs], _written(prediction.written)])
     parts = (
-        *(_verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps, _time),
-        *(_cards, _assumed),
+        *(job_verdict, _verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(_time, _cards, _assumed),
     )
     return _paragraphs(
         [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
@@ -73,9 +74,14 @@ def fit_text(fit: FitParts) -> str:
     return _paragraphs([[first, *rows], _written(fit.written)])
 
 
-def processes_line(p: PredictionParts) -> str | None:
+def whose_line(p: PredictionParts) -> str | None:
     """Which process a prediction is of, where the script started some that use GPUs."""
-    if not p.processes:
+    if is_job(p):
+        return (
+            f"{len(p.ranks)} ranks used simulated GPUs; what follows is of rank {p.worst_rank}, "
+            "which has the least to spare"
+        )
+    if not p.processes or p.worst_rank is not None:
         return None
     count = len({use.process for use in p.processes})
     reserved = format_size(p.peak_reserved_bytes)
@@ -90,7 +96,7 @@ def processes_line(p: PredictionParts) -> str | None:
 
 
 def _processes(p: PredictionParts) -> Iterator[str]:
-    line = processes_line(p)
+    line = whose_line(p)
     if line is not None:
         yield line
         yield from (f"  {row}" for row in _process_rows(p))
@@ -115,14 +121,23 @@ def _process_rows(p: PredictionParts) -> Iterator[str]:
 
 
 def _verdict(p: PredictionParts) -> Iterator[str]:
-    yield from _processes(p)
+    if is_job(p):
+        yield f"Rank {p.worst_rank}:"
+    else:
+        yield from _processes(p)
+        yield _headline(p)
+    yield from _figures(p)
+
+
+def _headline(p: PredictionParts) -> str:
     verdict = "fits" if p.fits else "does not fit"
-    where = p.gpu
-    if p.shared is not None:
-        where += f" with {format_size(p.shared.total_bytes)} of shared memory"
+    where = card_of(p)
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
-    yield f"{p.script} {verdict} on {where}{so_far}: {format_size(abs(p.headroom_bytes))} {left}"
+    return f"{p.script} {verdict} on {where}{so_far}: {format_size(abs(p.headroom_bytes))} {left}"
+
+
+def _figures(p: PredictionParts) -> Iterator[str]:
     if p.stopped is not None:
         yield (
             f"  stopped at {p.stopped.line}: {p.stopped.why}; memory was never fuller than at "
@@ -138,8 +153,10 @@ def _verdict(p: PredictionParts) -> Iterator[str]:
     )
     card = "nvidia-smi shows" if p.fits else "would need"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
+    if p.nccl_bytes:
+        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}"
     caught = p.num_ooms - (p.out_of_memory is not None)
-    if caught > 0 and (p.fits or not p.processes):  # else several ended by such a failure
+    if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
 
 

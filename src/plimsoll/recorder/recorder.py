@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import wraps
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -26,6 +27,7 @@ from plimsoll.printable import printable
 from plimsoll.recorder.named_marks import Marks
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.stream_writer import StreamWriter
+from plimsoll.telemetry.job import place_of_process
 from plimsoll.units import format_count
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plimsoll.recorder.event_source import EventSource, Segments
+    from plimsoll.recordings.process_place import ProcessPlace
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -141,7 +144,8 @@ class Recorder:
         self._follows_steps = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="plimsoll-record", daemon=True)
-        settings = self._source.settings()
+        self._place = place_of_process()
+        settings = {**self._source.settings(), "process": asdict(self._place)}
         with ExitStack() as undo:
             self._writer = StreamWriter(self.path, self._source.frames, settings)
             undo.callback(self.path.unlink)
@@ -284,9 +288,17 @@ class Recorder:
         if len(events) or marks or start is not None or ended:
             self._writer.write(
                 devices, events, marks=marks, start=start, end=end, dropped=self.dropped,
-                ended=ended,
+                process=self._new_place(), ended=ended,
             )  # fmt: skip
             self.event_count += len(events)
+
+    def _new_place(self) -> ProcessPlace | None:
+        """Where this process runs, if it has joined a job since that was written."""
+        place = place_of_process()
+        if place.rank is None or place == self._place:
+            return None
+        self._place = place
+        return place
 
 
 _watches_optimizers = False

@@ -14,6 +14,7 @@ import pyarrow as pa
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Frame
+from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.units import GiB, format_size, parse_size
 
 MOST_DEVICES = 120
@@ -138,7 +139,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
     """The settings of a recording as a dictionary of their own.
 
     Raises:
-        DamageError: If they are none, or name an allocator that there is not.
+        DamageError or ValueError: If they are none, name an allocator that there is not, or say
+            what no process can be.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")
@@ -148,6 +150,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
         text = str(settings.get(key, ""))
         if len(text) > _LONGEST_CONF or not text.isprintable():
             raise DamageError(f"the recorded {key} is no text that it can be")
+    if "process" in settings:
+        ProcessPlace.from_dict(settings["process"])
     return dict(settings)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.recordings.events import EventBatch, Frame
+from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.units import format_count
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Recording:
         name: The file, or what stands for it in messages.
         devices: The history of each device that has events, by device number.
         settings: `allocator_settings` of the snapshot, empty where there were none; where plimsoll
-            recorded, with the "allocator" and the "torch_version".
+            recorded, with the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
         dropped: How many events were lost because the writer could not follow.
         is_whole: Whether the recording ended in good order; False for a streaming trace that was
@@ -154,6 +155,12 @@ class Recording:
                 "or the file was cut"
             )
         return found
+
+    @property
+    def process(self) -> ProcessPlace | None:
+        """Where the recorded process ran; None where the recording does not say."""
+        found = self.settings.get("process")
+        return None if found is None else ProcessPlace.from_dict(found)
 
     @property
     def allocator(self) -> str:

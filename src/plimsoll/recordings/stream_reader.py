@@ -26,6 +26,7 @@ from plimsoll.recordings.checks import (
 )
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_message, read_messages
+from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
 from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_from_json
@@ -178,9 +179,14 @@ class _Contents:
             }
             for given in (facts.get("start", {}), facts.get("end", {}))
         ]
+        process = facts.get("process")
+        if process is not None:
+            ProcessPlace.from_dict(process)
         dropped, is_whole = int(facts.get("dropped", 0)), bool(facts.get("ended", False))
         if dropped < 0:
             raise DamageError("less than no events found no room")
+        if process is not None:
+            self.settings["process"] = process
         self.counts = before(len(devices))
         self._frames += frames
         self.stacks |= stacks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from plimsoll.recordings.process_place import ProcessPlace
 
 _MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not have yet
@@ -76,6 +79,7 @@ class StreamWriter:
         start: Mapping[int, list[_core.SegmentInfo]] | None = None,
         end: Mapping[int, list[_core.SegmentInfo]] | None = None,
         dropped: int = 0,
+        process: ProcessPlace | None = None,
         ended: bool = False,
     ) -> None:
         """Append events, of any devices, in order.
@@ -87,6 +91,7 @@ class StreamWriter:
             start: With the first batch, the segments of each device before it.
             end: With the last batch, the segments of each device after it.
             dropped: How many events were lost so far.
+            process: Its place, where that is new.
             ended: Whether this is the last batch.
 
         Raises:
@@ -107,6 +112,7 @@ class StreamWriter:
                     "start": (start or {}) if is_first else {},
                     "end": (end or {}) if is_last else {},
                     "dropped": dropped,
+                    "process": asdict(process) if process and is_first else None,
                     "ended": ended and is_last,
                 },
             )

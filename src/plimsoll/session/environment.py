@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
-def record_if_asked(*_: object) -> None:
-    """Record from now on, if the environment says so."""
+def record_if_asked(torch: ModuleType) -> None:
+    """Record from the first use of CUDA on, if the environment says so.
+
+    So a process that uses none, such as a launcher, leaves no recording.
+    """
+    torch.cuda._lazy_call(_record)
+
+
+def _record() -> None:
     if os.environ.get("PLIMSOLL_RECORD"):
         from plimsoll.session.record import record_from_environment
 

@@ -107,7 +107,7 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        torch.cuda._lazy_call(record_if_asked)  # the allocator is in place by then
+        record_if_asked(torch)  # the allocator is in place by then
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             _install(name, None, tiers)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from plimsoll.errors import InputError
 from plimsoll.printable import printable
 from plimsoll.recorder.allocator_events import AllocatorEvents
 from plimsoll.recorder.recorder import Recorder
+from plimsoll.telemetry.job import launched_as
 from plimsoll.torch.building.versions import is_cuda_build
 from plimsoll.torch.live.torch_events import TorchEvents
 from plimsoll.torch.simulated.simulated_events import SimulatedEvents
@@ -123,8 +124,8 @@ def _end(recorder: Recorder) -> None:
 
 def _own_path(path: Path) -> Path:
     suffix = path.suffix or ".plim"
-    rank = os.environ.get("RANK", "")
-    if rank.isdecimal():
+    rank = launched_as("RANK")
+    if rank is not None:
         return path.with_name(f"{path.stem}.rank{rank}{suffix}")
     if os.environ.get(_IS_CHILD) or multiprocessing.parent_process() is not None:
         return path.with_name(f"{path.stem}.{os.getpid()}{suffix}")

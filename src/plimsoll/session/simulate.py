@@ -1,64 +1,78 @@
-"""Simulated GPUs for this process and those that it spawns; each tells about itself and records."""
+"""Simulated GPUs for this process and those that it starts; each tells about itself and records."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from plimsoll.errors import InputError
 from plimsoll.session.environment import record_if_asked
+from plimsoll.session.inherited import begin_started_with
 from plimsoll.telemetry.publisher import publish
+from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
 from plimsoll.torch.simulated.simulation import Simulation
-from plimsoll.torch.simulated.spawned import begin_spawned_with
 from plimsoll.torch.simulated.start import running, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from plimsoll.torch.simulated.setup import Setup
-
-    Watch = Callable[[Simulation], None]
+_BAD_INPUT = 2
 
 
 def simulate(
     simulation: Simulation,
     after_import: Callable[[ModuleType], None],
-    watch: Watch | None = None,
+    begin: Callable[[dict[str, Any]], None] | None = None,
+    values: dict[str, Any] | None = None,
 ) -> None:
-    """Make the next `import torch` see the simulated GPUs.
+    """Make the next `import torch` see the simulated GPUs, here and in processes started from here.
 
     Args:
         simulation: The GPUs.
         after_import: Called with the module `torch` once it is ready.
-        watch: For processes that are spawned: called there with the GPUs before they are seen. It
-            is pickled.
+        begin: Called in each process that is started, before PyTorch is imported there, to give it
+            GPUs by `simulate_started`; by default they get them without more ado.
+        values: What `begin` is called with.
 
     Raises:
         InputError: If PyTorch is imported already.
     """
-    start(simulation, after_import)
-    simulation.on_first_use(lambda: publish(SimulatedCounters(simulation)))
-    begin_spawned_with(simulate_again, simulation.setup, watch)
+    _simulate_here(simulation, after_import)
+    if begin is None:
+        begin_started_with(_begin, asdict(simulation.setup))
+    else:
+        begin_started_with(begin, values or {})
 
 
-def simulate_again(setup: Setup, watch: Watch | None = None) -> None:
-    """In a process that was spawned: have GPUs like those of the process that spawned it.
+def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = None) -> None:
+    """In a process that was started: have GPUs like those of the process that started it.
+
+    It ends the process where that cannot be.
 
     Args:
         setup: Of the `Simulation` there.
-        watch: As `simulate` had it there.
+        watch: Called with the GPUs before they are seen.
     """
     if running() is not None:
         return
-    if "torch" in sys.modules:  # by a fork server, for all its children
-        print(
-            "plimsoll: this process has no simulated GPU, because PyTorch was imported before "
-            "it began; use the start method spawn",
-            file=sys.stderr,
-        )
-        return
-    simulation = Simulation(setup)
-    if watch is not None:
-        watch(simulation)
-    simulate(simulation, record_if_asked, watch)
+    try:
+        simulation = Simulation(setup)
+        simulation.pretended_world = None  # others were started too
+        if watch is not None:
+            watch(simulation)
+        _simulate_here(simulation, record_if_asked)
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(_BAD_INPUT)
+
+
+def _begin(setup: dict[str, Any]) -> None:
+    simulate_started(Setup.from_dict(setup))
+
+
+def _simulate_here(simulation: Simulation, after_import: Callable[[ModuleType], None]) -> None:
+    start(simulation, after_import)
+    simulation.on_first_use(lambda: publish(SimulatedCounters(simulation)))

@@ -39,16 +39,19 @@ def make_report(
 ) -> dict[str, Any]:
     """A `PredictionParts` as a dictionary, and how the script ended.
 
-    Keys: prediction; error: None, "out_of_memory" or "other"; unknown_read: where the script first
-    read a value that nobody knows, or None; missed_network: whether it ended because something is
-    offline; reason: of "other", see `ScriptError`.
+    Keys: prediction; device: that it is of; error: None, "out_of_memory" or "other"; unknown_read:
+    where the script first read a value that nobody knows, or None; missed_network: whether it ended
+    because something is offline; reason: of "other", see `ScriptError`.
     """
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
     failed = not has_ended and stop is None
     out_of_memory = _out_of_memory(error) if failed else None
     labels.finish()
     allocators = simulation.allocators
-    device = max(range(len(allocators)), key=lambda i: high_water.of(i).reserved_bytes)
+    device = max(
+        range(len(allocators)),
+        key=lambda i: (high_water.of(i).reserved_bytes, high_water.card_bytes(i)),
+    )
     allocator, profile = allocators[device], simulation.profiles[device]
     run = _run(simulation, labels, device)
     highest = high_water.of(device)
@@ -57,6 +60,7 @@ def make_report(
     by_category = dict(peak.by_category)
     by_category["rounding"] += allocated - sum(by_category.values())
     context = profile.context_bytes if device in simulation.contexts else 0
+    nccl = simulation.nccl_bytes(device)
     fits = out_of_memory is None
     step = labels.step_clock.step(device, _line) if fits else None
     prediction = PredictionParts(
@@ -71,7 +75,8 @@ def make_report(
         context_bytes=context,
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
-        device_used_bytes=context + highest.dedicated_bytes,
+        device_used_bytes=high_water.card_bytes(device),
+        nccl_bytes=nccl,
         shared_used_bytes=shared.peak_bytes if shared else 0,
         shared=shared,
         shared_by_category=peak.shared_by_category,
@@ -80,6 +85,7 @@ def make_report(
         headroom_bytes=profile.total_bytes
         + (shared.total_bytes if shared else 0)
         - context
+        - nccl
         - reserved,
         peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None,
@@ -94,7 +100,7 @@ def make_report(
         step_seconds=None if step is None else step.seconds,
         step_seconds_range=None if step is None else step.seconds_range,
         step=step,
-        other_gpus=_other_cards(simulation, device, reserved, allocated) if fits else [],
+        other_gpus=_other_cards(simulation, device, reserved, allocated, nccl) if fits else [],
         assumptions=_assumptions(simulation),
         written=[],  # the process that asked will look
         uses_cuda=simulation.has_contexts,
@@ -105,6 +111,7 @@ def make_report(
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {
         "prediction": prediction.to_dict(),
+        "device": device,
         "error": kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": failed and _missed_network(error),
@@ -118,11 +125,17 @@ def _reason(error: BaseException | None) -> str | None:
         return None
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    frames = [
-        (frame.filename, frame.lineno or 0, frame.name)
-        for frame in reversed(traceback.extract_tb(error.__traceback__))
-    ]
-    return f"{name}{': ' if first else ''}{first} ({source_line(frames)})"
+    return f"{name}{': ' if first else ''}{first} ({line_of(error)})"
+
+
+def line_of(error: BaseException) -> str:
+    """The program's innermost line that raised an error."""
+    return source_line(
+        [
+            (frame.filename, frame.lineno or 0, frame.name)
+            for frame in reversed(traceback.extract_tb(error.__traceback__))
+        ]
+    )
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
@@ -204,7 +217,7 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
 
 
 def _other_cards(
-    simulation: Simulation, device: int, reserved: int, allocated: int
+    simulation: Simulation, device: int, reserved: int, allocated: int, nccl: int
 ) -> list[CardVerdict]:
     """Every known card, by what it would have left.
 
@@ -214,7 +227,7 @@ def _other_cards(
     verdicts = []
     recording: Recording | None = None
     for card in gpu_profiles():
-        room = card.total_bytes - card.context_bytes
+        room = card.total_bytes - card.context_bytes - nccl
         fits = reserved <= room
         if not fits and allocated <= room:
             recording = recording or _recording(simulation, device)
@@ -227,8 +240,7 @@ def _other_cards(
                 version=allocator.version,
             )
             fits = result.fits
-        headroom = card.total_bytes - card.context_bytes - reserved
-        verdicts.append(CardVerdict(card.name, card.total_bytes, fits, headroom))
+        verdicts.append(CardVerdict(card.name, card.total_bytes, fits, room - reserved))
     return verdicts
 
 

@@ -19,7 +19,7 @@ def simulated_accounts(
     if not simulation.has_contexts:
         return []
     accounts = []
-    for device, profile in enumerate(simulation.profiles):
+    for device in range(len(simulation.profiles)):
         peak = high_water.of(device)
         if peak.reserved_bytes == 0:
             continue
@@ -27,7 +27,7 @@ def simulated_accounts(
             "peak_allocated_bytes": peak.allocated_bytes,
             "peak_reserved_bytes": peak.reserved_bytes,
             "peak_shared_reserved_bytes": 0 if peak.shared is None else peak.shared.peak_bytes,
-            "card_peak_bytes": profile.context_bytes + peak.dedicated_bytes,
+            "card_peak_bytes": high_water.card_bytes(device),
         }
         if native is not None and (replayed := native.of(device)) is not None:
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes

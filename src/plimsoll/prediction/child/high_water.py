@@ -52,6 +52,12 @@ class HighWaterMarks:
         before = self._before_resets.get(device)
         return now if before is None else _highest(before, now)
 
+    def card_bytes(self, device: int) -> int:
+        """What nvidia-smi would show at the peak: CUDA's context, NCCL, and what is reserved."""
+        simulation = self._simulation
+        context = simulation.profiles[device].context_bytes if device in simulation.contexts else 0
+        return context + simulation.nccl_bytes(device) + self.of(device).dedicated_bytes
+
 
 def _peak(allocator: Allocator) -> HighWaterMark:
     reserved = allocator.max_memory_reserved()

@@ -20,13 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.prediction.child.answer import make_report
+from plimsoll.prediction.child.answer import line_of, make_report
+from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.stops import Stop
+from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.parts import ProcessUse
+from plimsoll.prediction.request import Request
+from plimsoll.session.simulate import simulate_started
+from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
 
 
@@ -44,8 +49,8 @@ class StartedProcesses:
     process: int
     folder: str
 
-    def __call__(self, simulation: Simulation) -> None:
-        """In a spawned process, before PyTorch is imported: observe it, and let it tell."""
+    def watch(self, simulation: Simulation) -> None:
+        """In a process that was started, before PyTorch is imported: observe it; let it tell."""
         labels = BlockLabels(simulation)
         high_water = HighWaterMarks(simulation)
 
@@ -66,70 +71,108 @@ class StartedProcesses:
             if process == self.process:
                 return
             path = Path(self.folder) / f"{process}-{secrets.token_hex(4)}.json"
-            _write(path, {"process": process, "report": None, "uses": []})
+            _write(path, told_by(simulation, None, None))
             Finalize(None, finish, (path,), exitpriority=0)
+            if launched_as("RANK") == 0:
+                beat(simulation)
 
         def finish(path: Path) -> None:
-            # `multiprocessing` ends a process while the error that ended its work is still there.
-            error = sys.exc_info()[1]
+            error = _ended_by()
+            stop = None
+            if isinstance(error, KeyboardInterrupt):
+                stop = Stop("interrupted", line_of(error))
             seconds = time.perf_counter() - began
-            report = make_report(simulation, labels, high_water, self.request, error, None, seconds)
-            uses = uses_of(simulation, high_water)
-            told = {"process": os.getpid(), "report": report, "uses": [asdict(u) for u in uses]}
-            _write(path, told)
+            report = make_report(simulation, labels, high_water, self.request, error, stop, seconds)
+            _write(path, told_by(simulation, high_water, report))
 
         simulation.on_first_use(make_note)
 
-    def add_to(self, report: dict[str, Any], own: list[ProcessUse]) -> dict[str, Any]:
+    @property
+    def told(self) -> list[Told]:
+        """What the processes told so far."""
+        files = sorted(Path(self.folder).glob("*.json"))
+        return [Told(**json.loads(file.read_text())) for file in files]
+
+    def add_to(self, own: Told, failed_rank: int | None = None) -> dict[str, Any]:
         """The program's report, with those of the processes that it started.
 
-        Where there are any, it is that of the process that reserved the most. Its error is "killed"
-        where a GPU was used, and nobody lived to say how much.
+        Where there are any, it is that of the rank that has the least to spare; without ranks, that
+        of the process that reserved the most. Its error is "killed" where a GPU was used, and
+        nobody lived to say how much.
 
         Args:
-            report: As `make_report` makes it.
-            own: What the program's own process used.
+            own: What the program's own process tells.
+            failed_rank: The rank whose failure ended the job, if one did.
         """
-        told = [json.loads(path.read_text()) for path in sorted(Path(self.folder).glob("*.json"))]
+        assert own.report is not None
+        report, started = own.report, self.told
+        if report["error"] == "other":
+            report = {**report, **_failure(started, failed_rank)}
+        told = [own, *started] if report["prediction"]["uses_cuda"] else started
         if not told:
             return report
-        mine = report["prediction"]
-        reports = [each["report"] for each in told if each["report"] is not None]
-        children = [each["prediction"] for each in reports]
-        known = [*children, *([mine] if mine["uses_cuda"] else [])]
+        ranks = told_ranks(told)
+        others = [each for each in told if all(each is not rank for rank in ranks)]
+        known = [each for each in ranks if each.prediction]
+        is_job = bool(known)
+        known = known or [each for each in told if each.prediction]
         if not known:
             return {**report, "error": report["error"] or "killed"}
-        failures = [each["out_of_memory"] for each in (mine, *children) if each["out_of_memory"]]
-        largest = max(known, key=_peaks)
+        everybody = _predictions([own, *started])
+        failures = [each["out_of_memory"] for each in everybody if each["out_of_memory"]]
+        most = max(known, key=_lack_of_room if is_job else _peaks)
+        assert most.prediction is not None
         prediction = {
-            **largest,
+            **most.prediction,
             "fits": not failures,
             "out_of_memory": failures[0] if failures else None,
-            "num_ooms": sum(each["num_ooms"] for each in (mine, *children)),
-            "other_gpus": [] if failures else largest["other_gpus"],
-            "assumptions": _merged([mine, *children]),
-            "events": sum(each["events"] for each in (mine, *children)),
-            "seconds": mine["seconds"],
-            "processes": [asdict(use) for use in own] + _uses(told),
+            "num_ooms": sum(each["num_ooms"] for each in everybody),
+            "other_gpus": [] if failures else most.prediction["other_gpus"],
+            "assumptions": _merged(everybody),
+            "events": sum(each["events"] for each in everybody),
+            "seconds": report["prediction"]["seconds"],
+            "processes": process_uses(others) if started else [],
+            "worst_rank": most.rank if ranks else None,
+            "ranks": [asdict(rank_use(each)) for each in ranks],
+            "shared_cards": [asdict(card) for card in shared_cards(ranks)],
         }
-        return {
-            **report,
-            "prediction": prediction,
-            "error": "out_of_memory" if failures else report["error"],
-        }
+        if failures:
+            return {**report, "prediction": prediction, "error": "out_of_memory"}
+        return {**report, "prediction": prediction}
 
 
-def uses_of(simulation: Simulation, high_water: HighWaterMarks) -> list[ProcessUse]:
-    """What this process used of each GPU."""
-    return [
-        ProcessUse(
-            os.getpid(),
-            device,
-            high_water.of(device).allocated_bytes,
-            high_water.of(device).reserved_bytes,
-        )
-        for device in sorted(simulation.contexts)
-    ]
+def begin_started(values: dict[str, Any]) -> None:
+    """In a process that was started: have simulated GPUs, and tell what it uses of them.
+
+    Args:
+        values: A `StartedProcesses`, as a dictionary.
+    """
+    request = Request.from_dict(values["request"])
+    started = StartedProcesses(**{**values, "request": request})
+    simulate_started(request.setup, started.watch)
+
+
+def told_by(
+    simulation: Simulation, high_water: HighWaterMarks | None, report: dict[str, Any] | None
+) -> Told:
+    """What this process tells; before its end, that it is there."""
+    rank = launched_as("RANK") if simulation.rank is None else simulation.rank
+    devices = sorted(simulation.contexts) if high_water is not None else []
+    highest = {} if high_water is None else {device: high_water.of(device) for device in devices}
+    return Told(
+        process=os.getpid(),
+        rank=rank,
+        has_joined=simulation.rank is not None,
+        host=launched_as("GROUP_RANK") or 0,
+        report=report,
+        uses=[
+            asdict(ProcessUse(os.getpid(), device, peak.allocated_bytes, peak.reserved_bytes))
+            for device, peak in highest.items()
+        ],
+        cards=[
+            (device, high_water.card_bytes(device)) for device in devices if high_water is not None
+        ],
+    )
 
 
 def wait_for_processes() -> None:
@@ -139,16 +182,46 @@ def wait_for_processes() -> None:
             child.join()
 
 
-def _peaks(prediction: dict[str, Any]) -> tuple[int, int]:
-    return prediction["peak_reserved_bytes"], prediction["peak_allocated_bytes"]
+def _ended_by() -> BaseException | None:
+    """The error that ends this process, if one does."""
+    # `multiprocessing` ends a process while the error that ended its work is still there.
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
 
 
-def _uses(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    uses: list[dict[str, Any]] = []
+def _peaks(told: Told) -> tuple[int, int]:
+    assert told.prediction is not None
+    return told.prediction["peak_reserved_bytes"], told.prediction["peak_allocated_bytes"]
+
+
+def _lack_of_room(told: Told) -> tuple[bool, int, int, int]:
+    """Least headroom is most; what failed for want of memory is before all else."""
+    found = told.prediction
+    assert found is not None
+    assert told.rank is not None
+    headroom, allocated = found["headroom_bytes"], found["peak_allocated_bytes"]
+    return not found["fits"], -headroom, allocated, -told.rank
+
+
+def _predictions(told: list[Told]) -> list[dict[str, Any]]:
+    return [each.prediction for each in told if each.prediction is not None]
+
+
+def _failure(told: list[Told], rank: int | None) -> dict[str, Any]:
+    """Why a program failed that fails with a process of its own: what that one says of itself.
+
+    Args:
+        told: By the processes.
+        rank: The one that failed, if that is known; else it is the first that tells so.
+    """
     for each in told:
-        killed = [] if each["report"] else [asdict(ProcessUse(each["process"], None, None, None))]
-        uses += each["uses"] or killed
-    return uses
+        if each.report is None or each.report["error"] != "other" or rank not in (None, each.rank):
+            continue
+        found = {name: each.report[name] for name in ("unknown_read", "missed_network", "reason")}
+        if found["reason"] is not None and each.rank is not None:
+            found["reason"] = f"rank {each.rank}: {found['reason']}"
+        return found
+    return {} if rank is None else {"reason": f"rank {rank} failed"}
 
 
 def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -164,6 +237,6 @@ def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _write(path: Path, values: dict[str, Any]) -> None:
+def _write(path: Path, told: Told) -> None:
     with suppress(InputError), NewFile(path, force=True) as file:  # the answer was given without it
-        file.write(json.dumps(values).encode())
+        file.write(json.dumps(asdict(told)).encode())

@@ -8,7 +8,6 @@ word.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
 import os
@@ -24,12 +23,19 @@ from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import simulated_accounts
+from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.native_replay import NativeReplay
-from plimsoll.prediction.child.processes import StartedProcesses, uses_of, wait_for_processes
+from plimsoll.prediction.child.processes import (
+    StartedProcesses,
+    begin_started,
+    told_by,
+    wait_for_processes,
+)
 from plimsoll.prediction.child.programs import StartedPrograms
+from plimsoll.prediction.child.ranks import run_ranks
 from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
@@ -42,15 +48,13 @@ from plimsoll.torch.simulated.simulation import Simulation
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
 
-_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
-
 
 def main() -> None:
     """Run the script of the request."""
     with os.fdopen(int(sys.argv[1])) as handed:
         request = Request.from_json(handed.read())
     if request.parent is not None:
-        _end_with(request.parent)
+        die_with(request.parent, signal.SIGTERM)
     began = time.perf_counter()
     process = os.getpid()
     if request.setup.is_eager:
@@ -80,13 +84,16 @@ def main() -> None:
             if recorder is not None:
                 recorder.__enter__()
         else:
-            record_if_asked()
+            record_if_asked(torch)
 
     programs = StartedPrograms()
     simulation.runners.add(__file__)
-    simulate(simulation, install, started)
+    if started is None:
+        simulate(simulation, install)
+    else:
+        simulate(simulation, install, begin_started, asdict(started))
     stops = Stops(simulation, request.at_most_events)
-    if request.report is not None:
+    if request.report is not None and request.nproc_per_node is None:
         beat(simulation)
     if request.account is not None:
         native = NativeReplay(simulation) if request.setup.allocator == "elastic" else None
@@ -97,7 +104,11 @@ def main() -> None:
     if request.is_module and (missing := _missing_module(request.script)) is not None:
         print(f"plimsoll: there is no module {missing}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    _variables, ended_by = _run(request)
+    failed_rank = None
+    if request.nproc_per_node is None:
+        _variables, ended_by = _run(request)
+    else:
+        failed_rank, ended_by = run_ranks(request)
     if request.report is not None and isinstance(ended_by, KeyboardInterrupt):
         stops.interrupt()
     sys.stdout.flush()
@@ -109,20 +120,13 @@ def main() -> None:
             recorder.stop()
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
-        report = started.add_to(report, uses_of(simulation, high_water))
+        report = started.add_to(told_by(simulation, high_water, report), failed_rank)
         report["prediction"]["assumptions"] += map(asdict, programs.assumptions())
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
             sys.exit(1)  # the answer, not an error
     _end(ended_by)
-
-
-def _end_with(parent: int) -> None:
-    """Have this process terminated when its parent ends, whatever ends it."""
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
-    if os.getppid() != parent:  # it ended before
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _own_folder(request: Request) -> Path:

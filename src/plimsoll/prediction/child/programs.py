@@ -1,6 +1,7 @@
-"""The programs in Python that a script starts otherwise than by `multiprocessing`.
+"""The programs in Python that a script starts so that they have no simulated GPUs.
 
-They have no simulated GPUs: what they would take on one nobody sees, so the report names them.
+These come with the environment, so a program has none that is given another one, or that is told
+not to look. What it would take on a GPU nobody sees: the report names it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,25 @@ import shutil
 import sys
 from collections import Counter
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.parts import STARTED_PROGRAM, Assumed
 from plimsoll.printable import printable
+from plimsoll.session.inherited import is_inherited
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PYTHON = re.compile(r"python[\d.]*")
+_HEEDLESS = re.compile(r"-[^-cmWX]*[IES]")
+"""Options with which an interpreter leaves out PYTHONPATH, or `sitecustomize`."""
+_ENVIRONMENTS = {"subprocess.Popen": 3, "os.posix_spawn": 2}
+"""Where the events that have one have it."""
 _MOST_SHOWN = 80
 
 
 class StartedPrograms:
-    """Notes, from now on, each program in Python that this process starts."""
+    """Notes, from now on, each program in Python that this process starts without GPUs."""
 
     def __init__(self) -> None:
         self._commands: Counter[str] = Counter()
@@ -38,8 +47,19 @@ class StartedPrograms:
         if event not in ("subprocess.Popen", "os.posix_spawn", "os.system"):
             return
         words = _words(arguments[0] if event == "os.system" else arguments[1])
-        if any(map(_is_python, words if _is_shell(words) else words[:1])):
-            self._commands[printable(" ".join(words))[:_MOST_SHOWN]] += 1
+        inherits = is_inherited(_environment(event, arguments))
+        for place in range(len(words) if _is_shell(words) else 1):
+            options = _options(words[place:])
+            if options is not None and (not inherits or any(map(_HEEDLESS.match, options))):
+                self._commands[printable(" ".join(words))[:_MOST_SHOWN]] += 1
+                return
+
+
+def _environment(event: str, arguments: tuple[Any, ...]) -> Mapping[str, str]:
+    given = arguments[_ENVIRONMENTS[event]] if event in _ENVIRONMENTS else None
+    if given is None:
+        return os.environ
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
 
 
 def _words(command: Any) -> list[str]:
@@ -52,14 +72,18 @@ def _is_shell(words: list[str]) -> bool:
     return "-c" in words[1:2] and words[0].endswith("sh")
 
 
-def _is_python(word: str) -> bool:
-    """Whether it is an interpreter of Python, or a script that names one."""
-    if _PYTHON.fullmatch(os.path.basename(word)):  # noqa: PTH119  a word of any kind
-        return True
-    path = shutil.which(word)
+def _options(words: list[str]) -> list[str] | None:
+    """What an interpreter of Python is told at the beginning of a command; None if it is none."""
+    if not words:
+        return None
+    if _PYTHON.fullmatch(os.path.basename(words[0])):  # noqa: PTH119  a word of any kind
+        end = next((i for i, word in enumerate(words[1:], 1) if not word.startswith("-")), None)
+        return words[1:end]
+    path = shutil.which(words[0])
     with suppress(OSError):
         if path is not None:
             with open(path, "rb") as file:  # noqa: PTH123
                 first = file.readline(256)
-            return first.startswith(b"#!") and b"python" in first
-    return False
+            if first.startswith(b"#!") and b"python" in first:
+                return os.fsdecode(first).split()[1:]
+    return None

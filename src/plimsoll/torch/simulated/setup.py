@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.gpus import gpu_profile
 
@@ -52,6 +52,11 @@ class Setup:
     seed: int = 0
     is_eager: bool = False
     is_recorded: bool = False
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Setup:
+        """The inverse of `asdict`, also by way of JSON."""
+        return cls(**{**values, "gpus": tuple(values["gpus"])})
 
     def profiles(self) -> list[GpuProfile]:
         """The cards.

@@ -212,6 +212,10 @@ class Simulation:
         """Whether CUDA is in use."""
         return bool(self.contexts)
 
+    def nccl_bytes(self, device: int) -> int:
+        """What NCCL has taken on a device."""
+        return self.communicators.middle_bytes(device)
+
     def _make_context(self, device: int) -> None:
         """Take the memory that a CUDA context needs, when the device is used first."""
         self.machine.gpus[device].take(self.profiles[device].context_bytes)

@@ -1,0 +1,183 @@
+"""Runs a script as a job of several ranks, as PyTorch's `torchrun` would.
+
+What the ranks print is shown as it comes, each line with its rank. The first one that fails ends
+the job, and nothing more is shown of the others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.child.death_signal import die_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.request import Request
+
+_INTERVAL_SECONDS = 0.02
+_SECONDS_TO_ANSWER = 30
+"""Of a rank that was interrupted: it tells what it took so far."""
+_SECONDS_TO_END = 5
+
+
+class _Rank:
+    """The process of one rank, in a group of its own, and a thread that shows what it prints."""
+
+    def __init__(self, rank: int, command: list[str], environment: dict[str, str]) -> None:
+        parent = os.getpid()
+        self.rank = rank
+        self.is_shown = True
+        self.process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: die_with(parent, signal.SIGKILL),
+        )
+        self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def show(self) -> None:
+        """From now on."""
+        self._thread.start()
+
+    def finish_showing(self) -> None:
+        """What it printed is shown when this returns, unless who it started goes on to print."""
+        self._thread.join(_SECONDS_TO_END)
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal the process, and those that it started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+    def _show(self) -> None:
+        assert self.process.stdout is not None
+        own = f"[rank{self.rank}]: ".encode()  # PyTorch's own mark of tracebacks
+        for line in self.process.stdout:
+            if self.is_shown:
+                text = f"[rank {self.rank}] ".encode() + line.removeprefix(own)
+                sys.stderr.buffer.write(text if text.endswith(b"\n") else text + b"\n")
+                sys.stderr.buffer.flush()
+
+
+def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
+    """Run the ranks of a request to their end.
+
+    None of them is left running, whatever ends the job.
+
+    Returns:
+        The rank that failed, and how the job ended: as a program that ends so, with its status.
+    """
+    ranks: list[_Rank] = []
+    try:
+        for environment in _environments(request):
+            rank = int(environment["RANK"])
+            ranks.append(_Rank(rank, _command(request), {**os.environ, **environment}))
+        for each in ranks:
+            each.show()
+        failed = _first_failure(ranks)
+        if failed is None:
+            for each in ranks:
+                each.finish_showing()
+            return None, None
+        _hide(ranks, failed)
+        failed.finish_showing()
+        return failed.rank, SystemExit(_status(failed))
+    except KeyboardInterrupt as interrupt:
+        _hide(ranks, None)
+        for each in ranks:
+            each.send(signal.SIGINT)
+        _wait(ranks, _SECONDS_TO_ANSWER)
+        return None, interrupt
+    finally:
+        _end(ranks)
+
+
+def _environments(request: Request) -> Iterator[dict[str, str]]:
+    """What torchrun puts into the environment of each rank."""
+    assert request.nproc_per_node is not None
+    local, nodes = request.nproc_per_node, request.nnodes
+    world = {
+        "WORLD_SIZE": str(local * nodes),
+        "LOCAL_WORLD_SIZE": str(local),
+        "GROUP_WORLD_SIZE": str(nodes),
+        "ROLE_WORLD_SIZE": str(local * nodes),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+    if local > 1:
+        world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    for rank in range(local * nodes):
+        own = {"RANK": rank, "LOCAL_RANK": rank % local, "GROUP_RANK": rank // local}
+        yield {**world, **{name: str(value) for name, value in own.items()}, "ROLE_RANK": str(rank)}
+
+
+def _free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def _command(request: Request) -> list[str]:
+    kind = ["-m"] if request.is_module else []
+    return [sys.executable, *kind, request.script, *request.arguments]
+
+
+def _first_failure(ranks: list[_Rank]) -> _Rank | None:
+    """Wait for all; return as soon as one fails."""
+    running = list(ranks)
+    while running:
+        ended = [each for each in running if each.process.poll() is not None]
+        failed = next((each for each in ended if each.process.returncode != 0), None)
+        if failed is not None:
+            return failed
+        running = [each for each in running if each not in ended]
+        time.sleep(_INTERVAL_SECONDS)
+    return None
+
+
+def _hide(ranks: list[_Rank], but: _Rank | None) -> None:
+    for each in ranks:
+        each.is_shown = each is but
+
+
+def _status(failed: _Rank) -> int:
+    status = failed.process.returncode
+    if status >= 0:
+        return int(status)
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+    print(f"[rank {failed.rank}] was killed by {name}", file=sys.stderr)
+    return int(128 - status)
+
+
+def _wait(ranks: list[_Rank], seconds: float) -> None:
+    """Until all have ended, but not for longer."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and any(each.process.poll() is None for each in ranks):
+        time.sleep(_INTERVAL_SECONDS)
+
+
+def _end(ranks: list[_Rank]) -> None:
+    running = [each for each in ranks if each.process.poll() is None]
+    for each in running:
+        each.send(signal.SIGTERM)
+    _wait(running, _SECONDS_TO_END)
+    for each in running:
+        each.send(signal.SIGKILL)
+        each.process.wait()

@@ -1,0 +1,111 @@
+"""Predictions of jobs in words: the verdict over all ranks, and a row for each."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from plimsoll.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from plimsoll.prediction.parts import PredictionParts
+    from plimsoll.prediction.rank_use import RankUse
+
+_MOST_ROWS = 16
+"""Beyond which ranks of equal figures share one."""
+_HEAD = ("allocated", "reserved", "NCCL", "on the card", "fits")
+_VERDICTS = {True: "yes", False: "no", None: "-"}
+
+
+def is_job(p: PredictionParts) -> bool:
+    """Whether several ranks ran."""
+    return len(p.ranks) > 1
+
+
+def card_of(p: PredictionParts) -> str:
+    """The card, and what there is beside it."""
+    if p.shared is None:
+        return p.gpu
+    return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
+
+
+def job_verdict(p: PredictionParts) -> Iterator[str]:
+    """Nothing where the script is no job."""
+    if not is_job(p):
+        return
+    yield _verdict(p)
+    yield from _table(p.ranks)
+    for card in p.shared_cards:
+        where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
+        used = card.most_bytes + card.others_bytes
+        full = "; that is more than the card has" if used > p.total_bytes else ""
+        yield (
+            f"{where} is used by ranks {_numbers(card.ranks)}: beside the one that takes the most "
+            f"there, {format_size(card.most_bytes)}, the others take "
+            f"{format_size(card.others_bytes)}{full}"
+        )
+    if p.processes:
+        count = format_count(len({use.process for use in p.processes}), "process", "processes")
+        yield f"{count} without a rank used simulated GPUs too"
+
+
+def _verdict(p: PredictionParts) -> str:
+    spare = format_size(abs(p.headroom_bytes))
+    count, where, worst = len(p.ranks), card_of(p), f"rank {p.worst_rank}"
+    so_far = " so far" if p.stopped else ""
+    if p.fits:
+        return (
+            f"{p.script} fits on {where}{so_far}: {count} of {count} ranks; {worst} has "
+            f"the least to spare, {spare}"
+        )
+    failed = sum(use.fits is False for use in p.ranks)
+    left = "to spare, but not in one piece" if p.headroom_bytes >= 0 else "too little"
+    return (
+        f"{p.script} does not fit on {where}{so_far}: {failed} of {count} ranks; rank "
+        f"{p.worst_rank} is the worst, {spare} {left}"
+    )
+
+
+def _table(ranks: list[RankUse]) -> Iterator[str]:
+    rows = [("rank", "host:GPU" if _hosts(ranks) > 1 else "GPU", *_HEAD), *_rows(ranks)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "  " + "  ".join(cells)
+
+
+def _rows(ranks: list[RankUse]) -> Iterator[tuple[str, ...]]:
+    hosts = _hosts(ranks)
+    if len(ranks) <= _MOST_ROWS:
+        groups = [[use] for use in ranks]
+    else:
+        by_figures = sorted(ranks, key=lambda use: (_figures(use), use.rank))
+        groups = [list(group) for _, group in groupby(by_figures, key=_figures)]
+        groups.sort(key=lambda group: group[0].rank)
+    for group in groups:
+        devices = _numbers({use.device for use in group if use.device is not None}) or "-"
+        if hosts > 1:
+            devices = f"{_numbers({use.host for use in group})}:{devices}"
+        yield (_numbers(use.rank for use in group), devices, *_figures(group[0]))
+
+
+def _figures(use: RankUse) -> tuple[str, ...]:
+    sizes = (use.peak_allocated_bytes, use.peak_reserved_bytes, use.nccl_bytes)
+    cells = (*sizes, use.device_used_bytes)
+    return (*("-" if size is None else format_size(size) for size in cells), _VERDICTS[use.fits])
+
+
+def _hosts(ranks: list[RankUse]) -> int:
+    return len({use.host for use in ranks})
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    """As "0-6, 8"."""
+    ordered = enumerate(sorted(numbers))
+    runs = [list(run) for _, run in groupby(ordered, key=lambda entry: entry[1] - entry[0])]
+    return ", ".join(
+        f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ", ".join(str(n) for _, n in run)
+        for run in runs
+    )

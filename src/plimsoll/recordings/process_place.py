@@ -1,0 +1,54 @@
+"""Where a recorded process ran: its host, and its place in its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST_HOST = 255
+_MOST_RANKS = 1 << 31
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """Of one process; what is not known, or where there is no job, is None.
+
+    Attributes:
+        rank: Of the job's processes.
+        local_rank: Of those on its host.
+        world_size: How many the job has.
+        host: The name of the machine.
+    """
+
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    host: str | None
+
+    @classmethod
+    def from_dict(cls, values: Any) -> ProcessPlace:
+        """The inverse of `asdict`, also by way of JSON, and also of a stranger's.
+
+        Raises:
+            ValueError: If it can be none.
+        """
+        if not isinstance(values, dict):
+            raise ValueError("a process's place is no dictionary")
+        host = values.get("host")
+        if host is not None and not (
+            isinstance(host, str) and len(host) <= _LONGEST_HOST and host.isprintable()
+        ):
+            raise ValueError("a process's host has an impossible name")
+        return cls(
+            rank=_number(values, "rank"),
+            local_rank=_number(values, "local_rank"),
+            world_size=_number(values, "world_size"),
+            host=host,
+        )
+
+
+def _number(values: dict[str, Any], name: str) -> int | None:
+    number = values.get(name)
+    if number is None or (type(number) is int and 0 <= number < _MOST_RANKS):
+        return number
+    raise ValueError(f"a process has an impossible {name}")

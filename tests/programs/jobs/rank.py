@@ -1,0 +1,50 @@
+"""One rank of a job: python rank.py KIND..., told by its launcher which one it is.
+
+Rank N holds N + 1 MiB on the GPU of its local rank. Kinds: "fails" and "ends" are of rank 1, which
+raises or exits; "fills": it wants more than there is; "waits", for long; "talks":
+NCCL has 64 MiB; "crowds": the first GPU is used by all; "nowhere": none is.
+"""
+
+import os
+import sys
+import time
+
+import torch
+
+MIB = 1 << 20
+
+
+def main() -> None:
+    """Do as the arguments say."""
+    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    if "nowhere" in sys.argv:
+        print(f"rank {rank} is on the host")
+        return
+    torch.cuda.set_device(local)
+    held = torch.zeros((rank + 1) * MIB, dtype=torch.uint8, device="cuda")
+    print(
+        f"rank {rank} of {os.environ['WORLD_SIZE']} on {held.device} with {sys.argv[1:]}",
+        flush=True,
+    )
+    if "talks" in sys.argv:
+        from plimsoll.torch.simulated.start import running
+
+        simulation = running()
+        assert simulation is not None
+        simulation.communicator_bytes[local] = 64 * MIB
+    if "crowds" in sys.argv and local > 0:
+        torch.zeros(1, device="cuda:0")
+    if rank == 1:
+        if "fails" in sys.argv:
+            raise ValueError("this rank gives up")
+        if "ends" in sys.argv:
+            sys.exit(3)
+        if "fills" in sys.argv:
+            torch.zeros(20 << 30, dtype=torch.uint8, device="cuda")
+    if "waits" in sys.argv:
+        print("waiting", os.getpid(), flush=True)
+        time.sleep(300)
+
+
+if __name__ == "__main__":
+    main()
