@@ -5,6 +5,7 @@ from plimsoll.prediction.check_parts import Held
 from plimsoll.prediction.fit import fit
 from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Stopped, Trial, Written
 from plimsoll.prediction.predict import predict
+from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.prediction.recording_check import Check, check
 from plimsoll.prediction.results import Fit, Prediction
 
@@ -17,6 +18,8 @@ __all__ = [
     "Held",
     "LineShare",
     "Prediction",
+    "RankUse",
+    "SharedCard",
     "Stopped",
     "Trial",
     "Written",
