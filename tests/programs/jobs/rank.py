@@ -30,7 +30,7 @@ def main() -> None:
         import torch.distributed as dist
 
         dist.init_process_group("nccl")
-        dist.all_reduce(held)
+        dist.all_reduce(held[:8])
     if "crowds" in sys.argv and local > 0:
         torch.zeros(1, device="cuda:0")
     if rank == 1:
