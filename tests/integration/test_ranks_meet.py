@@ -1,4 +1,4 @@
-"""What the ranks of a job tell each other on simulated GPUs, and what is said where they disagree."""
+"""What the ranks of a job on simulated GPUs tell each other, and what is said of deadlocks."""
 
 from __future__ import annotations
 
