@@ -49,6 +49,14 @@ class Group:
     present: frozenset[int]
     name: str
     posted: int = 0
+    read: set[int] = field(default_factory=set)
+    """Meetings whose numbers this rank has, from `all_read` on."""
+    all_read: int = 0
+    """It has those of all meetings before this one."""
+    read_by: dict[int, int] = field(default_factory=dict)
+    """What the others last said of theirs, by place."""
+    kept: int = 0
+    """The first meeting whose post of this rank's is still in the store."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -69,6 +77,8 @@ class _Meeting:
     """Of the others that are waited for, by place; empty where nobody is."""
     sender: int | None
     tag: int
+    number: int = _NOBODY
+    """In the group, where all meet."""
 
 
 class Exchange:
@@ -128,19 +138,28 @@ class Exchange:
         what, agreed = asked.text(), asked.text()
         given = asked.rest()
         header = Header(
-            group.members[group.rank], what, agreed, self._where(), secrets.randbits(60) + 1
+            group.members[group.rank],
+            what,
+            agreed,
+            self._where(),
+            secrets.randbits(60) + 1,
+            group.all_read,
         )
+        number_of_all = _NOBODY
         if to != _NOBODY:
             keys = self._send(group, header, to, tag, given)
         elif sender != _NOBODY:
             keys = self._receive(group, sender, tag)
         else:
+            number_of_all = group.posted
             keys = self._post_to_all(group, header, given)
         with self._lock:
             self._last += 1
             number = self._last
             source = sender if sender != _NOBODY else None
-            self._meetings[number] = _Meeting(group, header, given, keys, source, tag)
+            self._meetings[number] = _Meeting(
+                group, header, given, keys, source, tag, number_of_all
+            )
         return struct.pack("=Q", number)
 
     def _post_to_all(self, group: Group, header: Header, given: bytes) -> dict[int, str]:
@@ -149,8 +168,6 @@ class Exchange:
         if group.is_alone:
             return {}
         group.store.set(f"{number}/{group.rank}", _message(header, given))
-        if number >= 2:  # which all have read: they have posted the one after it
-            group.store.delete_key(f"{number - 2}/{group.rank}")
         return {place: f"{number}/{place}" for place in sorted(group.present - {group.rank})}
 
     def _send(
@@ -184,6 +201,8 @@ class Exchange:
         headers = {place: header for place, (header, _) in told.items()}
         headers[group.rank] = meeting.header
         check_agreement(group.name, headers)
+        if told:
+            self._forget(group, meeting.number, headers)
         series = headers[min(headers)].series
         answer = [struct.pack("=Qq", series, _NOBODY)]
         size = len(group.members)
@@ -192,6 +211,20 @@ class Exchange:
             given = meeting.mine if place == group.rank else told[place][1]
             answer += [struct.pack("=Q", len(given)), given]
         return b"".join(answer)
+
+    def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
+        """Take what all have read from the store; some may be meetings behind, or ahead."""
+        with self._lock:
+            group.read.add(number)
+            while group.all_read in group.read:
+                group.read.remove(group.all_read)
+                group.all_read += 1
+            for place, header in headers.items():
+                group.read_by[place] = max(group.read_by.get(place, 0), header.read)
+            group.read_by[group.rank] = group.all_read
+            first, group.kept = group.kept, max(group.kept, min(group.read_by.values()))
+        for each in range(first, group.kept):
+            group.store.delete_key(f"{each}/{group.rank}")
 
     def _collect_letter(self, meeting: _Meeting) -> bytes:
         group, sender = meeting.group, meeting.sender

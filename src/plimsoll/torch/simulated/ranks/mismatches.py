@@ -21,6 +21,7 @@ class Header:
         agreed: What all have to agree on.
         line: Where the program is.
         series: A number that is drawn for the meeting; the first rank's counts.
+        read: It has read what all gave in the group's meetings before this one.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class Header:
     agreed: str
     line: str
     series: int
+    read: int = 0
 
 
 def check_agreement(group: str, headers: Mapping[int, Header]) -> None:
