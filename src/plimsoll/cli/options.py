@@ -29,6 +29,13 @@ NprocPerNode = Annotated[
     int | None,
     typer.Option(help="SCRIPT is a job of so many processes on a machine, as torchrun has it."),
 ]
+World = Annotated[
+    int | None, typer.Option(help="How many ranks the job has in all, on machines of eight.")
+]
+Ranks = Annotated[
+    str | None,
+    typer.Option(help="Those that run: distinct, one of each role, or numbers as 0,64,448."),
+]
 Nnodes = Annotated[int, typer.Option(help="How many machines that job has.")]
 Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).")]
 Conf = Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")]

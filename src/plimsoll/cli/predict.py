@@ -24,10 +24,12 @@ from plimsoll.cli.options import (
     Nnodes,
     NprocPerNode,
     Policy,
+    Ranks,
     Script,
     Shared,
     Unknown,
     Values,
+    World,
 )
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
@@ -46,6 +48,8 @@ def predict(
     gpus: Gpus = None,
     nproc_per_node: NprocPerNode = None,
     nnodes: Nnodes = 1,
+    world: World = None,
+    ranks: Ranks = None,
     driver: Driver = "linux",
     conf: Conf = "",
     allocator: Allocator = "native",
@@ -83,6 +87,7 @@ def predict(
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
             values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
+            world, ranks,
         ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run

@@ -85,7 +85,10 @@ def started(
         recorded = folder / "recorded.plim"
         if request.record is not None:
             asked = replace(asked, record=str(recorded))
-        if not request.keep_writes:  # both lie beside the layer, so that they can be read
+        groups = folder / "groups.json"
+        if request.groups is not None:
+            asked = replace(asked, groups=str(groups))
+        if not request.keep_writes:  # all of them lie beside the layer, so that they can be read
             environment |= scratch_environment(folder)
             asked = replace(asked, scratch=str(folder))
         file = _file_of(asked)
@@ -106,6 +109,8 @@ def started(
 
         def answer() -> Prediction:
             status, is_interrupted = _wait(process)
+            if request.groups is not None and groups.exists():
+                shutil.move(groups, request.groups)
             if is_interrupted and not report.exists():
                 raise KeyboardInterrupt
             try:

@@ -53,14 +53,15 @@ def job_verdict(p: PredictionParts) -> Iterator[str]:
 
 def _verdict(p: PredictionParts) -> str:
     spare = format_size(abs(p.headroom_bytes))
-    count, where, worst = len(p.ranks), card_of(p), f"rank {p.worst_rank}"
+    count = sum(use.stands_for for use in p.ranks)
+    where, worst = card_of(p), f"rank {p.worst_rank}"
     so_far = " so far" if p.stopped else ""
     if p.fits:
         return (
             f"{p.script} fits on {where}{so_far}: {count} of {count} ranks; {worst} has "
             f"the least to spare, {spare}"
         )
-    failed = sum(use.fits is False for use in p.ranks)
+    failed = sum(use.stands_for for use in p.ranks if use.fits is False)
     left = "to spare, but not in one piece" if p.headroom_bytes >= 0 else "too little"
     return (
         f"{p.script} does not fit on {where}{so_far}: {failed} of {count} ranks; rank "
@@ -69,14 +70,16 @@ def _verdict(p: PredictionParts) -> str:
 
 
 def _table(ranks: list[RankUse]) -> Iterator[str]:
-    rows = [("rank", "host:GPU" if _hosts(ranks) > 1 else "GPU", *_HEAD), *_rows(ranks)]
+    some = any(use.stands_for > 1 for use in ranks)
+    head = ("rank", *(["stands for"] if some else []), "host:GPU" if _hosts(ranks) > 1 else "GPU")
+    rows = [(*head, *_HEAD), *_rows(ranks, some=some)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
         yield "  " + "  ".join(cells)
 
 
-def _rows(ranks: list[RankUse]) -> Iterator[tuple[str, ...]]:
+def _rows(ranks: list[RankUse], *, some: bool) -> Iterator[tuple[str, ...]]:
     hosts = _hosts(ranks)
     if len(ranks) <= _MOST_ROWS:
         groups = [[use] for use in ranks]
@@ -88,7 +91,8 @@ def _rows(ranks: list[RankUse]) -> Iterator[tuple[str, ...]]:
         devices = _numbers({use.device for use in group if use.device is not None}) or "-"
         if hosts > 1:
             devices = f"{_numbers({use.host for use in group})}:{devices}"
-        yield (_numbers(use.rank for use in group), devices, *_figures(group[0]))
+        stands_for = [str(sum(use.stands_for for use in group))] if some else []
+        yield (_numbers(use.rank for use in group), *stands_for, devices, *_figures(group[0]))
 
 
 def _figures(use: RankUse) -> tuple[str, ...]:

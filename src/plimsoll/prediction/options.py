@@ -11,6 +11,7 @@ from plimsoll import _core
 from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
+from plimsoll.prediction.job_shape import DISTINCT, JobShape
 from plimsoll.prediction.request import Request
 from plimsoll.simulator.allocator import check_allocator
 from plimsoll.simulator.machine import DriverName
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _MOST_GPUS = 64
-_MOST_RANKS = 1024
 _VALUES: dict[str, ValuesName] = {"auto": "automatic", "real": "real", "none": "none"}
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -48,6 +48,8 @@ class Options:
     keep_writes: bool = False
     nproc_per_node: int | None = None
     nnodes: int = 1
+    world: int | None = None
+    ranks: str | None = None
 
     def request(
         self,
@@ -63,8 +65,8 @@ class Options:
         """
         if not is_module:
             _check_script(Path(script))
-        self._check_job()
-        gpus = (self.nproc_per_node or 1) if self.gpus is None else self.gpus
+        shape = self._shape()
+        gpus = (shape.nproc_per_node or 1) if self.gpus is None else self.gpus
         if not 1 <= gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {gpus}")
         _check_name("driver", self.driver, get_args(DriverName))
@@ -94,24 +96,17 @@ class Options:
             is_module=is_module,
             at_most_events=self.at_most_events,
             keep_writes=self.keep_writes,
-            nproc_per_node=self.nproc_per_node,
-            nnodes=self.nnodes,
+            nproc_per_node=shape.nproc_per_node,
+            nnodes=shape.nnodes,
+            ranks=None if shape.ranks == DISTINCT else shape.ranks,
+            runs_distinct=shape.ranks == DISTINCT,
         )
 
-    def _check_job(self) -> None:
-        if self.nproc_per_node is None:
-            if self.nnodes != 1:
-                raise InputError("a job of several nodes takes the number of processes on each")
-            return
-        if self.nproc_per_node < 1 or self.nnodes < 1:
-            raise InputError("a job has at least 1 node, and 1 process on each")
-        if self.nproc_per_node * self.nnodes > _MOST_RANKS:
-            raise InputError(
-                f"a job has at most {_MOST_RANKS} processes here, "
-                f"not {self.nproc_per_node * self.nnodes}"
-            )
-        if self.at_most_events is not None:
+    def _shape(self) -> JobShape:
+        shape = JobShape.parse(self.nproc_per_node, self.nnodes, self.world, self.ranks)
+        if shape.nproc_per_node is not None and self.at_most_events is not None:
             raise InputError("a job cannot be stopped after so many events: its ranks would wait")
+        return shape
 
     def _parsed_unknown(self) -> tuple[UnknownName, int]:
         name, has_seed, seed = self.unknown.partition(":")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
+from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.rank_use import with_ranges
 
@@ -48,6 +49,8 @@ def predict(
     keep_writes: bool = False,
     nproc_per_node: int | None = None,
     nnodes: int = 1,
+    world: int | None = None,
+    ranks: str | None = None,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
@@ -89,6 +92,10 @@ def predict(
         nproc_per_node: The script is a job of so many processes on each machine, each with a rank,
             as `torchrun` starts them. Launchers themselves run too, as any script.
         nnodes: How many machines that job has.
+        world: How many ranks it has in all, instead of `nnodes`; on machines of eight, if nothing
+            else is said.
+        ranks: Which of them run: "distinct", one of each role, or numbers as "0,64,448". The
+            others are taken to be like these.
 
     Raises:
         InputError: If there is no such script, module or card, the card has not as much memory,
@@ -98,6 +105,7 @@ def predict(
     options = Options(
         gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
         values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
+        world, ranks,
     )  # fmt: skip
     request = options.request(script, arguments, is_module=module)
     return predict_request(request, measure_need=measure_need)
@@ -113,6 +121,8 @@ def predict_request(
         measure_need: As for `predict`.
         shows_output: As for `plimsoll.prediction.child_process.run`; a second run shows none.
     """
+    if request.runs_distinct:
+        return _of_roles(request, measure_need=measure_need, shows_output=shows_output)
     if not measure_need:
         return run(request, shows_output=shows_output)
     with ExitStack() as stack:
@@ -122,6 +132,15 @@ def predict_request(
         if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
         return _with_eager(found, answer or _eagerly(request, stack))
+
+
+def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
+    """Of a job of which one rank of each role runs."""
+    roles = find_roles(request)
+    asked = replace(request, ranks=roles.ranks, runs_distinct=False)
+    found = predict_request(asked, measure_need=measure_need, shows_output=shows_output)
+    ranks = [replace(use, stands_for=roles.stands_for.get(use.rank, 1)) for use in found.ranks]
+    return replace(found, ranks=ranks)
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:

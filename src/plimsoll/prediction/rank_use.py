@@ -27,6 +27,7 @@ class RankUse:
         peak_allocated_range_bytes: As in a `PredictionParts`; None where none of this rank's sizes
             depends on data.
         peak_reserved_range_bytes: Likewise.
+        stands_for: How many ranks are taken to be like this one, itself included.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class RankUse:
     fits: bool | None = None
     peak_allocated_range_bytes: tuple[int, int] | None = None
     peak_reserved_range_bytes: tuple[int, int] | None = None
+    stands_for: int = 1
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -30,6 +30,9 @@ class Request:
         nproc_per_node: The script is a job of so many ranks on each machine; None where it is none,
             or launches them itself.
         nnodes: How many machines the job has.
+        ranks: Those of the job that run, the others being taken as equal to them; None for all.
+        runs_distinct: Those are one of each role, which has to be found out first.
+        groups: Where one rank, alone, writes which process groups it makes; None for nowhere.
         scratch: The folder of the scratch layer in which the script runs, or None.
     """
 
@@ -46,6 +49,9 @@ class Request:
     scratch: str | None = None
     nproc_per_node: int | None = None
     nnodes: int = 1
+    ranks: list[int] | None = None
+    groups: str | None = None
+    runs_distinct: bool = False
 
     def to_json(self) -> str:
         """For the child process."""

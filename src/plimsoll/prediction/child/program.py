@@ -35,7 +35,7 @@ from plimsoll.prediction.child.processes import (
     wait_for_processes,
 )
 from plimsoll.prediction.child.programs import StartedPrograms
-from plimsoll.prediction.child.ranks import run_ranks
+from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import StoppedError, Stops
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
@@ -59,6 +59,9 @@ def main() -> None:
     process = os.getpid()
     if request.setup.is_eager:
         os.environ["TORCHDYNAMO_DISABLE"] = "1"  # as torch._dynamo.config has it
+    is_job = request.nproc_per_node is not None and request.groups is None
+    if request.groups is not None:
+        pretend_to_be_one(request)
     try:
         simulation = Simulation(request.setup)
         if request.scratch is not None:
@@ -93,7 +96,7 @@ def main() -> None:
     else:
         simulate(simulation, install, begin_started, asdict(started))
     stops = Stops(simulation, request.at_most_events)
-    if request.report is not None and request.nproc_per_node is None:
+    if request.report is not None and not is_job:
         beat(simulation)
     if request.account is not None:
         native = NativeReplay(simulation) if request.setup.allocator == "elastic" else None
@@ -105,10 +108,14 @@ def main() -> None:
         print(f"plimsoll: there is no module {missing}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     failed_rank = None
-    if request.nproc_per_node is None:
-        _variables, ended_by = _run(request)
-    else:
+    if request.groups is not None:
+        simulation.end_with_letters(lambda: _tell_groups(simulation, request))
+    if is_job:
         failed_rank, ended_by = run_ranks(request)
+    else:
+        _variables, ended_by = _run(request)
+    if request.groups is not None:
+        _tell_groups(simulation, request)
     if request.report is not None and isinstance(ended_by, KeyboardInterrupt):
         stops.interrupt()
     sys.stdout.flush()
@@ -127,6 +134,14 @@ def main() -> None:
         if report["error"] == "out_of_memory":
             sys.exit(1)  # the answer, not an error
     _end(ended_by)
+
+
+def _tell_groups(simulation: Simulation, request: Request) -> None:
+    """Which process groups there are is all that was asked for."""
+    assert request.groups is not None
+    told = {"groups": simulation.groups, "letters": simulation.groups_of_letters}
+    Path(request.groups).write_text(json.dumps(told))
+    os._exit(0)
 
 
 def _own_folder(request: Request) -> Path:

@@ -123,9 +123,20 @@ def _environments(request: Request) -> Iterator[dict[str, str]]:
     }
     if local > 1:
         world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
-    for rank in range(local * nodes):
+    if request.ranks is not None:
+        world["PLIMSOLL_RANKS"] = ",".join(map(str, request.ranks))
+    for rank in request.ranks or range(local * nodes):
         own = {"RANK": rank, "LOCAL_RANK": rank % local, "GROUP_RANK": rank // local}
         yield {**world, **{name: str(value) for name, value in own.items()}, "ROLE_RANK": str(rank)}
+
+
+def pretend_to_be_one(request: Request) -> None:
+    """Have in this process's environment what a job's first rank is told of the job."""
+    assert request.nproc_per_node is not None
+    local = request.nproc_per_node
+    told = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "LOCAL_WORLD_SIZE": local}
+    told["WORLD_SIZE"] = local * request.nnodes
+    os.environ.update({name: str(value) for name, value in told.items()})
 
 
 def _free_port() -> int:

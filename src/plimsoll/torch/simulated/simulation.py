@@ -45,6 +45,8 @@ class Simulation:
         rank: Of this process in its job; None where it takes part in none.
         world_size: Of the job; None likewise.
         pretended_world: How many processes the job has, where this one alone runs; else None.
+        groups: The ranks of each process group that was made, also of those of others alone.
+        groups_of_letters: Of those through which this rank sent letters to another.
         communicators: NCCL's, and what they take.
     """
 
@@ -66,6 +68,9 @@ class Simulation:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.pretended_world = pretended_world()
+        self.groups: list[list[int]] = []
+        self.groups_of_letters: list[list[int]] = []
+        self._on_letter: Callable[[], None] | None = None
         self.communicators = Communicators(profiles, self.machine.gpus)
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
@@ -211,6 +216,17 @@ class Simulation:
     def has_contexts(self) -> bool:
         """Whether CUDA is in use."""
         return bool(self.contexts)
+
+    def end_with_letters(self, action: Callable[[], None]) -> None:
+        """Call `action` when the program first sends or receives a letter."""
+        self._on_letter = action
+
+    def note_letter(self, members: list[int]) -> None:
+        """A letter goes through the group of these ranks."""
+        if members not in self.groups_of_letters:
+            self.groups_of_letters.append(members)
+        if self._on_letter is not None:
+            self._on_letter()
 
     def nccl_bytes(self, device: int) -> int:
         """What NCCL has taken on a device."""

@@ -14,11 +14,11 @@ import secrets
 import struct
 import threading
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import OutOfMemoryError
 from plimsoll.torch.simulated.ranks.mismatches import Header, check_agreement
+from plimsoll.torch.simulated.ranks.pretended import letter_of, stand_in
 from plimsoll.torch.simulated.ranks.waiting import Board, DeadlockError, Wait
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from plimsoll.torch.simulated.ranks.communicators import Communicators
 
-_SLICE = timedelta(seconds=0.5)
 _NOBODY = -1
 _ANYBODY = -2
 _WELL, _FAILED, _OUT_OF_MEMORY = b"+", b"-", b"!"
@@ -40,7 +39,7 @@ class Group:
         store: Where its ranks meet; keys are its own.
         rank: This process's place in it.
         members: The ranks of the job that are in it, by place.
-        present: The places of those that run; the others are pretended, and do as this one does.
+        present: The places of those that run; the others are pretended, see `pretended`.
         name: For people.
     """
 
@@ -60,6 +59,11 @@ class Group:
     """The first meeting whose post of this rank's is still in the store."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other rank of it runs."""
+        return len(self.present) == 1
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,17 @@ class Exchange:
         board: Where ranks say what they wait for; None while there is only one.
     """
 
-    def __init__(self, where: Callable[[], str], communicators: Communicators) -> None:
+    def __init__(
+        self,
+        where: Callable[[], str],
+        communicators: Communicators,
+        note_letter: Callable[[list[int]], None],
+    ) -> None:
         self.groups: dict[int, Group] = {}
         self.board: Board | None = None
         self._where = where
         self._communicators = communicators
+        self._note_letter = note_letter
         self._meetings: dict[int, _Meeting] = {}
         self._last = 0
         self._lock = threading.Lock()
@@ -155,7 +165,7 @@ class Exchange:
     def _post_to_all(self, group: Group, header: Header, given: bytes) -> dict[int, str]:
         number = group.posted
         group.posted += 1
-        if len(group.present) == 1:
+        if group.is_alone:
             return {}
         group.store.set(f"{number}/{group.rank}", _message(header, given))
         return {place: f"{number}/{place}" for place in sorted(group.present - {group.rank})}
@@ -165,18 +175,19 @@ class Exchange:
     ) -> dict[int, str]:
         count = group.sent.get((to, tag), 0)
         group.sent[to, tag] = count + 1
-        if to in group.present:
+        self._note_letter(group.members)
+        if not group.is_alone:
             group.store.set(_letter(group.rank, to, tag, count), _message(header, given))
         return {}
 
     def _receive(self, group: Group, sender: int, tag: int) -> dict[int, str]:
+        self._note_letter(group.members)
         if sender == _ANYBODY:
             return {}
         count = group.received.get((sender, tag), 0)
         group.received[sender, tag] = count + 1
-        if sender not in group.present:
-            return {}
-        return {sender: _letter(sender, group.rank, tag, count)}
+        found = letter_of(sender, group.rank, group.present, len(group.members))
+        return {} if found is None else {found[0]: _letter(*found, tag, count)}
 
     def _collect(self, asked: _Reader) -> bytes:
         with self._lock:
@@ -194,8 +205,10 @@ class Exchange:
             self._forget(group, meeting.number, headers)
         series = headers[min(headers)].series
         answer = [struct.pack("=Qq", series, _NOBODY)]
-        for place in range(len(group.members)):
-            given = told[place][1] if place in told else meeting.mine
+        size = len(group.members)
+        for each in range(size):
+            place = stand_in(each, group.rank, group.present, size)
+            given = meeting.mine if place == group.rank else told[place][1]
             answer += [struct.pack("=Q", len(given)), given]
         return b"".join(answer)
 
@@ -222,14 +235,15 @@ class Exchange:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        group.store.delete_key(meeting.keys[place])
+        if len(group.present) == len(group.members):  # else it may stand for others too
+            group.store.delete_key(meeting.keys[place])
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
     def _find_letter(self, meeting: _Meeting) -> tuple[int, str]:
         """The first letter of anybody's."""
         group = meeting.group
         others = sorted(group.present - {group.rank})
-        with self._waiting(meeting, [group.members[place] for place in others]) as wait:
+        with self._waiting(meeting) as wait:
             while True:
                 for place in others:
                     count = group.received.get((place, meeting.tag), 0)
@@ -237,28 +251,24 @@ class Exchange:
                     if group.store.check([key]):
                         group.received[place, meeting.tag] = count + 1
                         return place, key
-                wait.nap()
+                wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes]]:
         """What others posted, once all have."""
         if not meeting.keys:
             return {}
         store, keys = meeting.group.store, meeting.keys
+        members = meeting.group.members
         missing = dict(keys)
-        with self._waiting(meeting, []) as wait:
-            while missing:
-                try:
-                    store.wait(list(missing.values()), _SLICE)
-                    break
-                except RuntimeError:
-                    missing = {p: key for p, key in missing.items() if not store.check([key])}
-                    wait.look([meeting.group.members[place] for place in missing])
+        with self._waiting(meeting) as wait:
+            while missing := {p: key for p, key in missing.items() if not store.check([key])}:
+                wait.nap([members[place] for place in missing])
         texts = store.multi_get(list(keys.values()))
         return {place: _parsed(text) for place, text in zip(keys, texts, strict=True)}
 
-    def _waiting(self, meeting: _Meeting, ranks: list[int]) -> Wait:
+    def _waiting(self, meeting: _Meeting) -> Wait:
         header = meeting.header
-        return Wait(self.board, header.rank, header.what, header.line, meeting.group.name, ranks)
+        return Wait(self.board, header.rank, header.what, header.line, meeting.group.name)
 
     def _need(self, asked: _Reader) -> bytes:
         number = asked.number()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.torch.simulated.cuda_collectives import NCCL_VERSION, NcclOptions, add_nccl
 from plimsoll.torch.simulated.program_frames import where
 from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
+from plimsoll.torch.simulated.ranks.pretended import running_ranks
 from plimsoll.torch.simulated.ranks.waiting import Board
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class ProcessGroups:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._exchange = Exchange(lambda: where(simulation.runners), simulation.communicators)
+        self._exchange = Exchange(
+            lambda: where(simulation.runners), simulation.communicators, simulation.note_letter
+        )
         simulation.library.exchange_by(self._exchange)
         self._members: list[int] = []  # of the group that is being made; none for the default one
 
@@ -59,6 +62,8 @@ class ProcessGroups:
             given = {**dict(zip(_ARGUMENTS, arguments, strict=False)), **named}
             if self._simulation.pretended_world is not None or _says_nothing_of_others(given):
                 given = self._alone(given)
+            elif (running := running_ranks()) is not None:
+                given = _among(running, given)
             init(**given)
             self._begin(module)
 
@@ -71,6 +76,8 @@ class ProcessGroups:
             size: int, rank: int, members: list[int], *arguments: Any, **named: Any
         ) -> Any:
             self._members = list(members)
+            if members:
+                self._simulation.groups.append(self._members)
             made = make_group(size, rank, members, *arguments, **named)
             if isinstance(made[0], c10d.ProcessGroup):
                 _is_no_gloo(made[0])
@@ -88,10 +95,15 @@ class ProcessGroups:
         members = self._members or list(range(size))
         if self._simulation.world_size is None:
             self._simulation.rank, self._simulation.world_size = rank, size
-        is_alone = self._simulation.pretended_world is not None
-        present = frozenset([rank] if is_alone else range(size))
+        running = running_ranks()
+        if self._simulation.pretended_world is not None:
+            present = frozenset([rank])
+        elif running is not None:
+            present = frozenset(members.index(each) for each in running if each in members)
+        else:
+            present = frozenset(range(size))
         label = str(getattr(options, "group_name", "") or "")
-        if self._exchange.board is None and not is_alone and size > 1:
+        if self._exchange.board is None and len(present) > 1:
             self._exchange.board = Board(store, rank)
         group = Group(store, rank, members, present, _label(label, size))
         holder = ProcessGroup(store, rank, size)
@@ -135,8 +147,15 @@ class ProcessGroups:
     def _begin(self, module: ModuleType) -> None:
         world = module.GroupMember.WORLD
         self._simulation.rank, self._simulation.world_size = world.rank(), world.size()
+        running = running_ranks()
         if self._simulation.pretended_world is not None and world.size() > 1:
-            _say(module.get_backend(), world.size())
+            what = f"one process of {world.size()} runs; what others would send is pretended"
+            _say(module.get_backend(), what)
+            print(f"plimsoll: {what}", file=sys.stderr)
+        elif running is not None:
+            some = ", ".join(map(str, running))
+            what = f"of {world.size()} ranks these run: {some}; the others are taken as like them"
+            _say(module.get_backend(), what)
         _connect_early(world)
 
     def _alone(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -151,6 +170,22 @@ class ProcessGroups:
             "rank": rank if rank >= 0 else int(os.environ.get("RANK", "0")),
             "store": FakeStore(),
         }
+
+
+def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments for a rank of which not all others run: nobody waits for those."""
+    from torch.distributed import TCPStore
+
+    rank = int(os.environ["RANK"])
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=rank == running[0],
+        wait_for_workers=False,
+    )
+    world = int(os.environ["WORLD_SIZE"])
+    kept = {key: value for key, value in given.items() if key != "init_method"}
+    return {**kept, "store": store, "rank": rank, "world_size": world}
 
 
 def _says_nothing_of_others(given: dict[str, Any]) -> bool:
@@ -216,9 +251,7 @@ def _label(name: str, size: int) -> str:
     return "the default group" if name in ("", "0") else f"a group of {size} ({name})"
 
 
-def _say(backend: str | None, count: int) -> None:
+def _say(backend: str | None, what: str) -> None:
     import torch
 
-    what = f"one process of {count} runs; what others would send is pretended"
     torch.ops.plimsoll.assume(f"torch.distributed ({backend or 'default'})", what)
-    print(f"plimsoll: {what}", file=sys.stderr)

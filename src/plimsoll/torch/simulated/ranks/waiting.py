@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SECONDS_TO_NAP = 0.01
-_NAPS_BETWEEN_LOOKS = 50
+_SHORTEST_NAP, _LONGEST_NAP = 0.0001, 0.02
+"""In seconds; naps grow: most waits are short, and a long one keeps nobody from work."""
+_SECONDS_BETWEEN_LOOKS = 0.5
 _BEATS = 3
 _MOST_NAMED = 4
 
@@ -55,21 +56,13 @@ class Board:
 class Wait:
     """A wait of this rank, in a `with` block."""
 
-    def __init__(
-        self,
-        board: Board | None,
-        rank: int,
-        what: str,
-        line: str,
-        group: str,
-        ranks: Sequence[int],
-    ) -> None:
+    def __init__(self, board: Board | None, rank: int, what: str, line: str, group: str) -> None:
         self._board = board
         self._rank = rank
         self._entry = {"what": what, "line": line, "group": group, "id": secrets.token_hex(8)}
-        self._ranks = list(ranks)
         self._beat = 0
-        self._naps = 0
+        self._nap = _SHORTEST_NAP
+        self._looked = time.monotonic()
         self._seen: dict[int, dict[str, Any]] = {}
         self._has_said = False
 
@@ -80,20 +73,21 @@ class Wait:
         if self._has_said and self._board is not None:
             self._board.say({})
 
-    def nap(self) -> None:
-        """Wait a little."""
-        time.sleep(_SECONDS_TO_NAP)
-        self._naps += 1
-        if self._naps % _NAPS_BETWEEN_LOOKS == 0:
-            self.look(self._ranks)
-
-    def look(self, ranks: Sequence[int]) -> None:
-        """Say that those ranks have not come, and see whether they ever will.
+    def nap(self, ranks: Sequence[int]) -> None:
+        """Wait a little for ranks that have not come.
 
         Raises:
-            DeadlockError: If they will not.
+            DeadlockError: If they never will.
         """
-        if self._board is None or not ranks:
+        time.sleep(self._nap)
+        self._nap = min(1.5 * self._nap, _LONGEST_NAP)
+        if time.monotonic() - self._looked >= _SECONDS_BETWEEN_LOOKS:
+            self._look(ranks)
+            self._looked = time.monotonic()
+
+    def _look(self, ranks: Sequence[int]) -> None:
+        """Say that those ranks have not come, and see whether they ever will."""
+        if self._board is None:
             return
         self._beat += 1
         self._has_said = True

@@ -1,0 +1,92 @@
+"""Which ranks of a large job are run, so that each role is: the others are taken as equal to them.
+
+One rank runs alone first, and tells which process groups the script makes, and through which of
+them ranks send each other letters: those join the stages of a pipeline. Stages differ in what they
+hold, so the first, the next and the last one run, once of the ranks that come first otherwise, and
+once of those that come last: where the parts of a tensor or of the data are not equal, the last
+part is the smallest.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError, ScriptError
+from plimsoll.prediction.child_process import started
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.request import Request
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The ranks that run, and for how many ranks each of them stands, itself included."""
+
+    stands_for: dict[int, int]
+
+    @property
+    def ranks(self) -> list[int]:
+        """Those that run."""
+        return sorted(self.stands_for)
+
+
+def find_roles(request: Request) -> Roles:
+    """Run one rank of a job, alone, up to its first letter, and choose by its process groups.
+
+    Raises:
+        InputError: If it cannot be simulated.
+    """
+    assert request.nproc_per_node is not None
+    world = request.nproc_per_node * request.nnodes
+    with TemporaryDirectory(prefix="plimsoll-") as folder:
+        told = Path(folder) / "groups.json"
+        setup = replace(request.setup, unlimited=True)
+        asked = replace(request, setup=setup, groups=str(told), account=None)
+        # What comes after its first letter, nobody sends it.
+        with (
+            started(asked, shows_output=False, is_aside=True) as answer,
+            suppress(ScriptError, InputError),
+        ):
+            answer()
+        found = json.loads(told.read_text()) if told.exists() else {"groups": [], "letters": []}
+    return choose_roles(world, found["groups"], found["letters"])
+
+
+def choose_roles(world: int, groups: list[list[int]], letters: list[list[int]]) -> Roles:
+    """Choose ranks.
+
+    Args:
+        world: How many there are.
+        groups: The ranks of each process group that a rank made, its own or others'.
+        letters: Of those of its own groups through which it sent letters.
+    """
+    stages = max(letters, key=len, default=[])
+    if len(stages) < 2:
+        last = world - 1
+        return Roles({0: world - 1, last: 1} if last else {0: 1})
+    first = [rank - stages[0] for rank in stages]
+    pipelines = [stages] + [
+        group for group in groups if [rank - group[0] for rank in group] == first
+    ]
+    of_rank = {rank: group for group in pipelines for rank in group}
+    ends = of_rank.get(world - 1, stages)
+    counts: dict[int, int] = {}
+    for rank in range(world):
+        group = of_rank.get(rank, stages)
+        place = group.index(rank) if rank in group else 0
+        model = ends if group == ends else stages
+        chosen = model[_representative(place, len(group))]
+        counts[chosen] = counts.get(chosen, 0) + 1
+    return Roles(counts)
+
+
+def _representative(place: int, count: int) -> int:
+    """The stage that a stage is taken as: the first, the next, or the last."""
+    if place in (0, count - 1):
+        return place
+    return 1

@@ -1,0 +1,82 @@
+"""How many ranks a job has, on how many machines, and which of them run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from plimsoll.errors import InputError
+
+DISTINCT: Literal["distinct"] = "distinct"
+_MOST_RUNNING = 1024
+_MOST_RANKS = 1 << 20
+_ON_A_NODE = 8
+"""Processes on a machine, where only their number in all is given."""
+
+
+@dataclass(frozen=True)
+class JobShape:
+    """A job.
+
+    Attributes:
+        nproc_per_node: Ranks on each machine; None where the script is no job.
+        nnodes: Machines.
+        ranks: Those that run, "distinct" for one of each role, or None for all.
+    """
+
+    nproc_per_node: int | None = None
+    nnodes: int = 1
+    ranks: list[int] | Literal["distinct"] | None = None
+
+    @classmethod
+    def parse(
+        cls, nproc_per_node: int | None, nnodes: int, world: int | None, ranks: str | None
+    ) -> Self:
+        """As the options have it.
+
+        Args:
+            nproc_per_node: Ranks on each machine.
+            nnodes: Machines.
+            world: Ranks in all, instead of `nnodes`.
+            ranks: Those that run, as "0,64,448", or "distinct".
+
+        Raises:
+            InputError: If it is no job.
+        """
+        if world is not None:
+            if world < 1 or nnodes != 1:
+                raise InputError("--world is the number of all ranks; it goes without --nnodes")
+            nproc_per_node = nproc_per_node or min(world, _ON_A_NODE)
+            if world % nproc_per_node:
+                raise InputError(f"{world} ranks do not fill machines of {nproc_per_node}")
+            nnodes = world // nproc_per_node
+        if nproc_per_node is None:
+            if nnodes != 1:
+                raise InputError("a job of several nodes takes the number of processes on each")
+            if ranks is not None:
+                raise InputError("--ranks goes with --world or --nproc-per-node")
+            return cls()
+        if nproc_per_node < 1 or nnodes < 1:
+            raise InputError("a job has at least 1 node, and 1 process on each")
+        count = nproc_per_node * nnodes
+        chosen = _chosen(ranks, count)
+        running = count if chosen is None else len(chosen)
+        if (chosen != DISTINCT and running > _MOST_RUNNING) or count > _MOST_RANKS:
+            raise InputError(
+                f"at most {_MOST_RUNNING} processes run here, not {running}; "
+                "--ranks distinct runs one of each role"
+            )
+        return cls(nproc_per_node, nnodes, chosen)
+
+
+def _chosen(ranks: str | None, count: int) -> list[int] | Literal["distinct"] | None:
+    if ranks is None or ranks == "all":
+        return None
+    if ranks == DISTINCT:
+        return DISTINCT
+    numbers = ranks.split(",")
+    if not all(each.strip().isdecimal() and int(each) < count for each in numbers):
+        raise InputError(
+            f"ranks are numbers below {count}, as 0,64,448, or distinct, not {ranks!r}"
+        )
+    return sorted({int(each) for each in numbers})

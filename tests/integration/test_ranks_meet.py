@@ -1,0 +1,64 @@
+"""What the ranks of a job on simulated GPUs tell each other, and what is said of deadlocks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from plimsoll.prediction import predict
+from tests.simulated import PROGRAMS
+
+pytest.importorskip("torch")
+
+TALKS = PROGRAMS / "jobs" / "talks.py"
+_LINE = r"talks\.py:\d+ disagree"
+
+
+def run_job(mode: str) -> str:
+    """What is said of a job of two ranks that fails."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),
+            *("--nproc-per-node", "2", str(TALKS), "--", mode),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("mode", "ranks"), [("values", 3), ("host", 2)])
+def test_values_go_from_rank_to_rank(mode: str, ranks: int) -> None:
+    found = predict(TALKS, [mode], gpu="H200", nproc_per_node=ranks, measure_need=False)
+    if mode == "values":
+        assert [use.rank for use in found.ranks] == list(range(ranks))
+        assert found.nccl_bytes > 0
+
+
+def test_calls_in_another_order_are_a_deadlock_with_both_lines() -> None:
+    said = run_job("order")
+    assert re.search(f"deadlock: rank 0 calls all_reduce at .*{_LINE}", said)
+    assert re.search(f"rank 1 calls broadcast at .*{_LINE}", said)
+
+
+def test_other_sizes_are_named_with_both_lines() -> None:
+    said = run_job("sizes")
+    assert re.search(f"rank 0 calls all_reduce with 3 of Float, sum at .*{_LINE}", said)
+    assert re.search(f"rank 1 calls all_reduce with 4 of Float, sum at .*{_LINE}", said)
+
+
+def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
+    said = run_job("never")
+    assert re.search(f"deadlock: .*rank 0 waits in all_reduce of .* at .*{_LINE}", said)
+    assert re.search(f"rank 1 waits in recv of .* at .*{_LINE}", said)
+
+
+def test_a_rank_that_has_ended_is_waited_for_in_vain() -> None:
+    said = run_job("ends")
+    assert re.search(f"rank 0 waits in all_reduce of .*{_LINE}; rank 1 has ended", said)
