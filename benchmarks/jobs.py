@@ -1,13 +1,15 @@
 """What training jobs of several ranks take on GPUs, and what is predicted.
 
-    python benchmarks/jobs.py measure [--only ddp_gpt2,experts] [--nproc 2] [--runs 3]
+    python benchmarks/jobs.py measure [--only ddp_gpt2,experts] [--nproc 2] [--runs 2]
     python benchmarks/jobs.py compare [--only ddp_gpt2] [--nproc 2] [--gpu H200]
     python benchmarks/jobs.py table
 
-The jobs are in benchmarks/jobs. `measure` runs each by torchrun, several times, on as many GPUs of
-this machine as --nproc says, all if it says nothing; it takes only PyTorch and transformers, and
-cards that nobody else uses. It writes jobs.json among the results after each job, under the card's
-name, PyTorch's version, NCCL's and the number of ranks: what was found on other machines stays.
+The jobs are in benchmarks/jobs. `measure` runs each several times, all once before any again, on as
+many GPUs of this machine as --nproc says, all if it says nothing, a process for each, with the
+environment that torchrun gives them. It takes only PyTorch and transformers, and cards that nobody
+else uses. It writes jobs.json among the results after each run, under the card's name, PyTorch's
+version, NCCL's and the number of ranks: what was found on other machines stays, and of the same one
+what was found before the command began does not. No run begins after --seconds.
 `compare` predicts the jobs, under the PyTorch of whoever runs it, holds them rank by rank against
 what was measured of that card and number of ranks, and writes jobs_predicted.json. `table` writes
 the table of docs/jobs.md from both.
@@ -19,6 +21,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,43 +65,89 @@ def _is_job(path: Path) -> bool:
 # --- on GPUs --------------------------------------------------------------------------------------
 
 
-def measure(jobs: Sequence[str], nproc: int, runs: int, results: Path) -> None:
-    """Measure jobs, one run after the other."""
+def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
+    """Measure jobs: all once, then all again."""
     import torch
 
+    began = time.monotonic()
     count = nproc or torch.cuda.device_count()
     nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
     key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, NCCL {nccl}, {count} ranks"
-    for name in jobs:
-        found = [_measured(name, count) for _ in range(runs)]
-        kept = _read(results / "jobs.json")
-        kept.setdefault(key, {})[name] = found
-        _write(results / "jobs.json", kept)
-        for run in found:
+    found: dict[str, list[Figures]] = {}
+    for _ in range(runs):
+        for name in jobs:
+            left = began + seconds - time.monotonic()
+            if left <= 0:
+                print(f"{name:20} not run: {seconds:.0f} s are over", flush=True)
+                continue
+            run = _measured(name, count, min(left + 20, MOST_SECONDS))
+            found.setdefault(name, []).append(run)
+            kept = _read(results / "jobs.json")
+            kept.setdefault(key, {})[name] = found[name]
+            _write(results / "jobs.json", kept)
             print(f"{name:20} {_shown(run)}", flush=True)
 
 
-def _measured(name: str, nproc: int) -> Figures:
+def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
     """One run: its ranks' figures, or why there are none."""
     began = time.perf_counter()
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder, f"said{rank}.txt") for rank in range(nproc)]
+        ranks: list[subprocess.Popen[bytes]] = []
+        port = str(_free_port())
+        for rank in range(nproc):
+            with said[rank].open("wb") as file:
+                ranks.append(
+                    subprocess.Popen(
+                        [sys.executable, str(JOBS / f"{name}.py")],
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        cwd=folder,
+                        env=_environment({**_place(rank, nproc, port), "JOB_REPORT": folder}),
+                    )
+                )
         try:
-            done = subprocess.run(
-                [*launcher, f"--nproc-per-node={nproc}", str(JOBS / f"{name}.py")],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=folder,
-                timeout=MOST_SECONDS,
-                env=_environment({"JOB_REPORT": folder}),
-            )
-        except subprocess.TimeoutExpired:
-            return {"why_not": f"took more than {MOST_SECONDS} s"}
-        if done.returncode != 0:
-            return {"why_not": _last_lines(done.stderr)}
-        ranks = [json.loads(Path(folder, f"rank{each}.json").read_text()) for each in range(nproc)]
-    return {"ranks": ranks, "seconds": round(time.perf_counter() - began, 1)}
+            why_not = _ended(ranks, said, most_seconds)
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+        if why_not:
+            return {"why_not": why_not}
+        figures = [
+            json.loads(Path(folder, f"rank{each}.json").read_text()) for each in range(nproc)
+        ]
+    return {"ranks": figures, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most: float) -> str:
+    """Wait for all ranks, or for the first that fails; why it failed."""
+    began = time.monotonic()
+    while True:
+        statuses = [process.poll() for process in ranks]
+        for rank, status in enumerate(statuses):
+            if status:
+                text = _last_lines(said[rank].read_text(errors="replace"))
+                return f"rank {rank} ended with status {status}: {text}"
+        if all(status == 0 for status in statuses):
+            return ""
+        if time.monotonic() - began > most:
+            return f"took more than {most:.0f} s"
+        time.sleep(0.1)
+
+
+def _place(rank: int, nproc: int, port: str) -> dict[str, str]:
+    """What torchrun tells a rank."""
+    return {
+        **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        **{"WORLD_SIZE": str(nproc), "LOCAL_WORLD_SIZE": str(nproc)},
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+    }
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 # --- without one ----------------------------------------------------------------------------------
@@ -342,12 +391,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names, with commas between")
     parser.add_argument("--nproc", type=int, default=0, help="ranks")
     parser.add_argument("--runs", type=int, default=3, help="of each job, where it is measured")
+    parser.add_argument("--seconds", type=float, default=570, help="beyond which none is begun")
     parser.add_argument("--gpu", default="H200", help="the card that is predicted")
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     jobs = names(chosen.only)
     if chosen.what == "measure":
-        measure(jobs, chosen.nproc, chosen.runs, chosen.results)
+        measure(jobs, chosen.nproc, chosen.runs, chosen.seconds, chosen.results)
     elif chosen.what == "compare":
         compare(jobs, chosen.nproc, chosen.gpu, chosen.results)
     else:

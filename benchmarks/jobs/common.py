@@ -2,7 +2,8 @@
 
 With JOB_REPORT, a folder, each rank writes rank<R>.json there in the end: the most that PyTorch
 had allocated and reserved, and the most that the card held, seen at the end of each step: all of
-it, and what was not PyTorch's. A rank's card must be its own. Without JOB_REPORT nothing is looked at.
+it, and what was not PyTorch's. A rank's card must be its own. Without JOB_REPORT nothing is looked
+at, but the host waits for the card at the end of each step all the same.
 """
 
 import json
@@ -31,9 +32,9 @@ def own_data():
 
 def stepped():
     """A step has ended."""
+    torch.cuda.synchronize()
     if "JOB_REPORT" not in os.environ:
         return
-    torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     most["device_used_bytes"] = max(most["device_used_bytes"], total - free)
     outside = total - free - torch.cuda.memory_reserved()
