@@ -1,0 +1,408 @@
+"""What training jobs of several ranks take on GPUs, and what is predicted.
+
+    python benchmarks/jobs.py measure [--only ddp_gpt2,experts] [--nproc 2] [--runs 2]
+    python benchmarks/jobs.py compare [--only ddp_gpt2] [--nproc 2] [--gpu H200]
+    python benchmarks/jobs.py table
+
+The jobs are in benchmarks/jobs. `measure` runs each several times, all once before any again, on as
+many GPUs of this machine as --nproc says, all if it says nothing, a process for each, with the
+environment that torchrun gives them. It takes only PyTorch and transformers, and cards that nobody
+else uses. It writes jobs.json among the results after each run, under the card's name, PyTorch's
+version, NCCL's and the number of ranks: what was found on other machines stays, and of the same one
+what was found before the command began does not. No run begins after --seconds.
+`compare` predicts the jobs, under the PyTorch of whoever runs it, holds them rank by rank against
+what was measured of that card and number of ranks, and writes jobs_predicted.json. `table` writes
+the table of docs/jobs.md from both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+JOBS = ROOT / "benchmarks" / "jobs"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "jobs.md"
+BEGIN, END = "<!-- jobs: begin -->", "<!-- jobs: end -->"
+MIB = 1 << 20
+MOST_SECONDS = 600
+CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015}
+"""Parts of what was measured by which a prediction may be off."""
+FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
+"""Those on which the rule for NCCL's memory may be changed."""
+HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
+"""Those on which it is only tried."""
+FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
+
+Figures = dict[str, Any]
+"""Of one rank, by name; ranges are pairs under NAME_range."""
+
+
+def names(only: str) -> list[str]:
+    """The jobs that are asked for, or all."""
+    found = sorted(path.stem for path in JOBS.glob("*.py") if _is_job(path))
+    chosen = [name for name in only.split(",") if name] or found
+    if unknown := set(chosen) - set(found):
+        sys.exit(f"no such job: {', '.join(sorted(unknown))}; there are {', '.join(found)}")
+    return chosen
+
+
+def _is_job(path: Path) -> bool:
+    return "common.end()" in path.read_text()
+
+
+# --- on GPUs --------------------------------------------------------------------------------------
+
+
+def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
+    """Measure jobs: all once, then all again."""
+    import torch
+
+    began = time.monotonic()
+    count = nproc or torch.cuda.device_count()
+    nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
+    key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, NCCL {nccl}, {count} ranks"
+    found: dict[str, list[Figures]] = {}
+    for _ in range(runs):
+        for name in jobs:
+            left = began + seconds - time.monotonic()
+            if left <= 0:
+                print(f"{name:20} not run: {seconds:.0f} s are over", flush=True)
+                continue
+            run = _measured(name, count, min(left + 20, MOST_SECONDS))
+            found.setdefault(name, []).append(run)
+            kept = _read(results / "jobs.json")
+            kept.setdefault(key, {})[name] = found[name]
+            _write(results / "jobs.json", kept)
+            print(f"{name:20} {_shown(run)}", flush=True)
+
+
+def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
+    """One run: its ranks' figures, or why there are none."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder, f"said{rank}.txt") for rank in range(nproc)]
+        ranks: list[subprocess.Popen[bytes]] = []
+        port = str(_free_port())
+        for rank in range(nproc):
+            with said[rank].open("wb") as file:
+                ranks.append(
+                    subprocess.Popen(
+                        [sys.executable, str(JOBS / f"{name}.py")],
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        cwd=folder,
+                        env=_environment({**_place(rank, nproc, port), "JOB_REPORT": folder}),
+                    )
+                )
+        try:
+            why_not = _ended(ranks, said, most_seconds)
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+        if why_not:
+            return {"why_not": why_not}
+        figures = [
+            json.loads(Path(folder, f"rank{each}.json").read_text()) for each in range(nproc)
+        ]
+    return {"ranks": figures, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most: float) -> str:
+    """Wait for all ranks, or for the first that fails; why it failed."""
+    began = time.monotonic()
+    while True:
+        statuses = [process.poll() for process in ranks]
+        for rank, status in enumerate(statuses):
+            if status:
+                text = _last_lines(said[rank].read_text(errors="replace"))
+                return f"rank {rank} ended with status {status}: {text}"
+        if all(status == 0 for status in statuses):
+            return ""
+        if time.monotonic() - began > most:
+            return f"took more than {most:.0f} s"
+        time.sleep(0.1)
+
+
+def _place(rank: int, nproc: int, port: str) -> dict[str, str]:
+    """What torchrun tells a rank."""
+    return {
+        **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        **{"WORLD_SIZE": str(nproc), "LOCAL_WORLD_SIZE": str(nproc)},
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+    }
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+# --- without one ----------------------------------------------------------------------------------
+
+
+def compare(jobs: Sequence[str], nproc: int, gpu: str, results: Path) -> None:
+    """Predict jobs, and hold them against what was measured."""
+    version = importlib.metadata.version("torch")
+    count = nproc or 2
+    key = f"{gpu}, PyTorch {version}, {count} ranks"
+    truths = _truths(_read(results / "jobs.json"), gpu, count)
+    print(f"predicted: {key}; measured: {', '.join(truths) or 'nothing of that card and number'}")
+    for name in jobs:
+        run = _predicted(name, count, gpu)
+        kept = _read(results / "jobs_predicted.json")
+        kept.setdefault(key, {})[name] = run
+        _write(results / "jobs_predicted.json", kept)
+        print(f"{name:20} {_shown(run)}", flush=True)
+        for where, measured in truths.items():
+            for line in _beside(run, measured.get(name, [])):
+                print(f"{'':20} {line}  ({where})")
+
+
+def _predicted(name: str, nproc: int, gpu: str) -> Figures:
+    command = [sys.executable, "-m", "plimsoll", "predict", "--gpu", gpu, "--json"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                [*command, "--nproc-per-node", str(nproc), str(JOBS / f"{name}.py")],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=folder,
+                timeout=MOST_SECONDS,
+                env=_environment({}),
+            )
+        except subprocess.TimeoutExpired:
+            return {"why_not": f"took more than {MOST_SECONDS} s"}
+    if done.returncode != 0:
+        return {"why_not": _last_lines(done.stderr + done.stdout)}
+    found = json.loads(done.stdout.splitlines()[-1])
+    ranks: list[Figures] = []
+    for use in sorted(found["ranks"], key=lambda use: int(use["rank"])):
+        figures = {
+            "allocated_bytes": use["peak_allocated_bytes"],
+            "reserved_bytes": use["peak_reserved_bytes"],
+            "device_used_bytes": use["device_used_bytes"],
+            "nccl_bytes": use["nccl_bytes"],
+        }
+        for kind in ("allocated", "reserved"):
+            if (span := use[f"peak_{kind}_range_bytes"]) is not None:
+                figures[f"{kind}_bytes_range"] = span
+        ranks.append(figures)
+    return {
+        "ranks": ranks,
+        "context_bytes": found["context_bytes"],
+        "depends_on_data": _depends_on_data(found["assumptions"]),
+        "seconds": round(found["seconds"], 1),
+    }
+
+
+def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a size hangs on values that nobody knows."""
+    return any("its size depends" in str(each["what"]) for each in assumptions)
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
+    """What was measured of a card and number of ranks: runs, by the machine's key and the job."""
+    return {
+        key: jobs
+        for key, jobs in kept.items()
+        if gpu.split(":")[0] in key.split(",")[0] and key.endswith(f", {nproc} ranks")
+    }
+
+
+def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
+    """Each rank's figures beside those of all measured runs."""
+    good = [each for each in measured if "ranks" in each]
+    if "ranks" not in run:
+        return []
+    lines = []
+    for rank, figures in enumerate(run["ranks"]):
+        cells = []
+        for name in FIGURES:
+            real = _span([_real(each["ranks"][rank], name, run) for each in good])
+            if real is not None:
+                cells.append(f"{name.removesuffix('_bytes')} {_held(figures, name, real)}")
+        if cells:
+            lines.append(f"rank {rank}: {', '.join(cells)}")
+    if lines and run["depends_on_data"]:
+        lines.append("depends on data")
+    return lines
+
+
+def _real(truth: Figures, name: str, run: Figures) -> int:
+    """What was measured; NCCL's part is what is neither PyTorch's nor the context's."""
+    if name == "nccl_bytes":
+        return int(truth["outside_bytes"]) - int(run["context_bytes"])
+    return int(truth[name])
+
+
+def _held(figures: Figures, name: str, real: tuple[int, int]) -> str:
+    value = figures[name]
+    text = f"{_mib(value)} measured {_between(real)}"
+    if name in CLOSE and is_close(figures, name, real):
+        return text
+    span = figures.get(f"{name}_range")
+    where = f" OUTSIDE {_between(span)}" if span else ""
+    return f"{text} {_off(value, real)}{where}"
+
+
+def is_close(figures: Figures, name: str, real: tuple[int, int]) -> bool:
+    """Whether a figure is as close as it should be to what was measured, or its range has that."""
+    low, high = figures.get(f"{name}_range") or (figures[name], figures[name])
+    return bool(low * (1 - CLOSE[name]) <= real[1] and high * (1 + CLOSE[name]) >= real[0])
+
+
+def _off(value: int, real: tuple[int, int]) -> str:
+    nearest = min(max(value, real[0]), real[1])
+    return f"{value / nearest - 1:+.2%}" if nearest else ""
+
+
+def _span(values: Sequence[int]) -> tuple[int, int] | None:
+    return (min(values), max(values)) if values else None
+
+
+def _between(span: Sequence[int]) -> str:
+    low, high = _mib(span[0]), _mib(span[1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _mib(value: int | None) -> str:
+    return "-" if value is None else f"{value / MIB:.1f}"
+
+
+def _shown(run: Figures) -> str:
+    if "ranks" not in run:
+        return str(run["why_not"])
+    ranks = [
+        f"rank {rank}: "
+        + ", ".join(
+            f"{name.removesuffix('_bytes')} {_mib(figures[name])}"
+            for name in (*FIGURES, "outside_bytes")
+            if name in figures
+        )
+        for rank, figures in enumerate(run["ranks"])
+    ]
+    return "; ".join([*ranks, f"{run['seconds']:.1f} s"])
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def table(results: Path) -> None:
+    """Write the table of the page between its marks."""
+    predicted, measured = _read(results / "jobs_predicted.json"), _read(results / "jobs.json")
+    parts = [
+        _table_of(key, jobs, measured)
+        for key, jobs in sorted(predicted.items(), key=lambda item: _order(item[0]))
+    ]
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text("".join([before, BEGIN, "\n\n", "\n".join(parts), "\n", END, after]))
+
+
+def _order(key: str) -> tuple[int, str]:
+    return int(key.split(" ")[-2]), key
+
+
+def _table_of(key: str, jobs: Mapping[str, Figures], measured: Mapping[str, Any]) -> str:
+    gpu, count = key.split(",")[0], int(key.split(" ")[-2])
+    truths = _truths(measured, gpu, count)
+    said = "; ".join(truths) if truths else "not measured yet"
+    lines = [
+        f"Predicted: {key}. Measured: {said}.\n",
+        "| job | rank | allocated | measured | reserved | measured | NCCL | measured | on the card "
+        "| measured | |",
+        "|---" * 11 + "|",
+    ]
+    for name in sorted(jobs):
+        runs = [run for each in truths.values() for run in each.get(name, []) if "ranks" in run]
+        lines += _rows(name, jobs[name], runs)
+    return "\n".join([*lines, ""])
+
+
+def _rows(name: str, run: Figures, runs: Sequence[Figures]) -> list[str]:
+    """A row for each rank; for all, where they are alike."""
+    link = f"[{name}](../benchmarks/jobs/{name}.py)"
+    if "ranks" not in run:
+        return [f"| {link} | | {str(run['why_not']).splitlines()[-1]} | | | | | | | | |"]
+    notes = [_role(name), "data-dependent" if run["depends_on_data"] else ""]
+    note = ", ".join(each for each in notes if each)
+    rows: dict[str, list[int]] = {}
+    for rank, figures in enumerate(run["ranks"]):
+        cells = []
+        for each in ("allocated_bytes", "reserved_bytes", "nccl_bytes", "device_used_bytes"):
+            real = _span([_real(one["ranks"][rank], each, run) for one in runs])
+            span = figures.get(f"{each}_range")
+            between = f" ({_between(span)})" if span and span[0] != span[1] else ""
+            cells += [_mib(figures[each]) + between, _between(real) if real else "-"]
+        rows.setdefault(" | ".join(cells), []).append(rank)
+    return [
+        f"| {link} | {', '.join(map(str, ranks))} | {cells} | {note} |"
+        for cells, ranks in rows.items()
+    ]
+
+
+def _role(name: str) -> str:
+    return "fitted" if name in FITTED else "held out" if name in HELD_OUT else ""
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "JOB_REPORT"}
+    return {**kept, "OMP_NUM_THREADS": "1", **more}
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-12:])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values, indent=1) + "\n")
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["measure", "compare", "table"])
+    parser.add_argument("--only", default="", help="names, with commas between")
+    parser.add_argument("--nproc", type=int, default=0, help="ranks")
+    parser.add_argument("--runs", type=int, default=3, help="of each job, where it is measured")
+    parser.add_argument("--seconds", type=float, default=570, help="beyond which none is begun")
+    parser.add_argument("--gpu", default="H200", help="the card that is predicted")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    jobs = names(chosen.only)
+    if chosen.what == "measure":
+        measure(jobs, chosen.nproc, chosen.runs, chosen.seconds, chosen.results)
+    elif chosen.what == "compare":
+        compare(jobs, chosen.nproc, chosen.gpu, chosen.results)
+    else:
+        table(chosen.results)
+
+
+if __name__ == "__main__":
+    main()

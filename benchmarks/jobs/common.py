@@ -1,0 +1,55 @@
+"""What all jobs share: they begin, end, and tell what they took.
+
+With JOB_REPORT, a folder, each rank writes rank<R>.json there in the end: the most that PyTorch
+had allocated and reserved, and the most that the card held, seen at the end of each step: all of
+it, and what was not PyTorch's. A rank's card must be its own. Without JOB_REPORT nothing is looked
+at, but the host waits for the card at the end of each step all the same.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+most = {"device_used_bytes": 0, "outside_bytes": 0}
+
+
+def begin(bound=False):
+    """Join the job; bound: its communicator is made at once. Returns the device."""
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device if bound else None)
+    torch.manual_seed(0)
+    return device
+
+
+def own_data():
+    """From here on random numbers are this rank's own."""
+    torch.manual_seed(1 + dist.get_rank())
+
+
+def stepped():
+    """A step has ended."""
+    torch.cuda.synchronize()
+    if "JOB_REPORT" not in os.environ:
+        return
+    free, total = torch.cuda.mem_get_info()
+    most["device_used_bytes"] = max(most["device_used_bytes"], total - free)
+    outside = total - free - torch.cuda.memory_reserved()
+    most["outside_bytes"] = max(most["outside_bytes"], outside)
+
+
+def end():
+    """Leave the job."""
+    stepped()
+    if folder := os.environ.get("JOB_REPORT"):
+        found = {
+            "allocated_bytes": torch.cuda.max_memory_allocated(),
+            "reserved_bytes": torch.cuda.max_memory_reserved(),
+            **most,
+        }
+        Path(folder, f"rank{os.environ['RANK']}.json").write_text(json.dumps(found))
+    if dist.is_initialized():
+        dist.destroy_process_group()
