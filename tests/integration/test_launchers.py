@@ -54,12 +54,12 @@ def test_torchruns_ranks_run_a_script_unmodified() -> None:
         assert f"rank {rank} of 2 on cuda:{rank} with []" in said
 
 
-def test_a_launcher_may_be_a_script(tmp_path: Path) -> None:
-    torchrun = tmp_path / "torchrun"
-    torchrun.write_text("import sys\nfrom torch.distributed.run import main\nsys.exit(main())\n")
-    status, said = launch(torchrun, "--nproc-per-node", "2")
+def test_a_launcher_is_found_by_its_name_and_each_rank_says_what_it_used() -> None:
+    status, said = launch("torchrun", "--nproc-per-node", "2")
     assert status == 0, said
-    assert "rank 1 of 2 on cuda:1" in said
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 on cuda:{rank}" in said
+        assert f"plimsoll: rank {rank}, GPU {rank}, the native allocator: peak allocated" in said
 
 
 def test_a_job_that_fails_ends_with_its_launchers_status() -> None:

@@ -16,6 +16,7 @@ import typer
 from plimsoll.cli.options import Module, Script, Unknown, Values
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
+from plimsoll.script_file import script_file
 
 
 def run(
@@ -64,16 +65,15 @@ def run(
     """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
 
     The script is not changed, and all that follows it, or a -- behind it, is its own. When it ends,
-    a line on stderr says what each of its processes used of each GPU; of simulated ones, the first
-    process alone.
+    a line on stderr says what each of its processes used of each GPU.
     """
     own = arguments or []
     if own[:1] == ["--"]:
         own = own[1:]
     elif simulate is None:
         _check_place(script, own, is_module=module)
-    if not module and not Path(script).exists():
-        raise InputError(f"{script}: no such file")
+    if not module:
+        script = str(script_file(script))
     _check_json(json)
     if record is not None:
         check_ending(record, ".plim", what="a recording")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll import _core
@@ -13,6 +12,7 @@ from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
 from plimsoll.prediction.request import Request
+from plimsoll.script_file import script_file
 from plimsoll.simulator.allocator import check_allocator
 from plimsoll.simulator.machine import DriverName
 from plimsoll.tiers.limits import Tiers
@@ -64,7 +64,7 @@ class Options:
             InputError: As `predict`.
         """
         if not is_module:
-            _check_script(Path(script))
+            script = script_file(os.fspath(script))
         shape = self._shape()
         gpus = (shape.nproc_per_node or 1) if self.gpus is None else self.gpus
         if not 1 <= gpus <= _MOST_GPUS:
@@ -156,13 +156,6 @@ class Options:
         except _core.ConfigError as error:
             raise InputError(f"the given configuration: {error}") from None
         return conf
-
-
-def _check_script(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory, not a script")
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
 
 
 def _check_name(what: str, name: str, known: Sequence[str]) -> None:

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from plimsoll.telemetry.accounts import Account, make_account
+from plimsoll.prediction.child.high_water import HighWaterMarks
+from plimsoll.prediction.child.native_replay import NativeReplay
+from plimsoll.session.simulate import simulate_started
+from plimsoll.telemetry.accounts import Account, make_account, report_at_exit
+from plimsoll.torch.simulated.setup import Setup
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.child.high_water import HighWaterMarks
-    from plimsoll.prediction.child.native_replay import NativeReplay
     from plimsoll.torch.simulated.simulation import Simulation
 
 
-def simulated_accounts(
+def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str) -> None:
+    """Let this process say what it used when it ends.
+
+    Args:
+        simulation: Its GPUs, which nobody has used yet.
+        high_water: What they held at most.
+        to: As PLIMSOLL_REPORT.
+    """
+    native = NativeReplay(simulation) if simulation.setup.allocator == "elastic" else None
+    report_at_exit(lambda: _accounts(simulation, high_water, native), to)
+
+
+def begin_accounted(values: dict[str, Any]) -> None:
+    """In a process that was started: have simulated GPUs, and say what was used at the end.
+
+    Args:
+        values: `setup` and `to`.
+    """
+
+    def watch(simulation: Simulation) -> None:
+        high_water = HighWaterMarks(simulation)
+        simulation.after_import(lambda: high_water.install(sys.modules["torch"]))
+        account_at_exit(simulation, high_water, values["to"])
+
+    simulate_started(Setup.from_dict(values["setup"]), watch)
+
+
+def _accounts(
     simulation: Simulation, high_water: HighWaterMarks, native: NativeReplay | None
 ) -> list[Account]:
     """One of each GPU that was used."""
@@ -32,5 +63,10 @@ def simulated_accounts(
         if native is not None and (replayed := native.of(device)) is not None:
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes
             figures["torch_num_ooms"] = replayed.num_ooms
-        accounts.append(make_account(simulation.allocator, device, figures))
+        account = make_account(simulation.allocator, device, figures)
+        accounts.append(replace(account, rank=_known(simulation.rank, account.rank)))
     return accounts
+
+
+def _known(rank: int | None, launched_as: int | None) -> int | None:
+    return launched_as if rank is None else rank

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import make_report
-from plimsoll.prediction.child.at_exit import simulated_accounts
+from plimsoll.prediction.child.at_exit import account_at_exit, begin_accounted
 from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
-from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.prediction.child.processes import (
     StartedProcesses,
     begin_started,
@@ -42,7 +41,6 @@ from plimsoll.prediction.scratch import enter_scratch
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.record import record
 from plimsoll.session.simulate import simulate
-from plimsoll.telemetry.accounts import report_at_exit
 from plimsoll.torch.simulated.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -91,16 +89,18 @@ def main() -> None:
 
     programs = StartedPrograms()
     simulation.runners.add(__file__)
-    if started is None:
-        simulate(simulation, install)
-    else:
+    if started is not None:
         simulate(simulation, install, begin_started, asdict(started))
+    elif request.account is not None:
+        values = {"setup": asdict(simulation.setup), "to": request.account}
+        simulate(simulation, install, begin_accounted, values)
+    else:
+        simulate(simulation, install)
     stops = Stops(simulation, request.at_most_events)
     if request.report is not None and not is_job:
         beat(simulation)
     if request.account is not None:
-        native = NativeReplay(simulation) if request.setup.allocator == "elastic" else None
-        report_at_exit(lambda: simulated_accounts(simulation, high_water, native), request.account)
+        account_at_exit(simulation, high_water, request.account)
     sys.argv = [request.script, *request.arguments]
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
     sys.path.insert(0, str(_own_folder(request)))
