@@ -80,7 +80,7 @@ def test_the_text_has_the_verdict_then_the_ranks_then_the_worst(found: Predictio
     assert rows[1].split()[:4] == ["1", "1", "2.00", "MiB"]
     assert rows[1].endswith(" yes")
     assert "\n\nRank 1:\n  peak allocated       2.00 MiB\n" in str(found)
-    assert f"\n  of it NCCL's     {format_size(found.nccl_bytes):>12}\n" in str(found)
+    assert f"\n  of it NCCL's     {format_size(found.nccl_bytes):>12}  (" in str(found)
 
 
 def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
