@@ -80,7 +80,7 @@ def test_the_text_has_the_verdict_then_the_ranks_then_the_worst(found: Predictio
     assert rows[1].split()[:4] == ["1", "1", "2.00", "MiB"]
     assert rows[1].endswith(" yes")
     assert "\n\nRank 1:\n  peak allocated       2.00 MiB\n" in str(found)
-    assert f"\n  of it NCCL's     {format_size(found.nccl_bytes):>12}\n" in str(found)
+    assert f"\n  of it NCCL's     {format_size(found.nccl_bytes):>12}  (" in str(found)
 
 
 def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
@@ -114,8 +114,8 @@ def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
     assert [use["peak_allocated_bytes"] for use in told["ranks"]] == [1 * MiB, 2 * MiB]
     assert set(told["ranks"][0]) == {
         "rank", "host", "device", "peak_allocated_bytes", "peak_reserved_bytes",
-        "device_used_bytes", "nccl_bytes", "fits", "peak_allocated_range_bytes",
-        "peak_reserved_range_bytes",
+        "device_used_bytes", "nccl_bytes", "nccl_range_bytes", "fits", "peak_allocated_range_bytes",
+        "peak_reserved_range_bytes", "stands_for",
     }  # fmt: skip
     assert told["ranks"][0]["peak_allocated_range_bytes"] is None
     assert "with ['some']" in done.stderr
@@ -255,7 +255,7 @@ def test_what_follows_a_launcher_is_its_own(words: str, expected: str) -> None:
         ({"nnodes": 2}, "a job of several nodes takes the number of processes on each"),
         ({"nproc_per_node": 0}, "a job has at least 1 node, and 1 process on each"),
         ({"nproc_per_node": 65}, "a machine has 1 to 64 GPUs, not 65"),
-        ({"nproc_per_node": 64, "nnodes": 99}, "a job has at most 1024 processes here, not 6336"),
+        ({"nproc_per_node": 64, "nnodes": 99}, "at most 1024 processes run here, not 6336"),
         ({"nproc_per_node": 2, "at_most_events": 9}, "cannot be stopped after so many events"),
     ],
 )  # fmt: skip

@@ -18,6 +18,7 @@ SIZES_BY_DATA = (
 )
 """What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h, and
 kLetGoLater of its collectives/group.cpp."""
+EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
@@ -182,7 +183,8 @@ class PredictionParts:
         torch: PyTorch's version.
         total_bytes: The card's memory.
         context_bytes: What CUDA itself takes on it.
-        nccl_bytes: What NCCL takes there, outside PyTorch's allocator.
+        nccl_bytes: What NCCL takes there, outside PyTorch's allocator: the middle of what follows.
+        nccl_range_bytes: The least and the most that it may be; None where NCCL takes nothing.
         peak_allocated_bytes: The most in live blocks, on the fullest device.
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
@@ -263,6 +265,7 @@ class PredictionParts:
     events: int
     seconds: float = field(compare=False)
     nccl_bytes: int = 0
+    nccl_range_bytes: tuple[int, int] | None = None
     processes: list[ProcessUse] = field(default_factory=list)
     worst_rank: int | None = None
     ranks: list[RankUse] = field(default_factory=list)
@@ -291,6 +294,7 @@ class PredictionParts:
                 **values,
                 "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
                 "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
+                "nccl_range_bytes": _pair(values["nccl_range_bytes"]),
                 "step_seconds_range": _pair(values["step_seconds_range"]),
                 "step": values["step"] and StepTime.from_dict(values["step"]),
                 "stopped": values["stopped"] and Stopped(**values["stopped"]),

@@ -23,6 +23,7 @@ class RankUse:
         peak_reserved_bytes: The most taken from the driver.
         device_used_bytes: What nvidia-smi would show at that peak, of this rank.
         nccl_bytes: What of that is NCCL's.
+        nccl_range_bytes: As in a `PredictionParts`.
         fits: Whether the rank gets all the memory it asks for.
         peak_allocated_range_bytes: As in a `PredictionParts`; None where none of this rank's sizes
             depends on data.
@@ -37,6 +38,7 @@ class RankUse:
     peak_reserved_bytes: int | None = None
     device_used_bytes: int | None = None
     nccl_bytes: int | None = None
+    nccl_range_bytes: tuple[int, int] | None = None
     fits: bool | None = None
     peak_allocated_range_bytes: tuple[int, int] | None = None
     peak_reserved_range_bytes: tuple[int, int] | None = None
@@ -45,7 +47,7 @@ class RankUse:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `asdict`, also by way of JSON."""
-        ranges = ("peak_allocated_range_bytes", "peak_reserved_range_bytes")
+        ranges = [name for name in values if name.endswith("_range_bytes")]
         return cls(**{**values, **{name: values[name] and tuple(values[name]) for name in ranges}})
 
 

@@ -154,7 +154,7 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     card = "nvidia-smi shows" if p.fits else "would need"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
     if p.nccl_bytes:
-        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}"
+        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_nccl_range(p)}"
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
@@ -165,6 +165,13 @@ def _range(bounds: tuple[int, int] | None) -> str:
         return ""
     least, most = map(format_size, bounds)
     return "" if least == most else f"  ({least} to {most}, by what the data is like)"
+
+
+def _nccl_range(p: PredictionParts) -> str:
+    if p.nccl_range_bytes is None:
+        return ""
+    least, most = map(format_size, p.nccl_range_bytes)
+    return "" if least == most else f"  ({least} to {most})"
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:

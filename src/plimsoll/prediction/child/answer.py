@@ -14,7 +14,14 @@ from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
-from plimsoll.prediction.parts import SIZES_BY_DATA, Assumed, CardVerdict, PredictionParts, Stopped
+from plimsoll.prediction.parts import (
+    EXTRAPOLATED_NCCL,
+    SIZES_BY_DATA,
+    Assumed,
+    CardVerdict,
+    PredictionParts,
+    Stopped,
+)
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
@@ -77,6 +84,7 @@ def make_report(
         peak_reserved_bytes=reserved,
         device_used_bytes=high_water.card_bytes(device),
         nccl_bytes=nccl,
+        nccl_range_bytes=simulation.nccl_range_bytes(device),
         shared_used_bytes=shared.peak_bytes if shared else 0,
         shared=shared,
         shared_by_category=peak.shared_by_category,
@@ -207,6 +215,8 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
             entry[0] = _line(assumption.stack)
         entry[1] += assumption.count
         entry[2] = max(entry[2], assumption.bytes)
+    if simulation.communicators.is_extrapolated:
+        merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
     # What was not computed is of interest where something hung on values that nobody knows.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [

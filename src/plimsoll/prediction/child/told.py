@@ -70,6 +70,7 @@ def rank_use(told: Told) -> RankUse:
         peak_reserved_bytes=reserved,
         device_used_bytes=found["device_used_bytes"],
         nccl_bytes=found["nccl_bytes"],
+        nccl_range_bytes=found["nccl_range_bytes"],
         fits=found["fits"],
         peak_allocated_range_bytes=(requested, allocated) if depends else None,
         peak_reserved_range_bytes=(reserved, reserved) if depends else None,

@@ -232,6 +232,11 @@ class Simulation:
         """What NCCL has taken on a device."""
         return self.communicators.middle_bytes(device)
 
+    def nccl_range_bytes(self, device: int) -> tuple[int, int] | None:
+        """The least and the most that this may be; None where NCCL has taken nothing."""
+        most = self.communicators.most.get(device)
+        return None if most is None else (most.low, most.high)
+
     def _make_context(self, device: int) -> None:
         """Take the memory that a CUDA context needs, when the device is used first."""
         self.machine.gpus[device].take(self.profiles[device].context_bytes)

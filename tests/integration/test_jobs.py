@@ -1,0 +1,94 @@
+"""What each rank of a training job takes: DDP, FSDP2, a pipeline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll.prediction import predict
+from plimsoll.units import MiB
+from tests.simulated import PROGRAMS
+
+if TYPE_CHECKING:
+    from plimsoll.prediction import Prediction
+    from plimsoll.prediction.rank_use import RankUse
+
+pytest.importorskip("torch")
+
+TRAINS = PROGRAMS / "jobs" / "trains.py"
+LAYER = 4 * MiB
+
+
+def trained(kind: str) -> Prediction:
+    return predict(TRAINS, [kind], gpu="H200", nproc_per_node=2, measure_need=False)
+
+
+def assert_ranges_hold(use: RankUse) -> None:
+    """The guess is within the ranges, where there are any."""
+    for guess, bounds in (
+        (use.peak_allocated_bytes, use.peak_allocated_range_bytes),
+        (use.peak_reserved_bytes, use.peak_reserved_range_bytes),
+        (use.nccl_bytes, use.nccl_range_bytes),
+    ):
+        assert guess is not None
+        assert bounds is None or bounds[0] <= guess <= bounds[1]
+
+
+def figures(use: RankUse) -> tuple[int | None, ...]:
+    return (
+        use.peak_allocated_bytes,
+        use.peak_reserved_bytes,
+        use.nccl_bytes,
+        use.device_used_bytes,
+    )
+
+
+def test_ranks_of_data_parallel_training_take_the_same() -> None:
+    found = trained("ddp")
+    first, second = found.ranks
+    assert figures(first) == figures(second)
+    # Parameters, their gradients in buckets and apart, and Adam's two states.
+    assert (first.peak_allocated_bytes or 0) >= 5 * 4 * LAYER
+    assert_ranges_hold(first)
+    # Of two ranks joined by NVLink, which were measured.
+    assert not any(each.operation == "NCCL" for each in found.assumptions)
+
+
+def test_ranks_that_share_a_model_take_the_same() -> None:
+    found = trained("fsdp2")
+    first, second = found.ranks
+    assert figures(first) == figures(second)
+    # Half of Adam's two states, and its counters of steps.
+    assert 0 <= found.by_category["optimizer_state"] - 2 * 4 * LAYER // 2 < MiB
+    assert_ranges_hold(first)
+
+
+def test_stages_take_what_they_hold() -> None:
+    found = trained("pipeline")
+    first, second = found.ranks
+    # Each has its parameters and gradients.
+    more = (second.peak_allocated_bytes or 0) - (first.peak_allocated_bytes or 0)
+    assert 2 * 2 * LAYER <= more < 3 * 2 * LAYER
+    assert found.worst_rank == 1
+    assert first.nccl_bytes == second.nccl_bytes
+    for use in found.ranks:
+        assert_ranges_hold(use)
+
+
+def test_more_than_two_ranks_are_extrapolated_and_a_late_one_leaves_no_warning() -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),
+            *("--nproc-per-node", "3", str(TRAINS), "--", "late"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "extrapolated: measured were one rank, and two that NVLink joins: NCCL" in done.stdout
+    assert "waitForInput" not in done.stderr
