@@ -37,7 +37,7 @@ PAGE = ROOT / "docs" / "jobs.md"
 BEGIN, END = "<!-- jobs: begin -->", "<!-- jobs: end -->"
 MIB = 1 << 20
 MOST_SECONDS = 600
-CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015}
+CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
 """Parts of what was measured by which a prediction may be off."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
 """Those on which the rule for NCCL's memory may be changed."""
@@ -197,9 +197,14 @@ def _predicted(name: str, nproc: int, gpu: str) -> Figures:
             "device_used_bytes": use["device_used_bytes"],
             "nccl_bytes": use["nccl_bytes"],
         }
-        for kind in ("allocated", "reserved"):
-            if (span := use[f"peak_{kind}_range_bytes"]) is not None:
-                figures[f"{kind}_bytes_range"] = span
+        for figure, name in (
+            ("allocated_bytes", "peak_allocated_range_bytes"),
+            ("reserved_bytes", "peak_reserved_range_bytes"),
+            ("device_used_bytes", "device_used_range_bytes"),
+            ("nccl_bytes", "nccl_range_bytes"),
+        ):
+            if (span := use[name]) is not None:
+                figures[f"{figure}_range"] = span
         ranks.append(figures)
     return {
         "ranks": ranks,

@@ -11,7 +11,7 @@ import pytest
 from plimsoll import InputError, ScriptError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import Prediction, fit
-from plimsoll.prediction.parts import Assumed, CardVerdict, Written
+from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict, Written
 from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def test_what_was_written_is_listed_as_far_as_there_is_room() -> None:
 def test_a_range_is_shown_where_its_ends_read_differently() -> None:
     found = replace(prediction(2 * GiB), peak_allocated_range_bytes=(2 * GiB, 3 * GiB))
     assert "2.00 GiB to 3.00 GiB, by what the data is like" in str(found)
+    late = replace(found, assumptions=[Assumed(LETS_GO_LATER, "NCCL's watchdog", None, 1)])
+    assert "2.00 GiB to 3.00 GiB, by the host's pace" in str(late)
     alike = replace(found, peak_allocated_range_bytes=(2 * GiB, 2 * GiB + 1))
     assert "by what the data is like" not in str(alike)
 

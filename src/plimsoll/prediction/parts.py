@@ -11,13 +11,14 @@ from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.simulator import SharedUse
 
+LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
+"""What is assumed of NCCL's watchdog; kLetGoLater of the simulated GPU's collectives/group.cpp."""
 SIZES_BY_DATA = (
     "its size depends on values that nobody knows",
     "its size depends on random numbers, of another generator",
-    "when it lets go of a collective's tensors hangs on the host's pace",
+    LETS_GO_LATER,
 )
-"""What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h, and
-kLetGoLater of its collectives/group.cpp."""
+"""What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
 EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""

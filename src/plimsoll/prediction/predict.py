@@ -13,7 +13,7 @@ from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.rank_use import with_ranges
+from plimsoll.prediction.ranges import with_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,7 +180,7 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
 def _with_need(request: Request, result: Prediction) -> Prediction:
     """What the script would have needed, if it ran out of memory, and ranges."""
     if result.fits:
-        return _with_range(request, result)
+        return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     found = replace(
         needed,
@@ -196,7 +196,7 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         seconds=result.seconds + needed.seconds,
         ranks=_with_verdicts(needed, result),
     )
-    return _with_range(request, found)
+    return with_range(request, found)
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
@@ -209,34 +209,3 @@ def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
         else use
         for use in needed.ranks
     ]
-
-
-def _with_range(request: Request, found: Prediction) -> Prediction:
-    """What the choice of unknown data is worth, where a size depends on it: two more trials."""
-    if request.setup.unknown != "balanced" or not found.depends_on_data:
-        return found
-    trials = [found]
-    for unknown in ("most", "least"):
-        setup = replace(request.setup, unknown=unknown, unlimited=True)
-        with suppress(ScriptError):  # which does not go on with such data
-            trials.append(run(replace(request, setup=setup), shows_output=False))
-    ranks = with_ranges(found.ranks, [trial.ranks for trial in trials])
-    worst = next((use for use in ranks if use.rank == found.worst_rank), None)
-    if worst is not None and worst.peak_allocated_range_bytes is not None:
-        return replace(
-            found,
-            ranks=ranks,
-            peak_allocated_range_bytes=worst.peak_allocated_range_bytes,
-            peak_reserved_range_bytes=worst.peak_reserved_range_bytes,
-            seconds=sum(trial.seconds for trial in trials),
-        )
-    requested = [trial.requested_bytes for trial in trials]
-    allocated = [trial.peak_allocated_bytes for trial in trials]
-    reserved = [trial.peak_reserved_bytes for trial in trials]
-    return replace(
-        found,
-        ranks=ranks,
-        peak_allocated_range_bytes=(min(requested), max(allocated)),
-        peak_reserved_range_bytes=(min(reserved), max(reserved)),
-        seconds=sum(trial.seconds for trial in trials),
-    )

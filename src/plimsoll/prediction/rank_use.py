@@ -28,6 +28,8 @@ class RankUse:
         peak_allocated_range_bytes: As in a `PredictionParts`; None where none of this rank's sizes
             depends on data.
         peak_reserved_range_bytes: Likewise.
+        device_used_range_bytes: Of `device_used_bytes`, by the range of NCCL's and of what PyTorch
+            reserves; None where neither has one.
         stands_for: How many ranks are taken to be like this one, itself included.
     """
 
@@ -42,6 +44,7 @@ class RankUse:
     fits: bool | None = None
     peak_allocated_range_bytes: tuple[int, int] | None = None
     peak_reserved_range_bytes: tuple[int, int] | None = None
+    device_used_range_bytes: tuple[int, int] | None = None
     stands_for: int = 1
 
     @classmethod
@@ -76,11 +79,20 @@ def with_ranges(ranks: list[RankUse], trials: Iterable[list[RankUse]]) -> list[R
     return [_with_range(each, [one for one in of_all if one.rank == each.rank]) for each in ranks]
 
 
+def alike(ranks: list[RankUse]) -> list[list[int]]:
+    """The ranks that took the same, in groups."""
+    groups: dict[RankUse, list[int]] = {}
+    for use in ranks:
+        groups.setdefault(replace(use, rank=0, host=0, device=0), []).append(use.rank)
+    return list(groups.values())
+
+
 def _with_range(use: RankUse, trials: list[RankUse]) -> RankUse:
     return replace(
         use,
         peak_allocated_range_bytes=_hull(each.peak_allocated_range_bytes for each in trials),
         peak_reserved_range_bytes=_hull(each.peak_reserved_range_bytes for each in trials),
+        device_used_range_bytes=_hull(each.device_used_range_bytes for each in trials),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict
-from plimsoll.prediction.parts import STARTED_PROGRAM
+from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, STARTED_PROGRAM
 from plimsoll.printable import join_lines, printable
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
@@ -145,33 +145,29 @@ def _figures(p: PredictionParts) -> Iterator[str]:
         )
     if not p.fits and p.headroom_bytes >= 0:
         yield "  (the card would hold the peak, but not in the pieces that are free)"
-    yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}" + _range(
-        p.peak_allocated_range_bytes
-    )
-    yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}" + _range(
-        p.peak_reserved_range_bytes
-    )
+    allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
+    by = f", by {_what_decides(p)}"
+    yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}{_range(allocated, by)}"
+    yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}{_range(reserved, by)}"
     card = "nvidia-smi shows" if p.fits else "would need"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
     if p.nccl_bytes:
-        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_nccl_range(p)}"
+        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
 
 
-def _range(bounds: tuple[int, int] | None) -> str:
+def _range(bounds: tuple[int, int] | None, by: str = "") -> str:
     if bounds is None:
         return ""
     least, most = map(format_size, bounds)
-    return "" if least == most else f"  ({least} to {most}, by what the data is like)"
+    return "" if least == most else f"  ({least} to {most}{by})"
 
 
-def _nccl_range(p: PredictionParts) -> str:
-    if p.nccl_range_bytes is None:
-        return ""
-    least, most = map(format_size, p.nccl_range_bytes)
-    return "" if least == most else f"  ({least} to {most})"
+def _what_decides(p: PredictionParts) -> str:
+    decides = {assumed.what for assumed in p.assumptions} & set(SIZES_BY_DATA)
+    return "the host's pace" if decides == {LETS_GO_LATER} else "what the data is like"
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:

@@ -74,7 +74,15 @@ def rank_use(told: Told) -> RankUse:
         fits=found["fits"],
         peak_allocated_range_bytes=(requested, allocated) if depends else None,
         peak_reserved_range_bytes=(reserved, reserved) if depends else None,
+        device_used_range_bytes=_on_card(found) if depends or found["nccl_range_bytes"] else None,
     )
+
+
+def _on_card(found: dict[str, Any]) -> tuple[int, int]:
+    nccl = found["nccl_bytes"]
+    least, most = found["nccl_range_bytes"] or (nccl, nccl)
+    besides = found["device_used_bytes"] - nccl
+    return besides + least, besides + most
 
 
 def shared_cards(ranks: list[Told]) -> list[SharedCard]:

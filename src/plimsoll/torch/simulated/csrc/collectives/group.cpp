@@ -204,7 +204,8 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
 }
 
 // The watchdog's thread looks ten times a second at what is done on the GPU, and the next
-// collective then lets go of it. With `least` and `most` of unknown data it looks at once, or late.
+// collective then lets go of it. With `most` of unknown data it looks late. With `least` all is
+// done by then, however early: the host may be slow, as it is while kernels are loaded.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;
@@ -213,15 +214,15 @@ void SimulatedGroup::let_go(c10::DeviceIndex device) {
     const double now = host_time(device);
     const double looks = std::floor((now - watched_since_ns_) / kWatchdogNs);
     const double last = watched_since_ns_ + (looks * kWatchdogNs);
-    const bool sees_at_once = is_successor_ || unknown() == Unknown::least;
-    const double seen = sees_at_once ? now : unknown() == Unknown::most ? now - kWatchdogNs : last;
+    double seen = last;
+    if (unknown() == Unknown::most) seen = now - kWatchdogNs;
+    if (is_successor_) seen = now;  // it looks at every collective
+    if (unknown() == Unknown::least) seen = std::numeric_limits<double>::infinity();
     while (!running_.empty() && running_.front().ends_ns <= seen) {
       done.push_back(running_.front().shelf);
       running_.pop_front();
     }
-    for (const Running& running : running_) {
-      if (running.ends_ns <= now) open_bytes += running.shelf->own_bytes();
-    }
+    for (const Running& running : running_) open_bytes += running.shelf->own_bytes();
     for (const auto& shelf : done) open_bytes += shelf->own_bytes();
   }
   for (const auto& shelf : done) shelf->clear();

@@ -1,0 +1,95 @@
+"""How far a prediction hangs on what nobody knows before the run: trials at both ends."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import ScriptError
+from plimsoll.prediction.child_process import run, started
+from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA
+from plimsoll.prediction.rank_use import alike, with_ranges
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+    from plimsoll.torch.simulated.setup import UnknownName
+
+_ENDS: tuple[UnknownName, ...] = ("most", "least")
+
+
+def with_range(request: Request, found: Prediction) -> Prediction:
+    """What the choice of unknown data is worth, where a size depends on it: two more trials.
+
+    Args:
+        request: What was run.
+        found: What it took.
+    """
+    if request.setup.unknown != "balanced" or not found.depends_on_data:
+        return found
+    began = time.perf_counter()
+    trials = [found, *(_of_alike(request, found) or _in_full(request))]
+    ranks = with_ranges(found.ranks, [trial.ranks for trial in trials])
+    seconds = found.seconds + time.perf_counter() - began
+    worst = next((use for use in ranks if use.rank == found.worst_rank), None)
+    if worst is not None and worst.peak_allocated_range_bytes is not None:
+        return replace(
+            found,
+            ranks=ranks,
+            peak_allocated_range_bytes=worst.peak_allocated_range_bytes,
+            peak_reserved_range_bytes=worst.peak_reserved_range_bytes,
+            seconds=seconds,
+        )
+    requested = [trial.requested_bytes for trial in trials]
+    allocated = [trial.peak_allocated_bytes for trial in trials]
+    reserved = [trial.peak_reserved_bytes for trial in trials]
+    return replace(
+        found,
+        ranks=ranks,
+        peak_allocated_range_bytes=(min(requested), max(allocated)),
+        peak_reserved_range_bytes=(min(reserved), max(reserved)),
+        seconds=seconds,
+    )
+
+
+def _at_end(request: Request, unknown: UnknownName) -> Request:
+    return replace(request, setup=replace(request.setup, unknown=unknown, unlimited=True))
+
+
+def _in_full(request: Request) -> list[Prediction]:
+    trials = []
+    for unknown in _ENDS:
+        with suppress(ScriptError):  # which does not go on with such data
+            trials.append(run(_at_end(request, unknown), shows_output=False))
+    return trials
+
+
+def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
+    """Trials in which one rank runs of those that took the same; both at once.
+
+    Only where nothing but NCCL's watchdog makes a difference: what ranks send each other is then
+    the same in all trials. None where that is not so, where one trial would read what the other
+    writes, or where a rank does not go on without those that are left out.
+    """
+    depends = {assumed.what for assumed in found.assumptions} & set(SIZES_BY_DATA)
+    groups = alike(found.ranks)
+    is_worth_it = len(groups) < len(found.ranks) and not request.keep_writes
+    if depends != {LETS_GO_LATER} or not is_worth_it:
+        return None
+    asked = replace(request, ranks=[group[0] for group in groups])
+    with ExitStack() as stack, suppress(ScriptError):
+        answers = [
+            stack.enter_context(started(_at_end(asked, unknown), shows_output=False, is_aside=True))
+            for unknown in _ENDS
+        ]
+        return [_spread(answer(), groups) for answer in answers]
+    return None
+
+
+def _spread(trial: Prediction, groups: list[list[int]]) -> Prediction:
+    """A trial's ranks, each also as those that are taken to be like it."""
+    like = {group[0]: group for group in groups}
+    ranks = [replace(use, rank=rank) for use in trial.ranks for rank in like.get(use.rank, [])]
+    return replace(trial, ranks=ranks)
