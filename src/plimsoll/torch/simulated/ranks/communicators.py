@@ -61,7 +61,8 @@ class Communicators:
             )
             own, once = made.begin(), process.begin()
         own += _connect(made, pattern, places)
-        once += process.launch(pattern if len(made.node_of) > 1 else "")
+        is_copy = pattern == "ring" and len(made.node_of) == 1  # of one rank alone
+        once += process.launch("" if is_copy else pattern)
         gpu = self._gpus[device]
         handles = [gpu.take(_middle(own))] if own.high else []
         if once.high:
