@@ -68,19 +68,12 @@ def test_a_job_that_fails_ends_with_its_launchers_status() -> None:
     assert "ValueError: this rank gives up" in said
 
 
-def test_accelerates_ranks_run_a_script_unmodified() -> None:
-    pytest.importorskip("accelerate")
-    command = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
-    status, said = launch(*command)
-    assert status == 0, said
-    assert "rank 1 of 2 on cuda:1" in said
-
-
-def test_deepspeeds_ranks_run_a_script_unmodified() -> None:
-    pytest.importorskip("deepspeed")
-    status, said = launch("-m", "deepspeed.launcher.runner", "--num_gpus", "2")
-    assert status == 0, said
-    assert "rank 1 of 2 on cuda:1" in said
+def test_ranks_that_multiprocessing_spawns_talk_and_say_what_they_used() -> None:
+    done = simulate(PROGRAMS / "jobs" / "spawned.py", "--gpus", "2", environment={})
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 on cuda:{rank} has 3" in done.stdout
+        assert f"rank {rank}, GPU {rank}, the native allocator" in done.stderr
 
 
 def test_recordings_say_inside_which_rank_they_are_of(tmp_path: Path) -> None:
