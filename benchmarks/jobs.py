@@ -263,7 +263,9 @@ def _held(figures: Figures, name: str, real: tuple[int, int]) -> str:
     if name in CLOSE and is_close(figures, name, real):
         return text
     span = figures.get(f"{name}_range")
-    where = f" OUTSIDE {_between(span)}" if span else ""
+    where = ""
+    if span is not None and (real[1] < span[0] or real[0] > span[1]):
+        where = f" OUTSIDE {_between(span)}"
     return f"{text} {_off(value, real)}{where}"
 
 

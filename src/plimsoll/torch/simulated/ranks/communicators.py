@@ -61,8 +61,7 @@ class Communicators:
             )
             own, once = made.begin(), process.begin()
         own += _connect(made, pattern, places)
-        is_copy = pattern == "ring" and len(made.node_of) == 1  # of one rank alone
-        once += process.launch("" if is_copy else pattern)
+        once += process.launch(pattern if _is_kernel(made, pattern) else "")
         gpu = self._gpus[device]
         handles = [gpu.take(_middle(own))] if own.high else []
         if once.high:
@@ -105,6 +104,13 @@ def _connect(made: Communicator, pattern: str, places: list[int] | None) -> Byte
     if places is not None:  # of two alone
         peers = [[places.index(peer) for peer in side] for side in peers]
     return made.connect(*peers)
+
+
+def _is_kernel(made: Communicator, pattern: str) -> bool:
+    """Whether anything is sent by a kernel: one rank alone copies, but for letters to itself."""
+    if pattern == "ring":
+        return len(made.node_of) > 1
+    return any(sign.isdecimal() for sign in pattern)
 
 
 def _middle(size: Bytes) -> int:

@@ -179,10 +179,10 @@ c10::Stream SimulatedGroup::stream_of(const std::string& key, c10::Device device
   return stream;
 }
 
-std::string SimulatedGroup::peers(bool sends, bool receives) const {
+std::string SimulatedGroup::peers(bool sends, bool receives, bool with_itself) const {
   std::string all;
   for (int peer = 0; peer < getSize(); ++peer) {
-    if (peer != getRank()) all += (all.empty() ? "" : ",") + std::to_string(peer);
+    if (with_itself || peer != getRank()) all += (all.empty() ? "" : ",") + std::to_string(peer);
   }
   return "to " + (sends ? all : "") + " from " + (receives ? all : "");
 }
@@ -514,8 +514,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
     }
   };
   // One rank alone copies equal parts; parts with sizes it sends to itself by a kernel (measured).
-  const bool is_copy = getSize() == 1 && to_take.empty() && to_give.empty();
-  const std::string pattern = is_copy ? kRing : peers(true, true);
+  const bool is_even = to_take.empty() && to_give.empty();
+  const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);
 }
 

@@ -97,7 +97,7 @@ class SimulatedGroup final : public c10d::Backend {
   void let_go(c10::DeviceIndex device);
   // A communicator of two ranks alone, where the group's does not serve these.
   [[nodiscard]] std::string key_of_pair(int peer, c10::Device device) const;
-  [[nodiscard]] std::string peers(bool sends, bool receives) const;
+  [[nodiscard]] std::string peers(bool sends, bool receives, bool with_itself = false) const;
 
   static constexpr const char* kRing = "ring";
 
