@@ -20,6 +20,12 @@ pytest.importorskip("torch")
 RANK = PROGRAMS / "jobs" / "rank.py"
 STARTS = PROGRAMS / "jobs" / "starts.py"
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+KINDS = [
+    "subprocess",
+    "os.fork",
+    "forkserver",
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in ("shell", "fork", "spawn")),
+]
 SEEN = "NVIDIA A100-SXM4-80GB cuda:0"
 
 
@@ -32,7 +38,7 @@ def launch(
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("kind", ["subprocess", "shell", "os.fork", "fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_process_has_gpus_however_it_is_started(kind: str) -> None:
     done = simulate(STARTS, arguments=[kind], environment={})
     assert done.returncode == 0, done.stderr
