@@ -34,7 +34,7 @@ def with_range(request: Request, found: Prediction) -> Prediction:
     ranks = with_ranges(found.ranks, [trial.ranks for trial in trials])
     seconds = found.seconds + time.perf_counter() - began
     worst = next((use for use in ranks if use.rank == found.worst_rank), None)
-    if worst is not None and worst.peak_allocated_range_bytes is not None:
+    if worst is not None:
         return replace(
             found,
             ranks=ranks,
@@ -75,7 +75,8 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """
     depends = {assumed.what for assumed in found.assumptions} & set(SIZES_BY_DATA)
     groups = alike(found.ranks)
-    is_worth_it = len(groups) < len(found.ranks) and not request.keep_writes
+    is_job = request.nproc_per_node is not None  # else a launcher starts all of them
+    is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None
     asked = replace(request, ranks=[group[0] for group in groups])

@@ -5,6 +5,7 @@ python talks.py (values|order|sizes|never|ends|host)
 
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -112,6 +113,25 @@ def disagree(mode: str, rank: int) -> None:
         dist.recv(x, 0)
 
 
+def again(rank: int) -> None:
+    """A group that is made again has nothing of the first; a letter outlasts who sent it."""
+    for number in (1, 10):
+        total = torch.tensor([number * (rank + 1)], device="cuda")
+        dist.all_reduce(total)
+        assert total.item() == 3 * number, total
+        if number == 1:
+            dist.barrier()
+            dist.destroy_process_group()
+            dist.init_process_group("nccl")
+    if rank == 0:
+        dist.send(torch.tensor([7], device="cuda"), 1)
+        return
+    time.sleep(4)
+    received = torch.zeros(1, dtype=torch.int64, device="cuda")
+    dist.recv(received, 0)
+    assert received.item() == 7, received
+
+
 def main() -> None:
     mode = sys.argv[1]
     rank = int(os.environ["RANK"])
@@ -122,6 +142,8 @@ def main() -> None:
         values(rank, world)
     elif mode == "host":
         host(rank, world)
+    elif mode == "again":
+        again(rank)
     else:
         disagree(mode, rank)
     if mode != "ends":

@@ -112,4 +112,3 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
     _running = simulation
     set_engines(simulation)
     atexit.register(simulation.end)
-    atexit.register(groups.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,8 @@ class Communicators:
             OutOfMemoryError: If the card has not that much; nothing is taken then.
         """
         name = group, device, key
-        made = self._made.get(name)
-        process = self._processes[device]
+        made = copy.deepcopy(self._made.get(name))  # so that a request that fails changes nothing
+        process = copy.copy(self._processes[device])
         own, once = Bytes(), Bytes()
         places = [int(each) for each in key.split(":")] if ":" in key else None
         if made is None:
@@ -71,7 +72,7 @@ class Communicators:
                 for handle in handles:
                     gpu.give_back(handle)
                 raise
-        self._made[name] = made
+        self._made[name], self._processes[device] = made, process
         self._handles.setdefault(name, []).extend(handles)
         self._sizes[name] = self._sizes.get(name, Bytes()) + own
         now = self._now.get(device, Bytes()) + own + once

@@ -127,11 +127,6 @@ class Exchange:
             return _FAILED + what.encode()
         return _WELL + answer
 
-    def end(self) -> None:
-        """Say that this rank comes to no meeting any more."""
-        if self.board is not None:
-            self.board.end()
-
     def _post(self, asked: _Reader) -> bytes:
         group = self.groups[asked.number()]
         to, sender, tag = asked.small(), asked.small(), asked.small()
@@ -229,7 +224,10 @@ class Exchange:
     def _collect_letter(self, meeting: _Meeting) -> bytes:
         group, sender = meeting.group, meeting.sender
         if sender == _ANYBODY:
-            sender, key = self._find_letter(meeting)
+            found = self._find_letter(meeting)
+            if found is None:
+                return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
+            sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
         if not meeting.keys:  # from a rank that is pretended
             return struct.pack("=Qq", meeting.header.series, sender)
@@ -239,10 +237,12 @@ class Exchange:
             group.store.delete_key(meeting.keys[place])
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
-    def _find_letter(self, meeting: _Meeting) -> tuple[int, str]:
-        """The first letter of anybody's."""
+    def _find_letter(self, meeting: _Meeting) -> tuple[int, str] | None:
+        """The first letter of anybody's; None where nobody else runs."""
         group = meeting.group
         others = sorted(group.present - {group.rank})
+        if not others:
+            return None
         with self._waiting(meeting) as wait:
             while True:
                 for place in others:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.cuda_collectives import NCCL_VERSION, NcclOptions, add_nccl
@@ -40,6 +42,7 @@ class ProcessGroups:
             lambda: where(simulation.runners), simulation.communicators, simulation.note_letter
         )
         simulation.library.exchange_by(self._exchange)
+        self._made: Counter[tuple[str | int, ...]] = Counter()
         self._members: list[int] = []  # of the group that is being made; none for the default one
 
     def load(self, module: ModuleType, execute: Callable[[], None]) -> None:
@@ -90,7 +93,7 @@ class ProcessGroups:
     def make(self, name: str, store: Any, rank: int, size: int, options: Any) -> Any:
         """A backend, as an object that Python knows."""
         import torch
-        from torch._C._distributed_c10d import ProcessGroup
+        from torch._C._distributed_c10d import PrefixStore, ProcessGroup
 
         members = self._members or list(range(size))
         if self._simulation.world_size is None:
@@ -104,8 +107,10 @@ class ProcessGroups:
             present = frozenset(range(size))
         label = str(getattr(options, "group_name", "") or "")
         if self._exchange.board is None and len(present) > 1:
-            self._exchange.board = Board(store, rank)
-        group = Group(store, rank, members, present, _label(label, size))
+            running_members = [members[place] for place in present]
+            self._exchange.board = Board(store, members[rank], running_members)
+        own = PrefixStore(f"made {self._count(label, members)}", store)
+        group = Group(own, rank, members, present, _label(label, size))
         holder = ProcessGroup(store, rank, size)
         torch.ops.plimsoll.add_backend(
             holder.boxed(),
@@ -116,9 +121,11 @@ class ProcessGroups:
         )
         return holder._get_backend(torch.device("cuda" if name == "nccl" else "cpu"))
 
-    def end(self) -> None:
-        """The process ends."""
-        self._exchange.end()
+    def _count(self, label: str, members: list[int]) -> int:
+        """How many groups of this name and of these were made: a store may outlive a group."""
+        made: tuple[str | int, ...] = (label, *members)
+        self._made[made] += 1
+        return self._made[made]
 
     def _is_successor(self) -> bool:
         chosen = os.environ.get("TORCH_DIST_USE_NCCL2", "")
@@ -172,17 +179,19 @@ class ProcessGroups:
         }
 
 
-def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for a rank of which not all others run: nobody waits for those."""
+@cache
+def _store(address: str, port: int, *, is_master: bool) -> Any:
+    """The job's, also of a job that begins once more."""
     from torch.distributed import TCPStore
 
+    return TCPStore(address, port, is_master=is_master, wait_for_workers=False)
+
+
+def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments for a rank of which not all others run: nobody waits for those."""
     rank = int(os.environ["RANK"])
-    store = TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=rank == running[0],
-        wait_for_workers=False,
-    )
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = _store(address, port, is_master=rank == running[0])
     world = int(os.environ["WORLD_SIZE"])
     kept = {key: value for key, value in given.items() if key != "init_method"}
     return {**kept, "store": store, "rank": rank, "world_size": world}

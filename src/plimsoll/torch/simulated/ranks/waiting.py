@@ -8,8 +8,11 @@ them has ended, or waits for others of them, and none has got on between two loo
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import sys
 import time
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ _SHORTEST_NAP, _LONGEST_NAP = 0.0001, 0.02
 _SECONDS_BETWEEN_LOOKS = 0.5
 _BEATS = 3
 _MOST_NAMED = 4
+_SECONDS_TO_OUTLAST = 600
+_AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 
 
 class DeadlockError(Exception):
@@ -27,22 +32,45 @@ class DeadlockError(Exception):
 
 
 class Board:
-    """Where the ranks of a job say what they wait for."""
+    """Where the ranks of a job say what they wait for.
 
-    def __init__(self, store: Any, rank: int) -> None:
+    The process says by itself when it ends. The first rank, which mostly has the job's store, then
+    outlasts the others: what was sent is in the store until they have read it.
+
+    Args:
+        store: Of the job.
+        rank: This process's.
+        ranks: Those that run.
+    """
+
+    def __init__(self, store: Any, rank: int, ranks: Sequence[int]) -> None:
         self._store = store
         self._rank = rank
+        self._others = [each for each in ranks if each != rank]
+        self._has_store = rank == min(ranks) and os.environ.get(_AGENT) != "True"
+        Finalize(None, self._end, exitpriority=-1)  # behind what this process tells
 
     def say(self, what: dict[str, Any]) -> None:
         """That this rank waits, or does not any more: an empty one."""
         self._store.set(f"board/{self._rank}", json.dumps(what))
 
-    def end(self) -> None:
-        """That this rank takes part in nothing any more."""
+    def _end(self) -> None:
+        """Take part in nothing any more."""
+        has_failed = (sys.exc_info()[1] or getattr(sys, "last_value", None)) is not None
         try:
             self.say({"ended": True})
-        except RuntimeError:  # so has the rank that has the store
+            if self._has_store and not has_failed:
+                self._outlast()
+        except RuntimeError:  # the store has ended, with the rank that has it
             return
+
+    def _outlast(self) -> None:
+        until = time.monotonic() + _SECONDS_TO_OUTLAST
+        for rank in self._others:
+            while not ({"ended", "deadlock"} & self.read(rank).keys()):
+                if time.monotonic() > until:
+                    return
+                time.sleep(_LONGEST_NAP)
 
     def read(self, rank: int) -> dict[str, Any]:
         """What a rank said last."""
