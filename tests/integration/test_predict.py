@@ -28,6 +28,7 @@ torch = pytest.importorskip("torch")
 
 WORKLOADS = LARGE.parent / "workloads"
 NAMES = sorted(path.stem for path in WORKLOADS.glob("*.py"))
+SLOW = {"bert_varlen_amp", "llama_checkpointed", "llama_generate"}
 RECORDED_GPT2 = EXAMPLES / "gpt2_adamw.pickle.gz"
 GPT2 = PROGRAMS / "workloads" / "gpt2_adamw.py"
 PREDICTED = PROGRAMS / "prediction"
@@ -66,7 +67,13 @@ def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, re
     assert sum(found.by_category.values()) == found.peak_allocated_bytes
 
 
-@pytest.mark.parametrize("name", or_skipped(NAMES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long) if str(name) in SLOW else name
+        for name in or_skipped(NAMES)
+    ],
+)
 def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up(
     name: str, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     assert first.endswith("they are not added up")
 
 
+@pytest.mark.long
 def test_a_table_of_cards_says_first_whose_figures_they_are() -> None:
     done = predict_command("--gpu", "T4", "--gpu", "L4", "--", "fork")
     assert done.returncode == 0, done.stderr

@@ -222,6 +222,7 @@ def test_pausing_checks_for_room_in_the_host_and_on_the_card() -> None:
     plimsoll.resume("r")
 
 
+@pytest.mark.long
 @on_h100s("--gpus", "2")
 def test_a_full_disk_leaves_a_region_as_it_was() -> None:
     with plimsoll.region("r"):
