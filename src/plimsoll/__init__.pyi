@@ -11,13 +11,13 @@ from plimsoll.explanation import LeakWarning as LeakWarning
 from plimsoll.explanation import LeakWatch as LeakWatch
 from plimsoll.explanation import explain as explain
 from plimsoll.explanation import explain_oom as explain_oom
+from plimsoll.fitting import Fit as Fit
+from plimsoll.fitting import fit as fit
 from plimsoll.offloading.offload import offload as offload
 from plimsoll.offloading.pin import pin as pin
 from plimsoll.page import ViewResult as ViewResult
 from plimsoll.page import view as view
-from plimsoll.prediction import Fit as Fit
 from plimsoll.prediction import Prediction as Prediction
-from plimsoll.prediction import fit as fit
 from plimsoll.prediction import predict as predict
 from plimsoll.recorder import Recorder as Recorder
 from plimsoll.replays import ReplayResult as ReplayResult

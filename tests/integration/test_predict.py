@@ -15,8 +15,9 @@ import pytest
 
 from plimsoll import replay
 from plimsoll.engines.protocol import AllocatorName
+from plimsoll.fitting import fit
 from plimsoll.gpus import gpu_profiles
-from plimsoll.prediction import CATEGORIES, fit, predict
+from plimsoll.prediction import CATEGORIES, predict
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.torch.building import versions

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.prediction import fit, predict
+from plimsoll.fitting import fit
+from plimsoll.prediction import predict
 from plimsoll.units import MiB
 
 pytest.importorskip("torch")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll.errors import ScriptError
-from plimsoll.prediction import Written, fit, predict
+from plimsoll.fitting import fit
+from plimsoll.prediction import Written, predict
 from tests.simulated import PROGRAMS, simulate
 
 torch = pytest.importorskip("torch")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll import InputError, ScriptError
+from plimsoll.fitting import fit
 from plimsoll.gpus import gpu_profile
-from plimsoll.prediction import Prediction, fit
+from plimsoll.prediction import Prediction
 from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict, Written
 from plimsoll.units import GiB, MiB
 
@@ -104,7 +105,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
             assert vary == "--n"
             return prediction(need(int(value)))
 
-        monkeypatch.setattr(sys.modules["plimsoll.prediction.fit"], "predict_request", predict)
+        monkeypatch.setattr(sys.modules["plimsoll.fitting.values"], "predict_request", predict)
         return fit(script, "--n", gpu="T4", **options)
 
     return search

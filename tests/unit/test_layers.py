@@ -23,7 +23,7 @@ BASE = ("json_text", "printable", "errors", "units", "files", "script_file")
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "telemetry",
     "recorder", "replays", "torch.building", "torch.live", "torch.simulated", "session", "data",
-    "page", "prediction", "explanation", "top",
+    "page", "prediction", "fitting", "explanation", "top",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")

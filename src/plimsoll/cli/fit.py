@@ -69,7 +69,7 @@ def fit(
 
     Exit status 1: not even 1 fits. 2: bad input, or the script fails.
     """
-    from plimsoll.prediction import fit as run
+    from plimsoll.fitting import fit as run
     from plimsoll.prediction.options import Options
 
     cards = [

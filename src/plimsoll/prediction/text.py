@@ -1,4 +1,4 @@
-"""Predictions and fits in words."""
+"""Predictions in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from plimsoll.prediction.compiled_use import EagerUse
-    from plimsoll.prediction.parts import Assumed, FitParts, PredictionParts, Written
+    from plimsoll.prediction.parts import Assumed, PredictionParts, Written
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -38,40 +38,23 @@ def prediction_text(prediction: PredictionParts) -> str:
                 "started have no simulated GPUs, and are not seen: predict them by themselves"
             )
         programs = [f"  {each.operation}" for each in started]
-        return _paragraphs([[first, *programs], _written(prediction.written)])
+        return paragraphs([[first, *programs], written_lines(prediction.written)])
     parts = (
         *(job_verdict, _verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
     )
-    return _paragraphs(
-        [*(part(prediction) for part in parts), _written(prediction.written), _effort(prediction)]
+    return paragraphs(
+        [
+            *(part(prediction) for part in parts),
+            written_lines(prediction.written),
+            _effort(prediction),
+        ]
     )
 
 
-def _paragraphs(parts: Iterable[Iterable[str]]) -> str:
+def paragraphs(parts: Iterable[Iterable[str]]) -> str:
     """Those that have a line, with an empty one between them."""
     return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part)))
-
-
-def fit_text(fit: FitParts) -> str:
-    """The largest value, and a table of all that were tried."""
-    if fit.largest is None:
-        first = f"{fit.gpu}: not even {fit.vary} 1 fits"
-    elif fit.stopped is None:
-        first = f"{fit.gpu}: {fit.vary} {fit.largest}"
-    else:
-        first = f"{fit.gpu}: {fit.vary} at least {fit.largest}; not searched further: {fit.stopped}"
-    width = max(8, len(fit.vary))
-    rows = [f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"]
-    for trial in fit.curve:
-        used = format_size(trial.device_used_bytes) if trial.fits else "-"
-        seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
-        verdict = "fits" if trial.fits else "does not fit"
-        rows.append(f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {verdict}")
-    if fit.fastest is not None:
-        value, rate = fit.fastest
-        rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")
-    return _paragraphs([[first, *rows], _written(fit.written)])
 
 
 def whose_line(p: PredictionParts) -> str | None:
@@ -329,7 +312,8 @@ def _matters(assumed: Assumed) -> bool:
     return "nobody knows" in assumed.what or "random" in assumed.what or "loop" in assumed.what
 
 
-def _written(written: list[Written]) -> Iterator[str]:
+def written_lines(written: list[Written]) -> Iterator[str]:
+    """What the script wrote, as far as there is room."""
     if not written:
         return
     yield "Written, and thrown away:"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError, ScriptError
+from plimsoll.fitting.parts import Trial
+from plimsoll.fitting.results import Fit
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import Trial
 from plimsoll.prediction.predict import predict_request
-from plimsoll.prediction.results import Fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
