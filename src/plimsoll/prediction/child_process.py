@@ -127,9 +127,7 @@ def started(
                 if request.keep_writes:
                     return found
                 assumptions = [*found.assumptions, *unseen(folder)]
-                own = [
-                    one for one in written(folder) if os.path.abspath(one.path) not in request.files
-                ]
+                own = _by_itself(request, folder)
                 return replace(found, written=own, assumptions=assumptions)
             except (InputError, ScriptError):
                 if output is not None and not is_aside:

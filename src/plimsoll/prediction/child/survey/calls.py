@@ -83,7 +83,7 @@ class StepCalls:
 def _current_device() -> int:
     import torch
 
-    return torch.cuda.current_device()
+    return int(torch.cuda.current_device())
 
 
 def addresses(value: Any, depth: int = 3) -> Iterator[int]:
