@@ -39,6 +39,7 @@ _MODULES = {
     "SimulatedMachine": "plimsoll.simulator",
     "SpillWarning": "plimsoll.tiers.limits",
     "ViewResult": "plimsoll.page",
+    "cross_entropy": "plimsoll.training.cross_entropy",
     "copy_async": "plimsoll.data",
     "explain": "plimsoll.explanation",
     "explain_oom": "plimsoll.explanation",
@@ -56,6 +57,7 @@ _MODULES = {
     "predict": "plimsoll.prediction",
     "rebalance": "plimsoll.tiers.limits",
     "record": "plimsoll.session.record",
+    "recompute": "plimsoll.training.recompute",
     "region": "plimsoll.tiers.regions",
     "region_uses": "plimsoll.tiers.regions",
     "replay": "plimsoll.replays",
@@ -63,6 +65,7 @@ _MODULES = {
     "resume": "plimsoll.tiers.regions",
     "set_tiers": "plimsoll.tiers.limits",
     "simulated_operation": "plimsoll.session.simulated_operation",
+    "split_batch": "plimsoll.training.split_batch",
     "view": "plimsoll.page",
 }
 

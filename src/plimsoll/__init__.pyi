@@ -48,3 +48,6 @@ from plimsoll.tiers.reports import memory_stats as memory_stats
 from plimsoll.tiers.reports import memory_summary as memory_summary
 
 __version__: str
+from plimsoll.training.cross_entropy import cross_entropy as cross_entropy
+from plimsoll.training.recompute import recompute as recompute
+from plimsoll.training.split_batch import split_batch as split_batch
