@@ -1,7 +1,10 @@
 """How a script fits a card: with which value of an argument, with which changes."""
 
 from plimsoll.fitting.parts import Trial
+from plimsoll.fitting.plan_parts import PlannedChange, Tried
+from plimsoll.fitting.plans import Plan
 from plimsoll.fitting.results import Fit
 from plimsoll.fitting.values import fit
+from plimsoll.fitting.within import fit_within
 
-__all__ = ["Fit", "Trial", "fit"]
+__all__ = ["Fit", "Plan", "PlannedChange", "Trial", "Tried", "fit", "fit_within"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 _whole = torch.nn.functional.cross_entropy
 _CHUNKS = 8
@@ -24,8 +25,9 @@ def cross_entropy(
     """As `torch.nn.functional.cross_entropy`, in eight chunks of rows.
 
     PyTorch's own keeps the logarithms of all probabilities for the backward pass, in float32 under
-    autocast. This one keeps the logits alone, and makes the rest again for one chunk at a time:
-    with half-precision logits of a large vocabulary that is most of what a step takes at its peak.
+    autocast, and makes their gradients anew. This one works out the gradients of the logits at
+    once, chunk by chunk, and keeps these alone, in the logits' own type: with half-precision logits
+    of a large vocabulary that is most of what a step takes at its peak.
     The result differs by rounding. Calls with other than [rows, classes] and a class for each row
     are PyTorch's own.
 
@@ -65,7 +67,7 @@ def cross_entropy(
 
 
 class _InChunks(torch.autograd.Function):  # type: ignore[misc]
-    """The sum over rows."""
+    """The sum over rows; the gradients of the logits are made with it."""
 
     @staticmethod
     def forward(
@@ -76,28 +78,27 @@ class _InChunks(torch.autograd.Function):  # type: ignore[misc]
         ignore_index: int,
         label_smoothing: float,
     ) -> torch.Tensor:
-        ctx.save_for_backward(logits, target, weight)
-        ctx.options = (ignore_index, label_smoothing)
         total = torch.zeros((), device=logits.device)
-        for rows, classes in _chunks(logits, target):
-            total += _sum(rows, classes, weight, ignore_index, label_smoothing)
+        gradients = torch.empty_like(logits)
+        places = gradients.chunk(_CHUNKS)
+        for (rows, classes), place in zip(_chunks(logits, target), places, strict=True):
+            with torch.enable_grad():
+                part = rows.detach().requires_grad_()
+                loss = _sum(part, classes, weight, ignore_index, label_smoothing)
+            (of_part,) = torch.autograd.grad(loss, part)
+            place.copy_(of_part)
+            total += loss.detach()
+            del part, loss, of_part
+        ctx.save_for_backward(gradients)
         return total
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         (gradient,) = gradients
-        logits, target, weight = ctx.saved_tensors
-        result = torch.empty_like(logits)
-        chunks = _chunks(logits, target)
-        places = result.chunk(_CHUNKS)
-        for (rows, classes), place in zip(chunks, places, strict=True):
-            with torch.enable_grad():
-                part = rows.detach().requires_grad_()
-                total = _sum(part, classes, weight, *ctx.options)
-            (of_part,) = torch.autograd.grad(total, part, gradient)
-            place.copy_(of_part)
-            del part, total, of_part
-        return result, None, None, None, None
+        (saved,) = ctx.saved_tensors
+        is_last = not torch._C._autograd._get_current_graph_task_keep_graph()
+        return saved.mul_(gradient) if is_last else saved * gradient, None, None, None, None
 
 
 def _chunks(logits: torch.Tensor, target: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:

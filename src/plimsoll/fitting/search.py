@@ -1,0 +1,345 @@
+"""Which changes make a script fit for the least time: branch and bound over what each can save.
+
+The script is simulated as it is, then with each change that could matter by itself. What a set of
+changes takes is estimated from the largest part of it that was simulated, and what each of the
+others saved alone; before that, from the bound that the change itself knows. The set that should
+take the least time of all that should fit is simulated next, and what it really takes replaces the
+estimate, until nothing that was not tried can be better than the best that fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Protocol
+
+from plimsoll.fitting.changes.attention import attention_changes
+from plimsoll.fitting.changes.batch import batch_changes
+from plimsoll.fitting.changes.compiled import compiled_changes
+from plimsoll.fitting.changes.gradients import gradient_changes
+from plimsoll.fitting.changes.loss import loss_changes
+from plimsoll.fitting.changes.offloading import offloading_change
+from plimsoll.fitting.changes.optimizer import optimizer_changes
+from plimsoll.fitting.changes.precision import precision_changes
+from plimsoll.fitting.changes.recomputing import recomputing_change
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plimsoll.fitting.attempts import Attempt, Attempts, Changes
+    from plimsoll.fitting.changes.change import Change
+    from plimsoll.prediction.results import Prediction
+    from plimsoll.prediction.survey import AllocatorUse
+
+_SIMULATIONS = 15
+_LEAST_SHARE = 0.004  # of the peak: what may save less is not tried
+_LEAST_REST = 0.985  # of what the elastic allocator takes is allocated
+_PER_CHANGE = 0.005  # of a step: by so much a plan with a change less may be slower
+_MOST_TOGETHER = 5
+_TIMES_ENOUGH = 0.01
+
+
+class Watcher(Protocol):
+    """Hears how a search goes on."""
+
+    def begins(self, names: Sequence[str]) -> None:
+        """These changes are tried together; none is the script as it is."""
+
+    def ended(self, attempt: Attempt) -> None:
+        """They were."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """A plan that fits.
+
+    Attributes:
+        attempt: The changes, and what they take where memory has no end.
+        use: The allocator with which they fit.
+        verified: What they take under the limit.
+    """
+
+    attempt: Attempt
+    use: AllocatorUse
+    verified: Prediction
+
+
+class Search:
+    """A search.
+
+    Args:
+        attempts: What runs the script.
+        room: What the program may take of the card, besides what is not PyTorch's.
+        watcher: Hears of each trial.
+        compiles: Whether compiling the model is tried.
+
+    Attributes:
+        known: All that was tried, in order.
+        best: The best plan so far; None while nothing fits.
+    """
+
+    def __init__(
+        self, attempts: Attempts, room: int, watcher: Watcher, *, compiles: bool = False
+    ) -> None:
+        self.known: list[Attempt] = []
+        self.best: Best | None = None
+        self._attempts = attempts
+        self._room = room
+        self._watcher = watcher
+        self._compiles = compiles
+        self._refuted: set[tuple[frozenset[Change], str, str]] = set()
+        self._margins: dict[frozenset[Change], int] = {}
+
+    @property
+    def base(self) -> Attempt:
+        """The script as it is."""
+        return self.known[0]
+
+    def run(self) -> None:
+        """Search until nothing better can be found, or no simulation is left."""
+        self._try([()])
+        self._take_best()
+        if self.best is not None and not self.best.attempt.changes:
+            return
+        items = list(self._items(keeps_results=True))
+        self._try([(change,) for change in items])
+        self._branch(items)
+        if self.best is None:
+            others = list(self._items(keeps_results=False))
+            self._try([(change,) for change in others])
+            self._branch([*items, *others])
+        self._try_alone()
+
+    def _items(self, *, keeps_results: bool) -> Iterator[Change]:
+        """Changes without a measure, that could matter."""
+        survey, prediction = self.base.survey, self.base.prediction
+        assert survey is not None
+        assert prediction is not None
+        peak = prediction.peak_allocated_bytes
+        changes = [
+            *optimizer_changes(survey),
+            *gradient_changes(survey),
+            *loss_changes(survey),
+            *attention_changes(survey, peak),
+            *precision_changes(survey, peak),
+        ]
+        if self._compiles:
+            changes += compiled_changes(survey, peak)
+        for change in changes:
+            matters = change.saves_bytes >= _LEAST_SHARE * peak
+            if matters and change.keeps_results == keeps_results:
+                yield change
+
+    def _try(self, sets: Sequence[Changes]) -> None:
+        at_a_time = self._attempts.at_a_time
+        tried = {frozenset(attempt.changes) for attempt in self.known}
+        left = [changes for changes in sets if frozenset(changes) not in tried]
+        while left and self._left() > 0:
+            now, left = left[:at_a_time], left[at_a_time:]
+            for changes in now:
+                self._watcher.begins([change.name for change in changes])
+            self._attempts.run(now, self._note)
+
+    def _note(self, attempt: Attempt) -> None:
+        self.known.append(attempt)
+        self._watcher.ended(attempt)
+
+    def _left(self) -> int:
+        """Simulations, but one to verify what was found."""
+        return _SIMULATIONS - 1 - self._attempts.count
+
+    def _branch(self, items: Sequence[Change]) -> None:
+        """Try sets of changes, the most promising first."""
+        while self._left() > 0:
+            self._take_best()
+            limit = None if self.best is None else self._cost(self.best.attempt)
+            ranked = sorted(self._candidates(items), key=lambda each: each[0])
+            better = [
+                changes
+                for cost, changes in ranked
+                if limit is None or cost < limit * (1 - _TIMES_ENOUGH)
+            ]
+            if not better:
+                break
+            self._try(better[: self._attempts.at_a_time])
+        self._take_best()
+
+    def _candidates(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
+        """Sets that were not tried and that should fit, with what they should cost."""
+        tried = {frozenset(attempt.changes) for attempt in self.known}
+        useful = [change for change in items if self._gain(change) > 0]
+        for count in range(min(len(useful), _MOST_TOGETHER) + 1):
+            for chosen in combinations(useful, count):
+                if not _agree(chosen):
+                    continue
+                for changes, allocated, seconds in self._with_measured(chosen):
+                    if frozenset(changes) in tried or not _agree(changes):
+                        continue
+                    if allocated <= self._target():
+                        yield seconds * (1 + _PER_CHANGE * len(changes)), changes
+
+    def _with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
+        """A set with none or one of the changes that have a measure: how much of it is needed."""
+        start = self._nearest(chosen)
+        allocated, seconds = self._estimate(chosen, start)
+        yield chosen, allocated, seconds
+        survey, prediction = start.survey, start.prediction
+        if allocated <= self._target() or survey is None or prediction is None:
+            return
+        saved = prediction.peak_allocated_bytes - allocated
+        margin = self._margins.get(frozenset(chosen), 0)
+        model = survey.models[0] if len(survey.models) == 1 else None
+        for plan in [] if model is None else model.recomputations:
+            if plan.peak_bytes - saved + margin <= self._target():
+                change = recomputing_change(survey, plan, allocated - plan.peak_bytes + saved)
+                yield (*chosen, change), plan.peak_bytes - saved + margin, seconds + plan.seconds
+                break
+        parts = self._parts(chosen)
+        if model is not None:
+            excess = allocated - self._target() + margin
+            offload = offloading_change(survey, self._target() - margin, excess)
+            if "compile" not in {change.kind for change in chosen}:
+                yield (*chosen, offload), self._target(), seconds + offload.costs_seconds
+        for part, kept in parts:
+            fixed = self._fixed_bytes()
+            rest = fixed + int((allocated - fixed) * kept)
+            slower = seconds * (1 + 0.02 / kept)
+            yield (*chosen, part), rest, slower
+
+    def _parts(self, chosen: Changes) -> Iterator[tuple[Change, float]]:
+        """The batch in parts, with what is left of what grows with it."""
+        survey = self.base.survey
+        assert survey is not None
+        failed = {
+            attempt.changes[-1] for attempt in self.known if attempt.failure and attempt.changes
+        }
+        parts = 2
+        for change in batch_changes(survey):
+            if change.keeps_results and change not in failed and not set(chosen) & failed:
+                yield change, 1 / parts
+            parts *= 2
+
+    def _fixed_bytes(self) -> int:
+        """Of parameters, gradients and the optimizer's state."""
+        survey = self.base.survey
+        assert survey is not None
+        return sum(
+            use.parameter_bytes + use.gradient_bytes + use.state_bytes for use in survey.optimizers
+        )
+
+    def _nearest(self, changes: Changes) -> Attempt:
+        """The largest part of a set that was simulated."""
+        wanted = set(changes)
+        inside = [
+            attempt
+            for attempt in self.known
+            if attempt.prediction is not None and set(attempt.changes) <= wanted
+        ]
+        return max(inside, key=lambda attempt: len(attempt.changes))
+
+    def _estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
+        """What a set should allocate at its peak, and how long a step should take."""
+        assert start.prediction is not None
+        allocated = start.prediction.peak_allocated_bytes
+        seconds = self._seconds(start)
+        for change in set(changes) - set(start.changes):
+            allocated -= self._gain(change)
+            seconds += self._slower(change)
+        return allocated, max(seconds, 0.0)
+
+    def _alone(self, change: Change) -> Attempt | None:
+        return next((each for each in self.known if each.changes == (change,)), None)
+
+    def _gain(self, change: Change) -> int:
+        """What a change saves: alone, if that was tried, or at most."""
+        alone = self._alone(change)
+        if alone is None:
+            return change.saves_bytes
+        if alone.prediction is None or self.base.prediction is None:
+            return 0
+        before = self.base.prediction.peak_allocated_bytes
+        return max(0, before - alone.prediction.peak_allocated_bytes)
+
+    def _slower(self, change: Change) -> float:
+        alone = self._alone(change)
+        if alone is None or alone.prediction is None:
+            return change.costs_seconds
+        return self._seconds(alone) - self._seconds(self.base)
+
+    def _seconds(self, attempt: Attempt) -> float:
+        """Of a step; where that is not known, what the changes should cost."""
+        if attempt.step_seconds is not None and self.base.step_seconds is not None:
+            return attempt.step_seconds
+        start = self.base.step_seconds or 1.0
+        return start + sum(change.costs_seconds for change in attempt.changes)
+
+    def _cost(self, attempt: Attempt) -> float:
+        return self._seconds(attempt) * (1 + _PER_CHANGE * len(attempt.changes))
+
+    def _target(self) -> int:
+        """What may be allocated, with the allocator that wastes the least."""
+        return int(self._room * _LEAST_REST) - MiB
+
+    def _take_best(self) -> None:
+        """Verify the best of what was tried, and what is next best where it does not hold."""
+        while True:
+            found = self._best_tried()
+            if found is None:
+                return
+            attempt, use = found
+            if self.best is not None and self._cost(self.best.attempt) <= self._cost(attempt):
+                return
+            verified = self._verified(attempt, use)
+            if verified is not None and verified.fits:
+                self.best = Best(attempt, use, verified)
+                return
+            self._refuted.add((frozenset(attempt.changes), use.allocator, use.conf))
+
+    def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
+        """What it takes under the limit; where that changes nothing, what it took without."""
+        own = attempt.allocators()[0]
+        if use == own and use.peak_reserved_bytes <= self._room:
+            return attempt.prediction
+        if self._attempts.count >= _SIMULATIONS:
+            return None
+        return self._attempts.verify(attempt.changes, use)
+
+    def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
+        """Of what fits: results as they were before others, then the least time."""
+        fitting = [
+            (attempt, use)
+            for attempt in self.known
+            for use in attempt.allocators()
+            if use.fits
+            and (frozenset(attempt.changes), use.allocator, use.conf) not in self._refuted
+        ]
+
+        def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:
+            attempt, use = found
+            keeps = all(change.keeps_results for change in attempt.changes)
+            return not keeps, self._cost(attempt), attempt.allocators().index(use)
+
+        return min(fitting, key=rank, default=None)
+
+    def _try_alone(self) -> None:
+        """With what is left: what the other kinds of change do by themselves."""
+        done = {attempt.changes[0].kind for attempt in self.known if len(attempt.changes) == 1}
+        alone = [
+            changes
+            for changes, _, _ in self._with_measured(())
+            if changes and changes[0].kind not in done
+        ]
+        kinds: dict[str, Changes] = {}
+        for changes in alone:
+            kinds.setdefault(changes[0].kind, changes)
+        others = [(change,) for change in self._items(keeps_results=False)]
+        self._try([*kinds.values(), *others])
+
+
+def _agree(changes: Changes) -> bool:
+    """Whether changes can be made together."""
+    kinds = [change.kind for change in changes]
+    if len(set(kinds)) < len(kinds):
+        return False
+    return not any(change.excludes & set(kinds) for change in changes)
