@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.child_process import started
-from plimsoll.prediction.survey import Survey
+from plimsoll.prediction.survey import AllocatorUse, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from plimsoll.fitting.changes.change import Change
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
-    from plimsoll.prediction.survey import AllocatorUse
 
 Changes = tuple["Change", ...]
 
@@ -51,6 +50,12 @@ class Attempt:
     def step_seconds(self) -> float | None:
         """How long a step takes; None where that is not known."""
         return None if self.prediction is None else self.prediction.step_seconds
+
+    def allocated_bytes(self) -> int:
+        """The most in live blocks on the card."""
+        assert self.prediction is not None
+        shared = self.prediction.shared
+        return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
 
     def outside_bytes(self) -> int:
         """What the card holds besides what PyTorch reserves."""
@@ -166,9 +171,19 @@ class Attempts:
             if prediction.out_of_memory is not None:
                 return Attempt(changes, None, None, "it runs out of shared memory")
             found = Survey.from_dict(json.loads(survey.read_text()))
+            if prediction.shared is not None and prediction.shared.peak_bytes:
+                found = replace(found, allocators=[self._with_shared(prediction)])
             return Attempt(changes, prediction, found)
 
         return attempt
+
+    def _with_shared(self, prediction: Prediction) -> AllocatorUse:
+        """What is on the card of a program that placed memory off it, which no replay would."""
+        assert prediction.shared is not None
+        reserved = prediction.shared.peak_dedicated_bytes
+        allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
+        fits = reserved <= self._room
+        return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
 
 def _reason(error: Exception) -> str:

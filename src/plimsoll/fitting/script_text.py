@@ -225,9 +225,14 @@ class ScriptText:
         return "\n".join(lines)
 
     def _step(self) -> str:
-        margins = (indentation(line) for line in self.lines if line.strip())
-        steps = [margin for margin in margins if margin]
-        return min(steps, key=len, default="    ")
+        """By how much the script's blocks are indented."""
+        inner = (each for each in ast.walk(self.tree) if isinstance(each, ast.stmt))
+        first = min(
+            (each for each in inner if each.col_offset > 0),
+            key=lambda each: each.col_offset,
+            default=None,
+        )
+        return "    " if first is None else indentation(self.lines[first.lineno - 1]) or "    "
 
     def _lines_inside_strings(self) -> set[int]:
         """Lines that begin within a string."""

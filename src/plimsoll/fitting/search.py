@@ -9,7 +9,7 @@ estimate, until nothing that was not tried can be better than the best that fits
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +38,7 @@ _LEAST_REST = 0.985  # of what the elastic allocator takes is allocated
 _PER_CHANGE = 0.005  # of a step: by so much a plan with a change less may be slower
 _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
+_MEASURED = ("recomputation", "offload")
 
 
 class Watcher(Protocol):
@@ -89,6 +90,7 @@ class Search:
         self._watcher = watcher
         self._compiles = compiles
         self._refuted: set[tuple[frozenset[Change], str, str]] = set()
+        self._expected: dict[frozenset[Change], int] = {}
         self._margins: dict[frozenset[Change], int] = {}
 
     @property
@@ -143,6 +145,7 @@ class Search:
 
     def _note(self, attempt: Attempt) -> None:
         self.known.append(attempt)
+        self._learn(attempt)
         self._watcher.ended(attempt)
 
     def _left(self) -> int:
@@ -168,7 +171,7 @@ class Search:
     def _candidates(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
         """Sets that were not tried and that should fit, with what they should cost."""
         tried = {frozenset(attempt.changes) for attempt in self.known}
-        useful = [change for change in items if self._gain(change) > 0]
+        useful = [change for change in [*items, *self._parts()] if self._gain(change) > 0]
         for count in range(min(len(useful), _MOST_TOGETHER) + 1):
             for chosen in combinations(useful, count):
                 if not _agree(chosen):
@@ -177,6 +180,7 @@ class Search:
                     if frozenset(changes) in tried or not _agree(changes):
                         continue
                     if allocated <= self._target():
+                        self._expected[frozenset(changes)] = allocated
                         yield seconds * (1 + _PER_CHANGE * len(changes)), changes
 
     def _with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
@@ -184,49 +188,66 @@ class Search:
         start = self._nearest(chosen)
         allocated, seconds = self._estimate(chosen, start)
         yield chosen, allocated, seconds
-        survey, prediction = start.survey, start.prediction
-        if allocated <= self._target() or survey is None or prediction is None:
+        survey, kinds = start.survey, {change.kind for change in chosen}
+        if allocated <= self._target() or survey is None or len(survey.models) != 1:
             return
-        saved = prediction.peak_allocated_bytes - allocated
-        margin = self._margins.get(frozenset(chosen), 0)
-        model = survey.models[0] if len(survey.models) == 1 else None
-        for plan in [] if model is None else model.recomputations:
-            if plan.peak_bytes - saved + margin <= self._target():
+        if "batch" in kinds - start.kinds:
+            return  # what its modules keep then is not known yet
+        target = self._target() - self._margin(chosen)
+        saved = start.allocated_bytes() - allocated
+        enough = self._enough(chosen)
+        for plan in survey.models[0].recomputations:
+            if plan.peak_bytes - saved <= target and "recomputation" not in enough:
                 change = recomputing_change(survey, plan, allocated - plan.peak_bytes + saved)
-                yield (*chosen, change), plan.peak_bytes - saved + margin, seconds + plan.seconds
+                yield (*chosen, change), plan.peak_bytes - saved, seconds + plan.seconds
                 break
-        parts = self._parts(chosen)
-        if model is not None:
-            excess = allocated - self._target() + margin
-            offload = offloading_change(survey, self._target() - margin, excess)
-            if "compile" not in {change.kind for change in chosen}:
-                yield (*chosen, offload), self._target(), seconds + offload.costs_seconds
-        for part, kept in parts:
-            fixed = self._fixed_bytes()
-            rest = fixed + int((allocated - fixed) * kept)
-            slower = seconds * (1 + 0.02 / kept)
-            yield (*chosen, part), rest, slower
+        if "offload" not in enough:
+            offload = offloading_change(survey, target, allocated - target)
+            yield (*chosen, offload), target, seconds + offload.costs_seconds
 
-    def _parts(self, chosen: Changes) -> Iterator[tuple[Change, float]]:
-        """The batch in parts, with what is left of what grows with it."""
-        survey = self.base.survey
-        assert survey is not None
-        failed = {
-            attempt.changes[-1] for attempt in self.known if attempt.failure and attempt.changes
+    def _enough(self, chosen: Changes) -> set[str]:
+        """The measured changes of which enough beside these was found: more takes longer."""
+        return {
+            change.kind
+            for attempt in self.known
+            if attempt.fitting() is not None
+            and {each for each in attempt.changes if each.kind not in _MEASURED} == set(chosen)
+            for change in attempt.changes
+            if change.kind in _MEASURED
         }
-        parts = 2
-        for change in batch_changes(survey):
-            if change.keeps_results and change not in failed and not set(chosen) & failed:
-                yield change, 1 / parts
-            parts *= 2
 
-    def _fixed_bytes(self) -> int:
-        """Of parameters, gradients and the optimizer's state."""
-        survey = self.base.survey
+    def _margin(self, chosen: Changes) -> int:
+        """By how much measured changes beside these missed their aim so far."""
+        return self._margins.get(frozenset(chosen), 0)
+
+    def _learn(self, attempt: Attempt) -> None:
+        """From an attempt that took more than was expected."""
+        expected = self._expected.get(frozenset(attempt.changes))
+        if expected is None or attempt.prediction is None:
+            return
+        beside = frozenset(c for c in attempt.changes if c.kind not in _MEASURED)
+        missed = attempt.allocated_bytes() - expected
+        if len(beside) < len(attempt.changes) and missed > 0:
+            self._margins[beside] = self._margins.get(beside, 0) + missed
+
+    def _parts(self) -> Iterator[Change]:
+        """The batch in parts, with what that should save and cost."""
+        survey, prediction = self.base.survey, self.base.prediction
         assert survey is not None
-        return sum(
+        assert prediction is not None
+        varies = self.base.allocated_bytes() - sum(
             use.parameter_bytes + use.gradient_bytes + use.state_bytes for use in survey.optimizers
         )
+        step = prediction.step
+        parts = 2
+        for change in batch_changes(survey):
+            if change.keeps_results:
+                slower = 0.02 * parts * self._seconds(self.base)
+                if step is not None:
+                    slower = max(slower, parts * step.host_seconds - step.seconds)
+                saves = int(max(varies, 0) * (1 - 1 / parts))
+                yield replace(change, saves_bytes=saves, costs_seconds=slower)
+            parts *= 2
 
     def _nearest(self, changes: Changes) -> Attempt:
         """The largest part of a set that was simulated."""
@@ -240,9 +261,7 @@ class Search:
 
     def _estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
         """What a set should allocate at its peak, and how long a step should take."""
-        assert start.prediction is not None
-        allocated = start.prediction.peak_allocated_bytes
-        seconds = self._seconds(start)
+        allocated, seconds = start.allocated_bytes(), self._seconds(start)
         for change in set(changes) - set(start.changes):
             allocated -= self._gain(change)
             seconds += self._slower(change)
@@ -256,10 +275,9 @@ class Search:
         alone = self._alone(change)
         if alone is None:
             return change.saves_bytes
-        if alone.prediction is None or self.base.prediction is None:
+        if alone.prediction is None:
             return 0
-        before = self.base.prediction.peak_allocated_bytes
-        return max(0, before - alone.prediction.peak_allocated_bytes)
+        return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
 
     def _slower(self, change: Change) -> float:
         alone = self._alone(change)
@@ -325,16 +343,15 @@ class Search:
     def _try_alone(self) -> None:
         """With what is left: what the other kinds of change do by themselves."""
         done = {attempt.changes[0].kind for attempt in self.known if len(attempt.changes) == 1}
-        alone = [
-            changes
-            for changes, _, _ in self._with_measured(())
-            if changes and changes[0].kind not in done
-        ]
-        kinds: dict[str, Changes] = {}
-        for changes in alone:
-            kinds.setdefault(changes[0].kind, changes)
-        others = [(change,) for change in self._items(keeps_results=False)]
-        self._try([*kinds.values(), *others])
+        alone: dict[str, Changes] = {}
+        for changes, _, _ in self._with_measured(()):
+            for change in changes:
+                alone.setdefault(change.kind, changes)
+        for change in self._parts():
+            alone.setdefault(change.kind, (change,))
+        for change in self._items(keeps_results=False):
+            alone.setdefault(change.name, (change,))
+        self._try([changes for changes in alone.values() if changes[0].kind not in done])
 
 
 def _agree(changes: Changes) -> bool:

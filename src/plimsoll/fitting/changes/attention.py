@@ -25,7 +25,7 @@ def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "attention",
             "compute attention in one kernel (sdpa)",
-            lambda script: _fused(script, survey),
+            edit=lambda script: _fused(script, survey),
             saves_bytes=allocated_bytes,
         )
 

@@ -41,7 +41,7 @@ def batch_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "batch",
             f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
-            lambda script, parts=parts: _in_parts(script, survey, parts),  # type: ignore[misc]
+            edit=lambda script, parts=parts: _in_parts(script, survey, parts),  # type: ignore[misc]
             order=3,
             caveat="; ".join(caveats),
         )

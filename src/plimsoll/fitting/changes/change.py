@@ -22,6 +22,7 @@ class Change:
     Attributes:
         kind: What it is about; a plan has at most one change of a kind.
         name: What it does, in words: "use the fused AdamW".
+        detail: What tells it from others of this name.
         edit: What it makes of the script; raises `CannotChangeError`.
         order: Those of a lower one are made first: what wraps less of the script.
         allocator: The allocator that it needs; None for any.
@@ -35,13 +36,14 @@ class Change:
 
     kind: str
     name: str
+    detail: str = ""
     edit: Callable[[ScriptText], ScriptText] = field(default=_as_it_is, compare=False)
     order: int = 0
     allocator: str | None = None
     conf: str | None = None
     caveat: str = ""
-    saves_bytes: int = 0
-    costs_seconds: float = 0.0
+    saves_bytes: int = field(default=0, compare=False)
+    costs_seconds: float = field(default=0.0, compare=False)
     excludes: frozenset[str] = frozenset()
 
     @property

@@ -28,7 +28,7 @@ def compiled_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "compile",
             f"compile the model{kept}",
-            lambda script, budget=budget: _compiled(script, survey, budget),  # type: ignore[misc]
+            edit=lambda script, budget=budget: _compiled(script, survey, budget),  # type: ignore[misc]
             saves_bytes=allocated_bytes,
             excludes=frozenset({"recomputation", "offload"}),
         )

@@ -24,7 +24,7 @@ def gradient_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "gradients",
             "free the gradients right after the optimizer's step",
-            lambda script: _freed(script, use),
+            edit=lambda script: _freed(script, use),
             saves_bytes=use.gradient_bytes,
         )
 

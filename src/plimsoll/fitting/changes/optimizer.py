@@ -33,21 +33,21 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
             yield Change(
                 "step",
                 f"use the fused {kind}",
-                _edit(use, {"foreach": None, "fused": "True"}),
+                edit=_edit(use, {"foreach": None, "fused": "True"}),
                 saves_bytes=2 * use.parameter_bytes,
             )
         else:
             yield Change(
                 "step",
                 f"let {kind} step without lists of tensors (foreach=False)",
-                _edit(use, {"foreach": "False"}),
+                edit=_edit(use, {"foreach": "False"}),
                 saves_bytes=2 * use.parameter_bytes,
             )
     if use.stepped is not None:
         yield Change(
             "optimizer state",
             f"keep {kind}'s state in the host's memory",
-            _placed(use),
+            edit=_placed(use),
             allocator="elastic",
             saves_bytes=use.state_bytes,
             costs_seconds=2 * use.state_bytes * _STATE_COSTS,
@@ -58,7 +58,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
             yield Change(
                 "optimizer",
                 f"use bitsandbytes' {_EIGHT_BITS[kind]}",
-                _replaced(use, f"bitsandbytes.optim.{_EIGHT_BITS[kind]}", "bitsandbytes"),
+                edit=_replaced(use, f"bitsandbytes.optim.{_EIGHT_BITS[kind]}", "bitsandbytes"),
                 caveat="its state is rounded to 8 bits",
                 saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
                 excludes=frozenset({"step", "optimizer state"}),
@@ -66,7 +66,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "optimizer",
             f"use Adafactor instead of {kind}",
-            _replaced(use, "torch.optim.Adafactor", "torch"),
+            edit=_replaced(use, "torch.optim.Adafactor", "torch"),
             caveat="it is another optimizer, whose learning rate has to be found anew",
             saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
             excludes=frozenset({"step", "optimizer state"}),

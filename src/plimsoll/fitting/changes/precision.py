@@ -30,7 +30,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "precision",
             "compute in bfloat16 where that is safe (autocast)",
-            lambda script: _cast(script, survey),
+            edit=lambda script: _cast(script, survey),
             order=1,
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
@@ -38,7 +38,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     yield Change(
         "precision",
         "keep parameters, gradients and optimizer state in bfloat16",
-        lambda script: _half(script, survey),
+        edit=lambda script: _half(script, survey),
         caveat="parameters are updated in bfloat16, which loses small updates",
         saves_bytes=allocated_bytes // 2,
     )

@@ -26,7 +26,8 @@ def recomputing_change(survey: Survey, plan: Recomputation, saves_bytes: int) ->
     return Change(
         "recomputation",
         f"recompute {format_count(len(plan.modules), 'module')}: {shown}",
-        lambda script: _recomputed(script, survey, names),
+        detail=" ".join(names),
+        edit=lambda script: _recomputed(script, survey, names),
         saves_bytes=saves_bytes,
         costs_seconds=plan.seconds,
     )
