@@ -352,6 +352,7 @@ class Search:
         for change in self._items(keeps_results=False):
             alone.setdefault(change.name, (change,))
         self._try([changes for changes in alone.values() if changes[0].kind not in done])
+        self._take_best()
 
 
 def _agree(changes: Changes) -> bool:

@@ -20,7 +20,7 @@ def offloading_change(survey: Survey, budget_bytes: int, saves_bytes: int) -> Ch
         "offload",
         f"let saved tensors wait in the host's memory, above {format_size(budget * MiB)}",
         edit=lambda script: _offloaded(script, survey, budget),
-        order=2,
+        order=3,
         saves_bytes=saves_bytes,
         costs_seconds=2 * saves_bytes / 25e9,
     )
