@@ -86,8 +86,8 @@ def survey(
         "cross_entropy(" in text
     )
     return Survey(
-        optimizers=[OptimizerUse(**use)],  # type: ignore[arg-type]
-        models=[ModelUse(**seen)],  # type: ignore[arg-type]
+        optimizers=[OptimizerUse(**use)],
+        models=[ModelUse(**seen)],
         losses=losses,
         backwards=[Place(line_of(text, backward), function)],
     )

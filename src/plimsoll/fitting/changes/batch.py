@@ -42,7 +42,7 @@ def batch_changes(survey: Survey) -> Iterator[Change]:
             "batch",
             f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
             edit=lambda script, parts=parts: _in_parts(script, survey, parts),  # type: ignore[misc]
-            order=2,
+            order=1,
             caveat="; ".join(caveats),
         )
         parts *= 2

@@ -31,7 +31,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
             "precision",
             "compute in bfloat16 where that is safe (autocast)",
             edit=lambda script: _cast(script, survey),
-            order=1,
+            order=2,
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
         )
