@@ -14,11 +14,13 @@ class PlannedChange:
         name: What it does.
         lines: What is added to the script, or stands there instead of what was.
         caveat: How results may differ; "" where they stay what they were.
+        note: What to know besides.
     """
 
     name: str
     lines: list[str]
     caveat: str
+    note: str
 
 
 @dataclass(frozen=True)

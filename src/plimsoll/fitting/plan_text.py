@@ -50,6 +50,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         yield printable(f"{plan.script} fits in {within} with {changes}: {used}{_slower(plan)}")
         for change in plan.plan:
             caveat = f" (results differ: {change.caveat})" if change.caveat else ""
+            caveat = caveat or (f" ({change.note})" if change.note else "")
             yield f"  {change.name}{caveat}"
         if not _is_plain(plan):
             yield f"  run it under {_allocator(plan)}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from plimsoll.fitting.attempts import Attempt, Attempts, Changes
     from plimsoll.fitting.changes.change import Change
     from plimsoll.prediction.results import Prediction
-    from plimsoll.prediction.survey import AllocatorUse
+    from plimsoll.prediction.survey import AllocatorUse, Survey
 
 _SIMULATIONS = 15
 _LEAST_SHARE = 0.004  # of the peak: what may save less is not tried
@@ -38,6 +38,8 @@ _LEAST_REST = 0.985  # of what the elastic allocator takes is allocated
 _PER_CHANGE = 0.005  # of a step: by so much a plan with a change less may be slower
 _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
+_MOST_OF_A_KIND = 2
+_LEAST_BUDGET = 64 * MiB
 _MEASURED = ("recomputation", "offload")
 
 
@@ -106,11 +108,13 @@ class Search:
             return
         items = list(self._items(keeps_results=True))
         self._try([(change,) for change in items])
+        self._try([self._cheap(items)])
         self._branch(items)
         if self.best is None:
             others = list(self._items(keeps_results=False))
             self._try([(change,) for change in others])
             self._branch([*items, *others])
+        self._drop_needless()
         self._try_alone()
 
     def _items(self, *, keeps_results: bool) -> Iterator[Change]:
@@ -133,15 +137,56 @@ class Search:
             if matters and change.keeps_results == keeps_results:
                 yield change
 
+    def _cheap(self, items: Sequence[Change]) -> Changes:
+        """All that takes no time: a peak may be lower only where several things are changed."""
+        limit = _TIMES_ENOUGH * 2 * self._seconds(self.base)
+        chosen: list[Change] = []
+        for change in items:
+            alone = self._alone(change)
+            is_cheap = alone is not None and alone.prediction and self._slower(change) <= limit
+            if is_cheap and _agree((*chosen, change)):
+                chosen.append(change)
+        return tuple(chosen)
+
+    def _everything(self, items: Sequence[Change]) -> Changes:
+        """As much as can be changed together, of what did not fail."""
+        chosen: list[Change] = []
+        ranked = sorted([*items, *self._parts()], key=lambda each: -each.saves_bytes)
+        for change in ranked:
+            if self._gain(change) > 0 or self._alone(change) is None:
+                chosen += [change] * _agree((*chosen, change))
+        for change in items:
+            alone = self._alone(change)
+            if alone is not None and alone.prediction is not None and change not in chosen:
+                chosen += [change] * _agree((*chosen, change))
+        return tuple(chosen)
+
+    def _drop_needless(self) -> None:
+        """Try the best plan without each change that saves nothing alone."""
+        while self.best is not None and self._left() > 0:
+            changes = self.best.attempt.changes
+            less = [
+                tuple(other for other in changes if other != change)
+                for change in changes
+                if self._alone(change) is not None and self._gain(change) < self._room // 200
+            ]
+            before = len(self.known)
+            self._try(less)
+            self._take_best()
+            if len(self.known) == before or self.best.attempt.changes == changes:
+                return
+
     def _try(self, sets: Sequence[Changes]) -> None:
         at_a_time = self._attempts.at_a_time
-        tried = {frozenset(attempt.changes) for attempt in self.known}
-        left = [changes for changes in sets if frozenset(changes) not in tried]
+        left = [changes for changes in sets if not self._is_known(changes)]
         while left and self._left() > 0:
             now, left = left[:at_a_time], left[at_a_time:]
             for changes in now:
                 self._watcher.begins([change.name for change in changes])
             self._attempts.run(now, self._note)
+
+    def _is_known(self, changes: Changes) -> bool:
+        return any(set(attempt.changes) == set(changes) for attempt in self.known)
 
     def _note(self, attempt: Attempt) -> None:
         self.known.append(attempt)
@@ -163,6 +208,9 @@ class Search:
                 for cost, changes in ranked
                 if limit is None or cost < limit * (1 - _TIMES_ENOUGH)
             ]
+            if not better and self.best is None:
+                everything = self._everything(items)
+                better = [] if self._is_known(everything) else [everything]
             if not better:
                 break
             self._try(better[: self._attempts.at_a_time])
@@ -170,14 +218,13 @@ class Search:
 
     def _candidates(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
         """Sets that were not tried and that should fit, with what they should cost."""
-        tried = {frozenset(attempt.changes) for attempt in self.known}
         useful = [change for change in [*items, *self._parts()] if self._gain(change) > 0]
         for count in range(min(len(useful), _MOST_TOGETHER) + 1):
             for chosen in combinations(useful, count):
                 if not _agree(chosen):
                     continue
                 for changes, allocated, seconds in self._with_measured(chosen):
-                    if frozenset(changes) in tried or not _agree(changes):
+                    if self._is_known(changes) or not _agree(changes):
                         continue
                     if allocated <= self._target():
                         self._expected[frozenset(changes)] = allocated
@@ -189,32 +236,54 @@ class Search:
         allocated, seconds = self._estimate(chosen, start)
         yield chosen, allocated, seconds
         survey, kinds = start.survey, {change.kind for change in chosen}
+        places = self.base.survey  # of the script as it is; those of others are of changed texts
         if allocated <= self._target() or survey is None or len(survey.models) != 1:
             return
+        assert places is not None
         if "batch" in kinds - start.kinds:
             return  # what its modules keep then is not known yet
         target = self._target() - self._margin(chosen)
         saved = start.allocated_bytes() - allocated
         enough = self._enough(chosen)
-        for plan in survey.models[0].recomputations:
-            if plan.peak_bytes - saved <= target and "recomputation" not in enough:
-                change = recomputing_change(survey, plan, allocated - plan.peak_bytes + saved)
+        plans = [] if "recomputation" in enough else survey.models[0].recomputations
+        for plan in plans:
+            if plan.peak_bytes - saved <= target:
+                change = recomputing_change(places, plan, allocated - plan.peak_bytes + saved)
                 yield (*chosen, change), plan.peak_bytes - saved, seconds + plan.seconds
                 break
-        if "offload" not in enough:
-            offload = offloading_change(survey, target, allocated - target)
+        else:
+            yield from self._with_both(chosen, allocated, seconds, survey, target)
+        if "offload" not in enough and target > _LEAST_BUDGET:
+            offload = offloading_change(places, target, allocated - target)
             yield (*chosen, offload), target, seconds + offload.costs_seconds
 
     def _enough(self, chosen: Changes) -> set[str]:
-        """The measured changes of which enough beside these was found: more takes longer."""
-        return {
-            change.kind
-            for attempt in self.known
-            if attempt.fitting() is not None
-            and {each for each in attempt.changes if each.kind not in _MEASURED} == set(chosen)
-            for change in attempt.changes
-            if change.kind in _MEASURED
-        }
+        """The measured changes of which more beside these would not help, or not be needed."""
+        found = set()
+        for kind in _MEASURED:
+            beside = [
+                attempt
+                for attempt in self.known
+                if kind in attempt.kinds
+                and {each for each in attempt.changes if each.kind not in _MEASURED} == set(chosen)
+            ]
+            if len(beside) >= _MOST_OF_A_KIND or any(attempt.fitting() for attempt in beside):
+                found.add(kind)
+        return found
+
+    def _with_both(
+        self, chosen: Changes, allocated: int, seconds: float, survey: Survey, target: int
+    ) -> Iterator[tuple[Changes, int, float]]:
+        """All that may be computed again, and offload for the rest."""
+        plans, places = survey.models[0].recomputations, self.base.survey
+        if not plans or places is None or target <= _LEAST_BUDGET:
+            return
+        saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
+        rest = max(0, allocated - saves - target)
+        again = recomputing_change(places, plans[-1], saves)
+        offload = offloading_change(places, target, rest)
+        cost = seconds + plans[-1].seconds + offload.costs_seconds
+        yield (*chosen, again, offload), target, cost
 
     def _margin(self, chosen: Changes) -> int:
         """By how much measured changes beside these missed their aim so far."""

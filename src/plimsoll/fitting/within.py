@@ -143,7 +143,9 @@ def _plan(
         within_bytes=within,
         fits=best is not None,
         plan=[
-            PlannedChange(change.name, _added(script, change.edit(script)), change.caveat)
+            PlannedChange(
+                change.name, _added(script, change.edit(script)), change.caveat, change.note
+            )
             for change in chosen.changes
         ],
         allocator=use.allocator,

@@ -33,9 +33,10 @@ def batch_changes(survey: Survey) -> Iterator[Change]:
         return
     if model.batch is None:
         return
-    caveats = []
-    if model.has_batch_statistics:
-        caveats.append("each part is normalized by its own statistics")
+    by_part = "each part is normalized by its own statistics"
+    notes = ["the loss is taken to be a mean over the batch"]
+    if model.has_dropout:
+        notes.append("dropout draws other random numbers")
     parts = 2
     while model.batch % parts == 0 and parts <= _MOST_PARTS:
         yield Change(
@@ -43,7 +44,8 @@ def batch_changes(survey: Survey) -> Iterator[Change]:
             f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
             edit=lambda script, parts=parts: _in_parts(script, survey, parts),  # type: ignore[misc]
             order=1,
-            caveat="; ".join(caveats),
+            caveat=by_part if model.has_batch_statistics else "",
+            note="; ".join(notes),
         )
         parts *= 2
 

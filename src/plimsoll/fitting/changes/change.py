@@ -29,6 +29,7 @@ class Change:
         conf: PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
         caveat: How results may differ from what they were; "" where they are the same, within the
             noise of two runs.
+        note: What to know about results that stay what they were.
         saves_bytes: No more than this, of the peak; a bound.
         costs_seconds: Of a step, about; below 0 where it is faster. Until it was tried.
         excludes: Kinds that it cannot be with.
@@ -42,6 +43,7 @@ class Change:
     allocator: str | None = None
     conf: str | None = None
     caveat: str = ""
+    note: str = ""
     saves_bytes: int = field(default=0, compare=False)
     costs_seconds: float = field(default=0.0, compare=False)
     excludes: frozenset[str] = frozenset()
