@@ -297,7 +297,7 @@ class Search:
         )
         step = prediction.step
         parts = 2
-        for change in batch_changes(survey):
+        for change in batch_changes(survey, self._attempts.script):
             if change.keeps_results:
                 slower = 0.02 * parts * self._seconds(self.base)
                 if step is not None:
