@@ -41,7 +41,7 @@ SCRIPTS = {
 }
 SHARES = (0.8, 0.6, 0.45)  # of what a script takes as it is
 GPU = "H200"
-PASSES = 2
+PASSES = int(os.environ.get("PASSES", "2"))
 
 
 class Quiet:
