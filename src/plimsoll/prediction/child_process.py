@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from plimsoll.prediction.parts import Written
+
 
 _SECONDS_TO_ANSWER = 60
 
@@ -88,6 +90,9 @@ def started(
         groups = folder / "groups.json"
         if request.groups is not None:
             asked = replace(asked, groups=str(groups))
+        survey = folder / "survey.json"
+        if request.survey is not None:
+            asked = replace(asked, survey=str(survey))
         if not request.keep_writes:  # all of them lie beside the layer, so that they can be read
             environment |= scratch_environment(folder)
             asked = replace(asked, scratch=str(folder))
@@ -117,10 +122,13 @@ def started(
                 found = _result(request, status, report)
                 if request.record is not None and recorded.exists():
                     shutil.move(recorded, request.record)
+                if request.survey is not None and survey.exists():
+                    shutil.move(survey, request.survey)
                 if request.keep_writes:
                     return found
                 assumptions = [*found.assumptions, *unseen(folder)]
-                return replace(found, written=written(folder), assumptions=assumptions)
+                own = _by_itself(request, folder)
+                return replace(found, written=own, assumptions=assumptions)
             except (InputError, ScriptError):
                 if output is not None and not is_aside:
                     output.seek(0)
@@ -129,6 +137,12 @@ def started(
                 raise
 
         yield answer
+
+
+def _by_itself(request: Request, folder: Path) -> list[Written]:
+    """What the script wrote, without the files that were given other texts for it."""
+    given = set(request.files)
+    return [one for one in written(folder) if str(Path(one.path).absolute()) not in given]
 
 
 def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from plimsoll.torch.simulated.setup import Setup
@@ -33,6 +33,9 @@ class Request:
         ranks: Those of the job that run, the others being taken as equal to them; None for all.
         runs_distinct: Those are one of each role, which has to be found out first.
         groups: Where one rank, alone, writes which process groups it makes; None for nowhere.
+        survey: Where to write what the program is made of that could be changed; None for nowhere.
+        room: What the program is to take at most, for the survey; None for no such bound.
+        files: Texts that files have in this trial instead of their own, by absolute path.
         scratch: The folder of the scratch layer in which the script runs, or None.
     """
 
@@ -52,6 +55,9 @@ class Request:
     ranks: list[int] | None = None
     groups: str | None = None
     runs_distinct: bool = False
+    survey: str | None = None
+    room: int | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """For the child process."""

@@ -60,7 +60,7 @@ def make_report(
         key=lambda i: (high_water.of(i).reserved_bytes, high_water.card_bytes(i)),
     )
     allocator, profile = allocators[device], simulation.profiles[device]
-    run = _run(simulation, labels, device)
+    run = run_of(simulation, labels, device)
     highest = high_water.of(device)
     allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
     peak = find_peak(run, _line)
@@ -175,7 +175,8 @@ def _behind(error: BaseException | None) -> list[BaseException]:
     return errors
 
 
-def _run(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
+def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
+    """What happened on a device."""
     engine = simulation.allocators[device].engine
     action, address, size, _, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
@@ -240,7 +241,7 @@ def _other_cards(
         room = card.total_bytes - card.context_bytes - nccl
         fits = reserved <= room
         if not fits and allocated <= room:
-            recording = recording or _recording(simulation, device)
+            recording = recording or recorded_run(simulation, device)
             allocator = simulation.allocators[device]
             (result,) = replay(
                 recording,
@@ -254,7 +255,8 @@ def _other_cards(
     return verdicts
 
 
-def _recording(simulation: Simulation, device: int) -> Recording:
+def recorded_run(simulation: Simulation, device: int) -> Recording:
+    """The requests of a device, for replays."""
     columns = simulation.allocators[device].engine.history_columns()
     action, address, size, stream, time_us, _, shared = columns
     keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])

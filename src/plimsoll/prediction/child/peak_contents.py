@@ -118,9 +118,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         line_of: The source line of a stack, by its number.
         lines: How many source lines to name.
     """
-    blocks = _blocks(run)
-    sizes, size_of = np.unique(blocks.size, return_inverse=True)
-    rounded = np.array([run.round_request(int(size)) for size in sizes], dtype=np.uint64)[size_of]
+    blocks, rounded = blocks_of(run)
     level = blocks.level(rounded)
     top = int(np.argmax(level)) if len(level) else 0
     live = blocks.live_at(top)
@@ -158,8 +156,8 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
     )
 
 
-def _blocks(run: Run) -> Lifetimes:
-    """The blocks of a run; their stacks are numbers of sites."""
+def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
+    """The blocks of a run, whose stacks are numbers of sites, and what each takes, rounded."""
     nothing = np.zeros(len(run.action), dtype=np.uint64)
     columns: dict[str, NDArray[Any]] = {
         "action": run.action,
@@ -169,7 +167,10 @@ def _blocks(run: Run) -> Lifetimes:
         "stack": run.site,
         **dict.fromkeys(("stream", "time_us", "pool_first", "pool_second"), nothing),
     }
-    return find_lifetimes(LoadedTrace(0, EventBatch.of(columns), []))
+    blocks = find_lifetimes(LoadedTrace(0, EventBatch.of(columns), []))
+    sizes, size_of = np.unique(blocks.size, return_inverse=True)
+    rounded = np.array([run.round_request(int(size)) for size in sizes], dtype=np.uint64)[size_of]
+    return blocks, rounded
 
 
 def _labels(run: Run, blocks: Lifetimes) -> dict[int, str]:

@@ -36,6 +36,7 @@ from plimsoll.prediction.child.processes import (
 from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import StoppedError, Stops
+from plimsoll.prediction.child.survey.surveyor import Surveyor
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
 from plimsoll.session.environment import record_if_asked
@@ -64,6 +65,8 @@ def main() -> None:
         simulation = Simulation(request.setup)
         if request.scratch is not None:
             enter_scratch(request.scratch)
+            for path, text in request.files.items():
+                Path(path).write_text(text)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
@@ -76,12 +79,18 @@ def main() -> None:
         started = StartedProcesses(request, process, str(folder))
         started.tell(simulation, labels, high_water)
 
+    surveyor = None
+    if request.survey is not None and not is_job:
+        surveyor = Surveyor(simulation, labels, request.room)
+        surveyor.listen()
     recorder = None if request.record is None else record(request.record)
 
     def install(torch: ModuleType) -> None:
         high_water.install(torch)
         if labels is not None:
             labels.install(torch)
+            if surveyor is not None:
+                surveyor.install(torch)
             if recorder is not None:
                 recorder.__enter__()
         else:
@@ -127,6 +136,8 @@ def main() -> None:
             recorder.stop()
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
+        if surveyor is not None and request.survey is not None:
+            Path(request.survey).write_text(json.dumps(surveyor.survey().to_dict()))
         report = started.add_to(told_by(simulation, high_water, report), failed_rank)
         report["prediction"]["assumptions"] += map(asdict, programs.assumptions())
         with NewFile(request.report) as file:

@@ -1,0 +1,1 @@
+"""What the simulated program is made of that could be changed."""

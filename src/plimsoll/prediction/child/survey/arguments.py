@@ -1,0 +1,40 @@
+"""The options of the script's command line, as `argparse` parsed them."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from typing import Any
+
+from plimsoll.prediction.survey import ArgumentUse
+
+
+class Arguments:
+    """Hears of every command line that is parsed."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[str, ...], ArgumentUse] = {}
+
+    def install(self) -> None:
+        """Listen."""
+        parse = argparse.ArgumentParser.parse_known_args
+
+        @functools.wraps(parse)
+        def noted(parser: Any, *given: Any, **named: Any) -> Any:
+            parsed = parse(parser, *given, **named)
+            self._note(parser, parsed[0])
+            return parsed
+
+        argparse.ArgumentParser.parse_known_args = noted  # type: ignore[method-assign,assignment]
+
+    def uses(self) -> list[ArgumentUse]:
+        """The options, in the order in which they were added."""
+        return list(self._uses.values())
+
+    def _note(self, parser: Any, parsed: Any) -> None:
+        for action in parser._actions:
+            names = [name for name in action.option_strings if name.startswith("-")]
+            if names and hasattr(parsed, action.dest):
+                value = getattr(parsed, action.dest)
+                plain = value if isinstance(value, int | float | str | bool) else None
+                self._uses[tuple(names)] = ArgumentUse(names, plain)

@@ -1,0 +1,102 @@
+"""The calls of a step's modules: when each was, how long it took, what it gave back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+@dataclass
+class ModuleCall:
+    """One call of one module while autograd records.
+
+    Attributes:
+        module: The module; it lives on, as the program's memory is not asked for.
+        start: How many events had been on the device when it began.
+        end: When it ended.
+        seconds: What it took on the device.
+        results: Addresses of the storages that it gave back.
+        inner: The calls that it made.
+    """
+
+    module: Any
+    start: int
+    end: int = 0
+    seconds: float = 0.0
+    results: list[int] = field(default_factory=list)
+    inner: list[ModuleCall] = field(default_factory=list)
+
+
+class StepCalls:
+    """The calls of one step after the other.
+
+    Attributes:
+        calls: Of this step's outermost modules.
+        device: The device that is watched.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._running: list[ModuleCall] = []
+        self.calls: list[ModuleCall] = []
+        self.device = 0
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether a module that is called now is called by none."""
+        return not self._running
+
+    def enter(self, module: Any) -> ModuleCall:
+        """A module is called."""
+        if self.is_outermost:
+            self.device = _current_device()
+        call = ModuleCall(module, self.position(), seconds=self._busy())
+        (self._running[-1].inner if self._running else self.calls).append(call)
+        self._running.append(call)
+        return call
+
+    def leave(self, call: ModuleCall, result: Any) -> None:
+        """A call ends, with what it gives back."""
+        while self._running and self._running.pop() is not call:
+            pass  # what an error ended
+        call.end = self.position()
+        call.seconds = self._busy() - call.seconds
+        call.results = list(addresses(result))
+
+    def begin(self) -> None:
+        """A new step."""
+        self.calls = []
+
+    def position(self) -> int:
+        """How many events the device has seen."""
+        return int(self._simulation.allocators[self.device].engine.history_size)
+
+    def _busy(self) -> float:
+        return float(self._simulation.library.clock(self.device).busy_ns) * 1e-9
+
+
+def _current_device() -> int:
+    import torch
+
+    return int(torch.cuda.current_device())
+
+
+def addresses(value: Any, depth: int = 3) -> Iterator[int]:
+    """The storages of the tensors in what a module takes or gives."""
+    if hasattr(value, "untyped_storage"):
+        if getattr(value, "is_cuda", False):
+            try:
+                yield value.untyped_storage().data_ptr()
+            except (RuntimeError, NotImplementedError):
+                return
+    elif depth and isinstance(value, list | tuple):
+        for each in value:
+            yield from addresses(each, depth - 1)
+    elif depth and isinstance(value, dict):
+        for each in value.values():
+            yield from addresses(each, depth - 1)

@@ -1,0 +1,51 @@
+"""Calls of cross_entropy: logits are often the largest tensors of a program."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.survey.places import innermost_place
+from plimsoll.prediction.survey import LossUse
+from plimsoll.torch.simulated.compiled.frames import let_through
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from plimsoll.prediction.survey import Place
+
+
+class Losses:
+    """Hears of every call."""
+
+    def __init__(self) -> None:
+        self._uses: dict[Place | None, LossUse] = {}
+
+    def install(self, torch: ModuleType) -> None:
+        """Listen."""
+        functional = torch.nn.functional
+        cross_entropy = functional.cross_entropy
+
+        @functools.wraps(cross_entropy)
+        def noted(logits: Any, *given: Any, **named: Any) -> Any:
+            if not torch.compiler.is_compiling() and logits.is_cuda and logits.requires_grad:
+                self._note(logits)
+            return cross_entropy(logits, *given, **named)
+
+        let_through(noted)
+        functional.cross_entropy = noted
+
+    def uses(self) -> list[LossUse]:
+        """The largest first."""
+        return sorted(self._uses.values(), key=lambda use: -use.logits_bytes)
+
+    def _note(self, logits: Any) -> None:
+        place = innermost_place()
+        before = self._uses.get(place)
+        classes = logits.shape[1] if logits.dim() > 1 else logits.shape[0]
+        rows = logits.numel() // max(1, classes)
+        size, count = logits.nbytes, 1
+        if before is not None:
+            size, count = max(size, before.logits_bytes), before.calls + 1
+            rows = max(rows, before.rows)
+        self._uses[place] = LossUse(place, size, rows, count)

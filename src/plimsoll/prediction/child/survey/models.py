@@ -1,0 +1,138 @@
+"""The models that a script trains: what they are called there, and with what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.survey.calls import addresses
+from plimsoll.prediction.child.survey.places import place_of, script_frames
+from plimsoll.prediction.survey import ModelCall, ModelUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType, ModuleType
+
+_MOST_ATTRIBUTES = 200
+
+
+class Models:
+    """Notes each module that no other calls, when it is called while autograd records."""
+
+    def __init__(self) -> None:
+        self._models: dict[int, tuple[Any, ModelUse]] = {}
+
+    def note(self, torch: ModuleType, module: Any, given: Iterable[Any]) -> None:
+        """An outermost module is called."""
+        if id(module) not in self._models:
+            self._models[id(module)] = module, _use(torch, module, list(given))
+
+    def uses(self) -> list[tuple[Any, ModelUse]]:
+        """The modules, and what they are."""
+        return list(self._models.values())
+
+
+def _use(torch: ModuleType, module: Any, given: list[Any]) -> ModelUse:
+    batch = _batch(given)
+    storages = set(addresses(given))
+    frames = list(script_frames())
+    parts = list(module.modules())
+    own = _unwrapped(module)
+    config = getattr(own, "config", None)
+    return ModelUse(
+        kind=f"{type(own).__module__}.{type(own).__qualname__}",
+        names=list(_names(module, frames)),
+        calls=[_call(torch, frame, batch, storages) for frame in reversed(frames)],
+        batch=batch,
+        is_transformers=_is_transformers(own),
+        attention=getattr(config, "_attn_implementation", None) if _is_transformers(own) else None,
+        has_batch_statistics=any(_uses_batch(torch, each) for each in parts),
+        has_dropout=any(_draws(torch, each) for each in parts),
+        autocast=_autocast(torch),
+        parameter_types=_types(module),
+    )
+
+
+def _unwrapped(module: Any) -> Any:
+    """What a wrapper such as DistributedDataParallel is around."""
+    while type(module).__module__.startswith("torch.nn.parallel") and hasattr(module, "module"):
+        module = module.module
+    return module
+
+
+def _is_transformers(module: Any) -> bool:
+    return any(kind.__name__ == "PreTrainedModel" for kind in type(module).__mro__)
+
+
+def _uses_batch(torch: ModuleType, module: Any) -> bool:
+    return isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training
+
+
+def _draws(torch: ModuleType, module: Any) -> bool:
+    kind = torch.nn.modules.dropout._DropoutNd
+    return isinstance(module, kind) and module.training and module.p > 0
+
+
+def _autocast(torch: ModuleType) -> str | None:
+    if not torch.is_autocast_enabled("cuda"):
+        return None
+    return str(torch.get_autocast_dtype("cuda")).removeprefix("torch.")
+
+
+def _types(module: Any) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for parameter in module.parameters():
+        if parameter.is_cuda:
+            sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.nbytes
+    return dict(sizes)
+
+
+def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str]]:
+    """Variables that hold the model, those of the outermost functions first."""
+    inside = {id(part): path for path, part in module.named_modules()}
+    wrapped = {id(module): ""}
+    part = module
+    while _unwrapped(part) is not part:
+        part = part.module
+        wrapped[id(part)] = inside[id(part)]
+    for frame in reversed(frames):
+        function = frame.f_code.co_qualname
+        for name, value in list(frame.f_locals.items()):
+            if id(value) in wrapped:
+                yield name, function, wrapped[id(value)]
+            elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
+                for attribute, held in list(vars(value).items())[:_MOST_ATTRIBUTES]:
+                    if id(held) in wrapped:
+                        yield f"{name}.{attribute}", function, wrapped[id(held)]
+
+
+def _call(torch: ModuleType, frame: FrameType, batch: int | None, storages: set[int]) -> ModelCall:
+    tensors, mappings = [], []
+    for name, value in frame.f_locals.items():
+        if not name.isidentifier():
+            continue
+        if isinstance(value, torch.Tensor):
+            if _is_batch(torch, value, batch):
+                tensors.append(name)
+        elif isinstance(value, Mapping) and value and name != "__builtins__":
+            parts = [part for part in value.values() if isinstance(part, torch.Tensor)]
+            if (
+                parts
+                and all(_is_batch(torch, part, batch) for part in parts)
+                and (storages & set(addresses(parts)))
+            ):
+                mappings.append(name)
+    return ModelCall(place_of(frame), tensors, mappings)
+
+
+def _is_batch(torch: ModuleType, value: Any, batch: int | None) -> bool:
+    """Whether a tensor has a row for each of the batch, and no history of its own."""
+    if isinstance(value, torch.nn.Parameter) or value.requires_grad:
+        return False
+    return batch is not None and value.dim() > 0 and value.shape[0] == batch
+
+
+def _batch(given: list[Any]) -> int | None:
+    shapes = (getattr(each, "shape", None) for each in given)
+    return next((int(shape[0]) for shape in shapes if isinstance(shape, tuple) and shape), None)

@@ -1,0 +1,107 @@
+"""Optimizers: where the script makes them, and what they take."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.survey.places import innermost_place
+from plimsoll.prediction.survey import OptimizerUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from plimsoll.prediction.survey import Place, Scalar
+
+
+class _Optimizer:
+    def __init__(self, optimizer: Any, made: Place | None, settings: dict[str, Scalar]) -> None:
+        self.optimizer = optimizer  # which lives on, as the program's memory is not asked for
+        self.made = made
+        self.settings = settings
+        self.stepped: Place | None = None
+        self.gradient_bytes = 0
+        self.steps = 0
+        self.kept_gradients = 0  # at calls of the model after a step
+
+
+class Optimizers:
+    """Hears of every optimizer that is made, and of its steps."""
+
+    def __init__(self) -> None:
+        self._optimizers: dict[int, _Optimizer] = {}
+
+    def install(self, torch: ModuleType) -> None:
+        """Listen."""
+        self._torch = torch
+        base = torch.optim.Optimizer
+        make = base.__init__
+
+        @functools.wraps(make)
+        def noted(optimizer: Any, *given: Any, **named: Any) -> None:
+            make(optimizer, *given, **named)
+            self._optimizers[id(optimizer)] = _Optimizer(
+                optimizer, innermost_place(), dict(_settings(type(optimizer), optimizer.defaults))
+            )
+
+        base.__init__ = noted
+
+    def note_step(self, optimizer: Any) -> None:
+        """An optimizer begins a step."""
+        noted = self._optimizers.get(id(optimizer))
+        if noted is None:
+            return
+        noted.steps += 1
+        noted.stepped = noted.stepped or innermost_place()
+        noted.gradient_bytes = max(noted.gradient_bytes, sum(_gradients(optimizer)))
+
+    def note_call(self) -> None:
+        """The model is called for a new step."""
+        for noted in self._optimizers.values():
+            if noted.steps and any(_gradients(noted.optimizer)):
+                noted.kept_gradients += 1
+
+    def uses(self) -> list[OptimizerUse]:
+        """The optimizers that made a step."""
+        return [_use(noted) for noted in self._optimizers.values() if noted.steps]
+
+
+def _settings(kind: type, defaults: dict[str, Any]) -> Iterator[tuple[str, Scalar]]:
+    known = inspect.signature(kind).parameters
+    for name, value in defaults.items():
+        if name in known and (value is None or isinstance(value, int | float | str | bool)):
+            yield name, value
+
+
+def _use(noted: _Optimizer) -> OptimizerUse:
+    optimizer = noted.optimizer
+    state = [
+        value
+        for each in optimizer.state.values()
+        for value in (each.values() if isinstance(each, dict) else ())
+    ]
+    settings = noted.settings
+    kind = type(optimizer)
+    return OptimizerUse(
+        kind=f"{kind.__module__}.{kind.__qualname__}",
+        made=noted.made,
+        stepped=noted.stepped,
+        settings=settings,
+        parameter_bytes=sum(p.nbytes for p in _parameters(optimizer)),
+        gradient_bytes=noted.gradient_bytes,
+        state_bytes=sum(each.nbytes for each in state if getattr(each, "is_cuda", False)),
+        is_foreach=settings.get("foreach") is not False
+        and "foreach" in settings
+        and not settings.get("fused"),
+        keeps_gradients=noted.kept_gradients >= max(1, noted.steps - 1),
+    )
+
+
+def _parameters(optimizer: Any) -> Iterator[Any]:
+    return (p for group in optimizer.param_groups for p in group["params"] if p.is_cuda)
+
+
+def _gradients(optimizer: Any) -> Iterator[int]:
+    return (p.grad.nbytes for p in _parameters(optimizer) if p.grad is not None)

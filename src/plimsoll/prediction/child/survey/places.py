@@ -1,0 +1,32 @@
+"""Lines of the script itself, among those of the libraries that it uses."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.survey import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+
+def script_frames() -> Iterator[FrameType]:
+    """The frames of the script that are running, from the inside out."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == script:
+            yield frame
+        frame = frame.f_back
+
+
+def place_of(frame: FrameType) -> Place:
+    """Where a frame is."""
+    return Place(frame.f_lineno, frame.f_code.co_qualname)
+
+
+def innermost_place() -> Place | None:
+    """Where the script is, or what it called; None where it is not running."""
+    return next(map(place_of, script_frames()), None)

@@ -1,0 +1,273 @@
+"""Which modules to compute again in the backward pass, for the least time under a budget.
+
+A module that is computed again keeps nothing between its forward and its backward pass but its
+inputs, which those before it gave. What a set of modules saves is found by dynamic programming over
+the tree of their calls; what memory then peaks at, from the lifetimes of the blocks of a step that
+was simulated: the blocks that a module keeps are taken away between the end of its call and the
+moment when its backward pass frees the first of them, and are there all at once from then on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.prediction.survey import Recomputation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
+
+_STEPS = 256  # in which bytes are counted
+_PLANS = 24
+_SMALLEST_SHARE = 2e-4  # of the peak: what keeps less is not asked for
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module, by event and by what it kept.
+
+    Attributes:
+        start: How many events there had been when it began.
+        end: When it ended.
+        seconds: What it took.
+        backward: When the backward pass began that needs what it kept.
+        results: Addresses of what it gave back.
+    """
+
+    start: int
+    end: int
+    seconds: float
+    backward: int
+    results: frozenset[int]
+
+
+@dataclass
+class Module:
+    """A module of a model, with those inside it.
+
+    Attributes:
+        name: Its name in the model.
+        may_repeat: Whether it may be computed again without another result.
+        calls: Its calls in the step.
+        inner: Those modules that it calls.
+    """
+
+    name: str
+    may_repeat: bool
+    calls: list[Call] = field(default_factory=list)
+    inner: list[Module] = field(default_factory=list)
+
+
+@dataclass
+class _Kept:
+    """What one call of a module keeps: its blocks leave at `end`, and are back at `again`."""
+
+    end: int
+    again: int
+    blocks: NDArray[np.int64]
+    rise: int
+
+
+class _Step:
+    """The blocks of one step, and what memory is without some of them."""
+
+    def __init__(self, blocks: Lifetimes, sizes: NDArray[np.uint64], begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
+        self.level = blocks.level(sizes)[begin:end]
+        first, last = np.searchsorted(blocks.start, [begin, end])
+        self.start = blocks.start[first:last]
+        self.stop = blocks.end[first:last]
+        self.size = sizes[first:last].astype(np.int64)
+        self.address = blocks.address[first:last]
+
+    def kept(self, call: Call) -> _Kept | None:
+        """What a call keeps for the backward pass, besides its results."""
+        first, last = np.searchsorted(self.start, [call.start, call.end])
+        part = np.arange(first, last)
+        part = part[self.stop[part] >= call.backward]
+        if call.results:
+            results = np.array(sorted(call.results), dtype=np.uint64)
+            part = part[~np.isin(self.address[part], results)]
+        if not len(part):
+            return None
+        again = int(self.stop[part].min())
+        level = self.level[call.start - self.begin : call.end - self.begin]
+        before = int(level[0]) if len(level) else 0
+        rise = int(level.max()) - before if len(level) else 0
+        return _Kept(call.end, min(again, self.end), part, rise)
+
+    def peak_without(self, kept: Iterable[_Kept]) -> int:
+        """The most that is allocated in the step where calls do not keep what they kept."""
+        change = np.zeros(self.end - self.begin + 1, dtype=np.int64)
+        spikes: list[tuple[int, int]] = []
+        for one in kept:
+            size = int(self.size[one.blocks].sum())
+            change[one.end - self.begin] -= size
+            change[one.again - self.begin] += size
+            spikes.append((max(one.again - self.begin - 1, 0), one.rise))
+        level = self.level + np.cumsum(change)[:-1]
+        peak = int(level.max())
+        return max([peak, *(int(level[at]) + rise for at, rise in spikes)])
+
+
+def recomputations(
+    modules: list[Module],
+    blocks: Lifetimes,
+    sizes: NDArray[np.uint64],
+    begin: int,
+    end: int,
+) -> list[Recomputation]:
+    """Sets of modules, from none to all, each with the least time for what it saves.
+
+    Args:
+        modules: The outermost ones, those that a model calls itself.
+        blocks: Of the whole run.
+        sizes: What each block counts.
+        begin: The event with which the step begins.
+        end: The event after the step.
+
+    Returns:
+        The highest peak first. Only those that are lower than all that take less time.
+    """
+    step = _Step(blocks, sizes, begin, end)
+    if not len(step.level):
+        return []
+    least = max(1, int(_SMALLEST_SHARE * int(step.level.max())))
+    choices = list(_choices(modules, step, least))
+    total = sum(choice.bytes for choice in choices)
+    if not total:
+        return []
+    unit = -(-total // _STEPS)
+    best = _Best.nothing()
+    for choice in choices:
+        best = best.join(choice.best(unit))
+    plans = []
+    for steps in np.unique(np.linspace(1, len(best.seconds) - 1, _PLANS).astype(int)).tolist():
+        chosen = best.chosen[steps]
+        peak = step.peak_without(kept for each in chosen for kept in each.kept)
+        seconds = sum(each.seconds for each in chosen)
+        plans.append(Recomputation([each.module.name for each in chosen], peak, seconds))
+    return list(_front(plans, int(step.level.max())))
+
+
+def _front(plans: list[Recomputation], peak: int) -> Iterator[Recomputation]:
+    for plan in sorted(plans, key=lambda each: (each.seconds, each.peak_bytes)):
+        if plan.peak_bytes < peak:
+            peak = plan.peak_bytes
+            yield plan
+
+
+@dataclass(eq=False)
+class _Choice:
+    """A module that may be computed again, as a whole or in parts.
+
+    Attributes:
+        module: The module.
+        kept: What its calls keep.
+        bytes: Of that.
+        seconds: That its calls took.
+        inner: The choices within it.
+        place: How early it is called; early ones are better computed again, for they are needed
+            when the backward pass has freed the others.
+    """
+
+    module: Module
+    kept: list[_Kept]
+    bytes: int
+    seconds: float
+    inner: list[_Choice]
+    place: int
+
+    def best(self, unit: int) -> _Best:
+        """The least seconds for each number of units of bytes."""
+        best = _Best.nothing()
+        for each in self.inner:
+            best = best.join(each.best(unit))
+        if self.module.may_repeat and self.bytes >= unit:
+            best = best.or_all(self, self.bytes // unit)
+        return best
+
+
+def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice]:
+    for module in modules:
+        kept = [found for call in module.calls if (found := step.kept(call)) is not None]
+        size = sum(int(step.size[one.blocks].sum()) for one in kept)
+        if size < least:
+            continue
+        inner = list(_choices(module.inner, step, least))
+        seconds = sum(call.seconds for call in module.calls)
+        yield _Choice(module, kept, size, seconds, inner, module.calls[0].start)
+
+
+class _Best:
+    """The least seconds in which at least so many units are saved, and with what."""
+
+    def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:
+        self.seconds = seconds
+        self.chosen = chosen
+
+    @classmethod
+    def nothing(cls) -> _Best:
+        """Nothing is saved, and nothing is spent."""
+        return cls(np.zeros(1), [()])
+
+    def join(self, other: _Best) -> _Best:
+        """Of two sets of modules that have nothing in common."""
+        count = len(self.seconds) + len(other.seconds) - 1
+        seconds = np.full(count, np.inf)
+        origin = np.zeros(count, dtype=np.int64)
+        for units, spent in enumerate(other.seconds.tolist()):
+            part = slice(units, units + len(self.seconds))
+            sums = self.seconds + spent
+            better = sums < seconds[part] - 1e-15
+            seconds[part] = np.where(better, sums, seconds[part])
+            origin[part] = np.where(better, units, origin[part])
+        chosen = [(*self.chosen[at - origin[at]], *other.chosen[origin[at]]) for at in range(count)]
+        return _Best(seconds, chosen)._monotonic()
+
+    def or_all(self, choice: _Choice, units: int) -> _Best:
+        """Or the whole module instead, for up to so many units."""
+        count = max(len(self.seconds), units + 1)
+        seconds = np.full(count, np.inf)
+        seconds[: len(self.seconds)] = self.seconds
+        chosen = [*self.chosen, *[()] * (count - len(self.chosen))]
+        cost = choice.seconds * (1 + 1e-10 * choice.place)
+        if cost < seconds[units]:
+            seconds[units], chosen[units] = cost, (choice,)
+        return _Best(seconds, chosen)._monotonic()
+
+    def _monotonic(self) -> _Best:
+        """What saves more for less time does for less, too."""
+        for at in range(len(self.seconds) - 2, -1, -1):
+            if self.seconds[at + 1] < self.seconds[at]:
+                self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]
+        return self
+
+
+def modules_by_name(
+    calls: Iterable[tuple[str, bool, Call, str | None]],
+) -> list[Module]:
+    """The tree of modules, from their calls.
+
+    Args:
+        calls: Of each call the module's name, whether it may be computed again, the call, and the
+            name of the module that made it; None for the model.
+    """
+    modules: dict[str, Module] = {}
+    inner: defaultdict[str | None, list[str]] = defaultdict(list)
+    for name, may_repeat, call, parent in calls:
+        if name not in modules:
+            modules[name] = Module(name, may_repeat)
+            inner[parent].append(name)
+        modules[name].calls.append(call)
+    for parent, names in inner.items():
+        if parent is not None and parent in modules:
+            modules[parent].inner.extend(modules[name] for name in names)
+    return [modules[name] for name in inner[None]]

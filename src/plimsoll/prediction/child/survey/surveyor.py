@@ -1,0 +1,187 @@
+"""Surveys a program while it runs on simulated GPUs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.answer import recorded_run, run_of
+from plimsoll.prediction.child.peak_contents import blocks_of
+from plimsoll.prediction.child.survey.allocators import try_allocators
+from plimsoll.prediction.child.survey.arguments import Arguments
+from plimsoll.prediction.child.survey.calls import ModuleCall, StepCalls
+from plimsoll.prediction.child.survey.losses import Losses
+from plimsoll.prediction.child.survey.models import Models
+from plimsoll.prediction.child.survey.optimizers import Optimizers
+from plimsoll.prediction.child.survey.places import innermost_place
+from plimsoll.prediction.child.survey.recomputation import Call, modules_by_name, recomputations
+from plimsoll.prediction.survey import Survey
+from plimsoll.torch.simulated.compiled.frames import let_through
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from plimsoll.prediction.child.labels import BlockLabels
+    from plimsoll.prediction.survey import Place, Recomputation
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step that took the most when its forward pass ended.
+
+    Attributes:
+        device: The device on which it ran.
+        calls: Of the outermost modules.
+        backwards: When its backward passes began.
+        end: The event after it.
+        allocated_bytes: At the end of its forward pass.
+    """
+
+    device: int
+    calls: list[ModuleCall]
+    backwards: list[int]
+    end: int
+    allocated_bytes: int
+
+
+class Surveyor:
+    """Notes what could be changed."""
+
+    def __init__(
+        self, simulation: Simulation, labels: BlockLabels | None, room: int | None
+    ) -> None:
+        self._simulation = simulation
+        self._labels = labels
+        self._room = room
+        self._arguments = Arguments()
+        self._optimizers = Optimizers()
+        self._losses = Losses()
+        self._models = Models()
+        self._calls = StepCalls(simulation)
+        self._backwards: dict[Place, None] = {}
+        self._began_backward: list[int] = []
+        self._allocated = 0
+        self._fullest: _Step | None = None
+
+    def install(self, torch: ModuleType) -> None:
+        """Listen to PyTorch."""
+        self._optimizers.install(torch)
+        self._losses.install(torch)
+        self._watch_modules(torch)
+        self._watch_backward(torch)
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        register_optimizer_step_pre_hook(
+            lambda optimizer, *_: self._optimizers.note_step(optimizer)
+        )
+        register_optimizer_step_post_hook(lambda *_: self._end_step())
+
+    def listen(self) -> None:
+        """Listen to what needs no PyTorch."""
+        self._arguments.install()
+
+    def survey(self) -> Survey:
+        """What was seen."""
+        models = [
+            replace(use, recomputations=self._recomputations(module))
+            for module, use in self._models.uses()
+        ]
+        device = 0 if self._fullest is None else self._fullest.device
+        recording = recorded_run(self._simulation, device)
+        allocator = self._simulation.allocators[device]
+        return Survey(
+            arguments=self._arguments.uses(),
+            optimizers=self._optimizers.uses(),
+            models=models,
+            losses=self._losses.uses(),
+            backwards=list(self._backwards),
+            allocators=try_allocators(recording, allocator, self._room),
+        )
+
+    def _watch_modules(self, torch: ModuleType) -> None:
+        kind = torch.nn.Module
+        call_module = kind.__call__
+
+        def call(module: Any, *given: Any, **named: Any) -> Any:
+            if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+                return call_module(module, *given, **named)
+            if self._calls.is_outermost:
+                self._models.note(torch, module, [*given, *named.values()])
+                self._optimizers.note_call()
+            call = self._calls.enter(module)
+            result = None
+            try:
+                result = call_module(module, *given, **named)
+                return result
+            finally:
+                self._calls.leave(call, result)
+                if self._calls.is_outermost:
+                    self._note_level()
+
+        let_through(call)
+        kind.__call__ = call
+
+    def _watch_backward(self, torch: ModuleType) -> None:
+        backward = torch.autograd.backward
+
+        @functools.wraps(backward)
+        def noted(*given: Any, **named: Any) -> Any:
+            place = innermost_place()
+            if place is not None:
+                self._backwards[place] = None
+            self._began_backward.append(self._calls.position())
+            self._note_level()
+            return backward(*given, **named)
+
+        let_through(noted)
+        torch.autograd.backward = noted
+
+    def _note_level(self) -> None:
+        allocator = self._simulation.allocators[self._calls.device]
+        self._allocated = max(self._allocated, allocator.memory_allocated())
+
+    def _end_step(self) -> None:
+        calls = self._calls
+        step = _Step(
+            calls.device, calls.calls, self._began_backward, calls.position(), self._allocated
+        )
+        if (
+            calls.calls
+            and self._began_backward
+            and (self._fullest is None or step.allocated_bytes >= self._fullest.allocated_bytes)
+        ):
+            self._fullest = step
+        calls.begin()
+        self._began_backward, self._allocated = [], 0
+
+    def _recomputations(self, model: Any) -> list[Recomputation]:
+        step = self._fullest
+        if step is None or self._labels is None:
+            return []
+        names = {id(module): name for name, module in model.named_modules()}
+        calls = [call for call in step.calls if call.module is model]
+        if not calls:
+            return []
+        found = [
+            each for call in calls for each in self._inner(call, step.backwards, names, parent=None)
+        ]
+        blocks, sizes = blocks_of(run_of(self._simulation, self._labels, step.device))
+        return recomputations(modules_by_name(found), blocks, sizes, step.calls[0].start, step.end)
+
+    def _inner(
+        self, outer: ModuleCall, backwards: list[int], names: dict[int, str], parent: str | None
+    ) -> Iterator[tuple[str, bool, Call, str | None]]:
+        for call in outer.inner:
+            name = names.get(id(call.module))
+            if name is None:
+                continue
+            backward = next((each for each in backwards if each >= call.end), call.end)
+            noted = Call(call.start, call.end, call.seconds, backward, frozenset(call.results))
+            yield name, True, noted, parent
+            yield from self._inner(call, backwards, names, name)
