@@ -131,6 +131,7 @@ def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Progress]:
 
     from plimsoll.fitting import trial_text
     from plimsoll.gpus import gpu_profile
+    from plimsoll.units import format_size
 
     profile = gpu_profile(card.gpu)
     prefix = f"{profile.name}: " if names_card else ""
@@ -148,10 +149,11 @@ def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Progress]:
             else:
                 print(printable(text), file=sys.stderr, flush=True)
 
+        whole = format_size(profile.total_bytes)
+        say(f"{profile.name}, {whole}: the largest {vary} that fits, from the script's own on ...")
+
         def show(value: int | None, trial: Trial | None) -> None:
             if trial is None:
-                if value is None:
-                    say(f"{prefix}the script as it is, on {profile.name}, for its own {vary} ...")
                 running.add(value)
             else:
                 running.difference_update({value, None})

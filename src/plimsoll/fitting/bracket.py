@@ -16,11 +16,11 @@ MOST_RUNS = 8
 _TOLERANCE = 100  # one part of so many is a difference that does not matter
 _MOST_GROWTH = 32  # at once; what smaller values took may not say much of far larger ones
 _PATIENCE = 1024  # times as large without a byte more; such a batch shows in any program's memory
-_NEAR = (1.1, 2.0, 4.0)  # times as large or small as one, two, more that are known: not far
+_NEAR = (1.1, 2.0, 2.5)  # times as large or small as one, two, more that are known: not far
 _CLOSE = 1.1  # times as large or small, where an estimate that is wrong needs no more figures
 _SURE = 0.95  # of an estimate, the last try where nothing near it is known to fit
 _GROWTH = 4  # from the first value to the one beside it
-_LEEWAY, _SCOUTS_LEEWAY = 4, 16  # of the tolerance, or of the value, what it is rounded by
+_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # of the tolerance, or of the value, what it is rounded by
 _MOST_SCOUTS = 4
 _DOUBT = 0.01  # how wrong an estimate is, for each time that it is twice what is known
 
@@ -49,6 +49,7 @@ class Point:
         spare_bytes: What it leaves, or lacks, below zero; None where it ran out of memory.
         varying_bytes: Of what it takes, what may hang on the value.
         requested_bytes: What was asked for at the peak; rounding hides how small values differ.
+        is_scout: It ran where memory has no end.
     """
 
     value: int
@@ -56,6 +57,7 @@ class Point:
     spare_bytes: int | None = None
     varying_bytes: int = 0
     requested_bytes: int = 0
+    is_scout: bool = False
 
 
 class Bracket:
@@ -95,17 +97,18 @@ class Bracket:
     @property
     def is_closed(self) -> bool:
         """Whether no value between them matters."""
-        return self.high is not None and self.high - self.low <= self._tolerance(self.low)
+        return self.high is not None and self.high - self.low <= (
+            self.step if self._is_exact else self.tolerance(self.low)
+        )
 
     @property
     def is_at_bound(self) -> bool:
         """Whether no larger value was asked for."""
         return self.at_most is not None and self.low + self.step > self.at_most
 
-    @property
-    def tolerance(self) -> int:
-        """What does not matter of the largest value that fits, or was tried."""
-        return self._tolerance(self.low or max((each.value for each in self.points), default=1))
+    def tolerance(self, value: float) -> int:
+        """What of a value does not matter, unless the search is exact."""
+        return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
 
     @property
     def is_spent(self) -> bool:
@@ -144,6 +147,9 @@ class Bracket:
         if scouts:
             return scouts[-count:]
         tries = self._usable(self._near(count), scouts=False)
+        bend = self._bend()
+        if bend is not None and len(tries) > 1:
+            return [tries[0], *self._usable([bend], scouts=True)]
         if not tries:
             tries = self._usable([(self.low + self._top + 1) / 2], scouts=False)
         return tries[-count:]
@@ -151,11 +157,6 @@ class Bracket:
     @property
     def _runs(self) -> int:
         return len(self.points) + len(self.broken) + self.other_runs
-
-    def _tolerance(self, value: float) -> int:
-        """What does not matter of a value."""
-        share = 0 if self._is_exact else int(value) // _TOLERANCE
-        return max(self.step, share // self.step * self.step)
 
     @property
     def _known(self) -> list[Point]:
@@ -183,7 +184,10 @@ class Bracket:
 
     def _round(self, value: float, *, scouts: bool) -> int:
         """Down to a round value, which more scripts accept."""
-        leeway = value / _SCOUTS_LEEWAY if scouts else self._tolerance(value) / _LEEWAY
+        if value in (self.low, self.high):
+            return int(value)  # which it accepts
+        width = self.tolerance(value) if self.high is None else self.high - self.low
+        leeway = value / _SCOUTS_LEEWAY if scouts else min(self.tolerance(value), width) / _LEEWAY
         unit = self.step
         while 2 * unit <= leeway:
             unit *= 2
@@ -200,13 +204,13 @@ class Bracket:
 
     def _far(self, count: int) -> list[float]:
         """Values whose figures would help, as long as the answer is far from what is known."""
-        if self.broken or sum(each.fits is None for each in self.points) >= _MOST_SCOUTS:
+        if self.broken or sum(each.is_scout for each in self.points) >= _MOST_SCOUTS:
             return []
         if not self._known:
             assert self.high is not None
             return [self.high / 4, self.high] if count > 1 else [self.high / 2]
         value = self._estimate()
-        if value is None:
+        if value is None or self._runs >= MOST_RUNS:
             return []
         wrong = self._wrong(value)
         value = max(min(value, self._top), self.step)
@@ -217,6 +221,14 @@ class Bracket:
         if distance <= _NEAR[min(known, len(_NEAR)) - 1]:
             return []
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
+
+    def _bend(self) -> float | None:
+        """A value far above the answer, where a line between two known ones may miss the most."""
+        known = sorted(each.value for each in self._known)
+        value = self._estimate()
+        if len(known) != 2 or value is None or not known[0] < value < known[1] / _NEAR[1]:
+            return None
+        return sqrt(value * known[1])
 
     def _nearest(self, value: float) -> tuple[int, float]:
         """The known one that is nearest to a value, and how many times it is larger or smaller."""
@@ -230,6 +242,8 @@ class Bracket:
         """Values around the answer, one of which should fit."""
         low, high = self.low, self.high
         value = self._estimate()
+        if high is not None and (self._runs >= MOST_RUNS or high - low <= self.tolerance(low)):
+            return _between(low, high, count)  # what an exact search has left
         if high in self.broken and (value is None or value >= high):
             return _between(low, high, count)
         if value is None:
@@ -237,18 +251,20 @@ class Bracket:
         # Where the estimate was wrong, the next tries lie farther and farther from it.
         wrong = self._wrong(value)
         value = max(min(value, self._top), self.step)
-        tolerance = self._tolerance(value * (1 - 2 / _TOLERANCE))
+        is_doubtful = self._nearest(value)[1] > _CLOSE
+        tolerance = self.tolerance(value * (1 - 2 / _TOLERANCE))
         reach = tolerance * 2**wrong
         if high is not None and high - low <= 2 * tolerance:
             return [(low + high) / 2]
         sure = _SURE * (value if high is None else min(value, high))
-        if not self._is_exact and MOST_RUNS - self._runs <= count and low < sure:
-            return [sure, (sure + value) / 2][:count]
+        if is_doubtful and MOST_RUNS - self._runs == count and low < sure:
+            return [sure, value * (1 - 0.5 / _TOLERANCE)][:count]
         if high is not None and value >= high - tolerance / 4:
-            return [max(high - reach, (low + high) / 2), high - 0.75 * tolerance][:count]
+            tries = [max(high - reach, (low + high) / 2), high - 0.75 * tolerance]
+            return tries[-1:] if MOST_RUNS - self._runs == 1 else tries[:count]
         if value > low + tolerance:
             doubt = max(0.37 * tolerance, value * _DOUBT * log2(self._nearest(value)[1]))
-            return [max(value - doubt, low + 0.75*tolerance), value + doubt][:count]
+            return [max(value - doubt, low + 0.75 * tolerance), value + doubt][:count]
         if high is not None:
             reach = min(reach, (high - low) // 2)
         reach = max(reach, tolerance)

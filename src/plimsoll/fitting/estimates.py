@@ -12,7 +12,7 @@ _APART = 1.04
 """Values closer than this show how requests happen to lie in memory, not how it grows."""
 
 Sample = tuple[float, float]
-"""A value, and the bytes that it leaves free: fewer than none, where it takes more than there is."""
+"""A value, and the bytes that it leaves free: less than none, where it takes too much."""
 
 
 def crossing(samples: Sequence[Sample]) -> float | None:

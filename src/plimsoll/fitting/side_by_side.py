@@ -45,9 +45,7 @@ def slots(request: Request) -> int:
     return min(_MOST_AT_A_TIME, len(os.sched_getaffinity(0)))
 
 
-def run_beside(
-    requests: Sequence[Request], ended: Callable[[int, Outcome], None]
-) -> list[Outcome]:
+def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None]) -> list[Outcome]:
     """Run trials at the same time; none of them is left running, whatever ends this.
 
     Args:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
 """Kinds of memory that no batch makes larger."""
+_STEP_TOLERANCE = 4
+"""A step that nobody named is guessed this coarse: a guess that is wrong costs two runs."""
 
 
 def fit(
@@ -145,11 +147,16 @@ class _Search:
         """What was found."""
         assert self.last is not None
         bracket, low, high = self._bracket, self._bracket.low, self._bracket.high
+        too_much = [
+            v
+            for v, each in self._trials.items()
+            if v > low and each.fits is False and each.error is None
+        ]
         return Fit(
             gpu=self.last.gpu,
             vary=self._vary,
             largest=low or None,
-            smallest_failing=high,
+            smallest_failing=min(too_much, default=None) if high is None else high,
             stopped=self.stopped or self._why(),
             multiple_of=bracket.step,
             total_bytes=self.last.total_bytes,
@@ -256,19 +263,23 @@ class _Search:
             spare += found.peak_reserved_bytes - found.least_reserved_bytes
         fixed = sum(found.by_category.get(name, 0) for name in _FIXED)
         varying = max(found.peak_reserved_bytes - fixed, 0)
-        return Point(each.value, fits, spare, varying, found.requested_bytes)
+        asked = found.requested_bytes
+        return Point(each.value, fits, spare, varying, asked, is_scout=each.scouts)
 
     def _learn(self, value: int, outcome: Outcome) -> None:
         """From a failure: which steps the script accepts, or that it accepts nothing so large."""
         assert outcome.error is not None
         bracket = self._bracket
+        if value % bracket.step:  # another one at the same time told it
+            bracket.other_runs += 1
+            return
         accepted = {each.value for each in bracket.points}
         step = accepted_step(
             outcome.error.reason,
             value,
             accepted,
             step=bracket.step,
-            tolerance=bracket.tolerance,
+            tolerance=_STEP_TOLERANCE * bracket.tolerance(value),
         )
         if step is not None:
             bracket.step = step
