@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans, floats, integers, sampled_from
 
 from plimsoll import InputError, ScriptError
-from plimsoll.fitting import INTERRUPTED, Fit, fit, trial_text, values
+from plimsoll.fitting import INTERRUPTED, Fit, Trial, fit, trial_text, values
 from plimsoll.fitting.accepted_steps import accepted_step
 from plimsoll.fitting.bracket import MOST_RUNS
 from plimsoll.fitting.estimates import crossing
@@ -31,7 +31,6 @@ from plimsoll.units import GiB, MiB
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from plimsoll.fitting import Trial
     from plimsoll.prediction.request import Request
 
     Need = Callable[[int], int]
@@ -552,8 +551,8 @@ def test_the_fastest_batch_is_named() -> None:
         gpu="T4", vary="--batch-size", largest=2, smallest_failing=3, stopped=None, multiple_of=1,
         total_bytes=GiB, used_bytes=0, headroom_bytes=0, seconds=1.0, written=[],
         curve=[
-            values.Trial(1, True, MiB, 0.1, GiB), values.Trial(2, True, MiB, 0.4, GiB),
-            values.Trial(3, None, 2 * GiB, None, -GiB),
+            Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.4, GiB),
+            Trial(3, None, 2 * GiB, None, -GiB),
         ],
     )  # fmt: skip
     assert "The most samples a second, about 10: --batch-size 1" in str(found)
