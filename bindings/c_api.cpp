@@ -140,6 +140,12 @@ int deallocate_host(plimsoll_engine* handle, std::uint64_t address) {
   return status_of(engine_of(handle).driver().deallocate_host(address));
 }
 
+std::uint64_t shared_bytes(plimsoll_engine* handle, std::uint64_t address, std::uint64_t size) {
+  const EngineGuard guard;
+  SimulatedDriver& driver = engine_of(handle).driver();
+  return driver.spilled() == 0 ? 0 : driver.shared_in(address, size);
+}
+
 constexpr plimsoll_c_api kEngineApi{
     PLIMSOLL_C_API_VERSION,
     allocate,
@@ -157,6 +163,7 @@ constexpr plimsoll_c_api kEngineApi{
     synchronize_device,
     allocate_host,
     deallocate_host,
+    shared_bytes,
     capture_stack,
 };
 

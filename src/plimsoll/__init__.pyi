@@ -12,7 +12,9 @@ from plimsoll.explanation import LeakWatch as LeakWatch
 from plimsoll.explanation import explain as explain
 from plimsoll.explanation import explain_oom as explain_oom
 from plimsoll.fitting import Fit as Fit
+from plimsoll.fitting import Plan as Plan
 from plimsoll.fitting import fit as fit
+from plimsoll.fitting import fit_within as fit_within
 from plimsoll.offloading.offload import offload as offload
 from plimsoll.offloading.pin import pin as pin
 from plimsoll.page import ViewResult as ViewResult
@@ -48,3 +50,6 @@ from plimsoll.tiers.reports import memory_stats as memory_stats
 from plimsoll.tiers.reports import memory_summary as memory_summary
 
 __version__: str
+from plimsoll.training.cross_entropy import cross_entropy as cross_entropy
+from plimsoll.training.recompute import recompute as recompute
+from plimsoll.training.split_batch import split_batch as split_batch

@@ -120,7 +120,7 @@ def started(
         stack.callback(_end, process, is_group=is_aside)
 
         def answer() -> Prediction:
-            status, is_interrupted = _wait(process)
+            status, is_interrupted = _wait(process, 0 if is_aside else _SECONDS_TO_ANSWER)
             if request.groups is not None and groups.exists():
                 shutil.move(groups, request.groups)
             if is_interrupted and not report.exists():
@@ -163,13 +163,13 @@ def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
     process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
-    """The exit status, and whether it was interrupted: it then has some time for its answer."""
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bool]:
+    """The exit status, and whether it was interrupted: it then has so long for its answer."""
     try:
         return process.wait(), False
     except KeyboardInterrupt:
         try:
-            return process.wait(_SECONDS_TO_ANSWER), True
+            return process.wait(seconds), True
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             process.kill()
             process.wait()

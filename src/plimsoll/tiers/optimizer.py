@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ class OptimizerPlacement:
         self._parameters = 0  # that had state when it was last looked at
         self._move()
         self._hooks: list[RemovableHandle] = [
+            optimizer.register_step_pre_hook(lambda *_: self._make_new()),
             optimizer.register_step_post_hook(lambda *_: self._move_new()),
             optimizer.register_load_state_dict_post_hook(lambda *_: self._move()),
         ]
@@ -56,6 +58,33 @@ class OptimizerPlacement:
 
     def __repr__(self) -> str:
         return f"<OptimizerPlacement {self}>"
+
+    def _make_new(self) -> None:
+        """State that a step would make is made where it is to be, so that it never was elsewhere.
+
+        Where the optimizer has no function for it, as PyTorch's have, it moves after the step.
+        """
+        optimizer = self._optimizer
+        make = getattr(optimizer, "_init_group", None)
+        if make is None or len(optimizer.state) >= len(self._with_gradient()):
+            return
+        before = set(optimizer.state)
+        lists = len(inspect.signature(make).parameters) - 1
+        with region(self._name, prefer="shared"):
+            for group in optimizer.param_groups:
+                large = [each for each in group["params"] if each.nbytes >= _SMALLEST]
+                make({**group, "params": large}, *([] for _ in range(lists)))
+        for parameter in optimizer.state.keys() - before:
+            state = optimizer.state[parameter]
+            for key, value in state.items():
+                if self._is_meant(value):
+                    self._moved[value] = True
+                elif isinstance(value, torch.Tensor) and value.is_cuda:
+                    state[key] = value.clone()
+
+    def _with_gradient(self) -> list[torch.Tensor]:
+        groups = self._optimizer.param_groups
+        return [each for group in groups for each in group["params"] if each.grad is not None]
 
     def _move_new(self) -> None:
         if len(self._optimizer.state) != self._parameters:
@@ -89,9 +118,10 @@ def place_optimizer(
 ) -> OptimizerPlacement:
     """Keep an optimizer's state in shared memory, now and as it grows.
 
-    State that is there moves at once; what the first step makes, or `load_state_dict` brings, moves
-    when that is done. Tensors below 64 KiB stay. The optimizer's kernels then read and write the
-    state over the bus, in place. Any optimizer will do that keeps its state in `optimizer.state`.
+    State that is there moves at once; what the first step makes is made there; what
+    `load_state_dict` brings moves when that is done. Tensors below 64 KiB stay. The optimizer's
+    kernels then read and write the state over the bus, in place. Any optimizer will do that keeps
+    its state in `optimizer.state`.
 
     >>> optimizer = torch.optim.AdamW(model.parameters())  # doctest: +SKIP
     >>> plimsoll.place_optimizer(optimizer)  # doctest: +SKIP

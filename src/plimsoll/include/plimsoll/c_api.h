@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define PLIMSOLL_C_API_VERSION 1
+#define PLIMSOLL_C_API_VERSION 2
 
 typedef struct plimsoll_engine plimsoll_engine;
 
@@ -48,6 +48,9 @@ typedef struct plimsoll_c_api {
   /* Pinned host memory, by bytes: the accounting only. */
   int (*allocate_host)(plimsoll_engine*, uint64_t size, uint64_t* address);
   int (*deallocate_host)(plimsoll_engine*, uint64_t address);
+
+  /* What of this memory of the device's lies in the host's, so that kernels reach it by the bus. */
+  uint64_t (*shared_bytes)(plimsoll_engine*, uint64_t address, uint64_t size);
 
   /* The number of this thread's Python call stack; 0 where it has none. */
   uint32_t (*capture_stack)(void);

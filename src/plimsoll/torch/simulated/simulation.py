@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.setup import Setup
 
 _ALL_EVENTS = 1 << 40
+_WITHOUT_END = 1 << 42
+"""What no program takes of one card, and what addresses suffice for many times over."""
 
 
 class Simulation:
@@ -55,7 +57,7 @@ class Simulation:
         self.profiles = profiles = setup.profiles()
         self.version = versions.torch_version()
         memory = setup.host_memory_bytes or _core.host_memory()[1]
-        sizes = [1 << 50 if setup.unlimited else profile.total_bytes for profile in profiles]
+        sizes = [_WITHOUT_END if setup.unlimited else profile.total_bytes for profile in profiles]
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [1.0] * len(self.allocators)

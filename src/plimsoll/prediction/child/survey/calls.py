@@ -20,7 +20,8 @@ class ModuleCall:
         start: How many events had been on the device when it began.
         end: When it ended.
         seconds: What it took on the device.
-        results: Addresses of the storages that it gave back.
+        given: Addresses of the storages that it was called with.
+        results: Of those that it gave back.
         inner: The calls that it made.
     """
 
@@ -28,6 +29,7 @@ class ModuleCall:
     start: int
     end: int = 0
     seconds: float = 0.0
+    given: list[int] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     inner: list[ModuleCall] = field(default_factory=list)
 
@@ -51,11 +53,13 @@ class StepCalls:
         """Whether a module that is called now is called by none."""
         return not self._running
 
-    def enter(self, module: Any) -> ModuleCall:
+    def enter(self, module: Any, given: list[Any]) -> ModuleCall:
         """A module is called."""
         if self.is_outermost:
             self.device = _current_device()
-        call = ModuleCall(module, self.position(), seconds=self._busy())
+        call = ModuleCall(
+            module, self.position(), seconds=self._busy(), given=list(addresses(given))
+        )
         (self._running[-1].inner if self._running else self.calls).append(call)
         self._running.append(call)
         return call

@@ -24,8 +24,8 @@ class Models:
         self._models: dict[int, tuple[Any, ModelUse]] = {}
 
     def note(self, torch: ModuleType, module: Any, given: Iterable[Any]) -> None:
-        """An outermost module is called."""
-        if id(module) not in self._models:
+        """An outermost module is called; one without parameters to train is no model."""
+        if id(module) not in self._models and any(p.requires_grad for p in module.parameters()):
             self._models[id(module)] = module, _use(torch, module, list(given))
 
     def uses(self) -> list[tuple[Any, ModelUse]]:

@@ -38,6 +38,7 @@ class Call:
         end: When it ended.
         seconds: What it took.
         backward: When the backward pass began that needs what it kept.
+        given: Addresses of what it was called with.
         results: Addresses of what it gave back.
     """
 
@@ -45,6 +46,7 @@ class Call:
     end: int
     seconds: float
     backward: int
+    given: frozenset[int]
     results: frozenset[int]
 
 
@@ -67,11 +69,20 @@ class Module:
 
 @dataclass
 class _Kept:
-    """What one call of a module keeps: its blocks leave at `end`, and are back at `again`."""
+    """What one call of a module keeps.
+
+    Attributes:
+        end: When its blocks leave, if it is computed again.
+        again: When they are back.
+        blocks: Numbers of the blocks.
+        given: Of those that it was called with, and that would have been freed before.
+        rise: By how much memory rises while it is called.
+    """
 
     end: int
     again: int
     blocks: NDArray[np.int64]
+    given: NDArray[np.int64]
     rise: int
 
 
@@ -101,17 +112,41 @@ class _Step:
         level = self.level[call.start - self.begin : call.end - self.begin]
         before = int(level[0]) if len(level) else 0
         rise = int(level.max()) - before if len(level) else 0
-        return _Kept(call.end, min(again, self.end), part, rise)
+        again = min(again, self.end)
+        return _Kept(call.end, again, part, self._given(call, again), rise)
+
+    def _given(self, call: Call, again: int) -> NDArray[np.int64]:
+        """What a call is given and what would be freed before it is needed again."""
+        if not call.given:
+            return np.zeros(0, dtype=np.int64)
+        addresses = np.array(sorted(call.given), dtype=np.uint64)
+        last = int(np.searchsorted(self.start, call.start))
+        live = np.flatnonzero(
+            (self.stop[:last] >= call.start)
+            & (self.stop[:last] < again)
+            & np.isin(self.address[:last], addresses)
+        )
+        return live.astype(np.int64)
+
+    def saved_by(self, kept: _Kept) -> int:
+        """What is gone between the passes."""
+        return int(self.size[kept.blocks].sum()) - int(self.size[kept.given].sum())
 
     def peak_without(self, kept: Iterable[_Kept]) -> int:
         """The most that is allocated in the step where calls do not keep what they kept."""
         change = np.zeros(self.end - self.begin + 1, dtype=np.int64)
         spikes: list[tuple[int, int]] = []
+        until: dict[int, int] = {}
         for one in kept:
+            for block in one.given.tolist():
+                until[block] = max(until.get(block, 0), one.again)
             size = int(self.size[one.blocks].sum())
             change[one.end - self.begin] -= size
             change[one.again - self.begin] += size
             spikes.append((max(one.again - self.begin - 1, 0), one.rise))
+        for block, again in until.items():
+            change[int(self.stop[block]) - self.begin] += int(self.size[block])
+            change[again - self.begin] -= int(self.size[block])
         level = self.level + np.cumsum(change)[:-1]
         peak = int(level.max())
         return max([peak, *(int(level[at]) + rise for at, rise in spikes)])
@@ -141,8 +176,8 @@ def recomputations(
         return []
     least = max(1, int(_SMALLEST_SHARE * int(step.level.max())))
     choices = list(_choices(modules, step, least))
-    total = sum(choice.bytes for choice in choices)
-    if not total:
+    total = sum(choice.most for choice in choices)
+    if total <= 0:
         return []
     unit = -(-total // _STEPS)
     best = _Best.nothing()
@@ -185,6 +220,11 @@ class _Choice:
     inner: list[_Choice]
     place: int
 
+    @property
+    def most(self) -> int:
+        """That can be saved of it."""
+        return max(self.bytes, sum(each.most for each in self.inner))
+
     def best(self, unit: int) -> _Best:
         """The least seconds for each number of units of bytes."""
         best = _Best.nothing()
@@ -198,10 +238,10 @@ class _Choice:
 def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice]:
     for module in modules:
         kept = [found for call in module.calls if (found := step.kept(call)) is not None]
-        size = sum(int(step.size[one.blocks].sum()) for one in kept)
-        if size < least:
+        size = sum(step.saved_by(one) for one in kept)
+        inner = list(_choices(module.inner, step, least)) if kept else []
+        if size < least and not inner:
             continue
-        inner = list(_choices(module.inner, step, least))
         seconds = sum(call.seconds for call in module.calls)
         yield _Choice(module, kept, size, seconds, inner, module.calls[0].start)
 

@@ -114,7 +114,7 @@ class Surveyor:
             if self._calls.is_outermost:
                 self._models.note(torch, module, [*given, *named.values()])
                 self._optimizers.note_call()
-            call = self._calls.enter(module)
+            call = self._calls.enter(module, [*given, *named.values()])
             result = None
             try:
                 result = call_module(module, *given, **named)
@@ -182,6 +182,9 @@ class Surveyor:
             if name is None:
                 continue
             backward = next((each for each in backwards if each >= call.end), call.end)
-            noted = Call(call.start, call.end, call.seconds, backward, frozenset(call.results))
+            noted = Call(
+                call.start, call.end, call.seconds, backward,
+                frozenset(call.given), frozenset(call.results),
+            )  # fmt: skip
             yield name, True, noted, parent
             yield from self._inner(call, backwards, names, name)

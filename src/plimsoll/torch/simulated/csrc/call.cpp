@@ -274,7 +274,8 @@ void Call::launch() {
     state.assume(info_.name, what, tensor_bytes());
   }
   const KernelTime* const row = kernel_time(*this);
-  const double time = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this, row)) + besides_ns_;
+  const double here = (computed_ns_ > 0 ? computed_ns_ : memory_ns(*this, row)) + besides_ns_;
+  const double time = std::max(here, bus_ns(*this));
   state.pass_host_time(device_, host_ns(*this, row));
   state.launch(device_, Work::compute, time);
 }

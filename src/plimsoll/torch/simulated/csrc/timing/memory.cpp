@@ -244,6 +244,38 @@ double memory_ns(const Call& call, const KernelTime* row) {
   return time_of(used, work_of(call, static_cast<int>(used.touches)), call.properties());
 }
 
+double bus_ns(const Call& call) {
+  // Of what copies reach; of gpt2_adamw's step with its optimizer's state there (docs/tiers.md).
+  constexpr double kOfCopies = .9;
+  Runtime& state = runtime();
+  const auto in_shared = [&](const Tensor& tensor) -> double {
+    const Allocation* const allocation = allocation_of(tensor);
+    if (allocation == nullptr || allocation->device != call.device()) return 0;
+    return static_cast<double>(state.api->shared_bytes(
+        state.device(call.device()).engine, reinterpret_cast<std::uint64_t>(tensor.data_ptr()),
+        tensor.nbytes()));
+  };
+  double read = 0;
+  double written = 0;
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    map_tensors(call.argument(i), [&](const Tensor& tensor) {
+      if (!is_simulated(tensor)) return tensor;
+      const double bytes = in_shared(tensor);
+      read += bytes;
+      if (call.info().is_written[i]) written += bytes;
+      return tensor;
+    });
+  }
+  for (std::size_t i = 0; i < call.results().size(); ++i) {
+    if (call.info().results[i].kind != Result::Kind::fresh) continue;
+    map_tensors(call.results()[i], [&](const Tensor& tensor) {
+      if (is_simulated(tensor)) written += in_shared(tensor);
+      return tensor;
+    });
+  }
+  return std::max(read, written) / (kOfCopies * call.properties().copy_bytes_per_ns);
+}
+
 double moving_ns(double bytes, const DeviceProperties& on) {
   Moved moved;
   moved.bytes = moved.footprint = bytes;

@@ -105,6 +105,10 @@ double reduction_ns(const at::Tensor& tensor, const DeviceProperties& on);
 // A copy between host and device, on the GPU.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on);
 
+// What kernels wait for operands and results that lie in the host's memory: the bus carries both
+// ways at once.
+double bus_ns(const Call& call);
+
 // A copy from one device to another.
 double peer_ns(double bytes, const DeviceProperties& on);
 

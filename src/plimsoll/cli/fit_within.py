@@ -1,0 +1,125 @@
+"""`plimsoll fit` without `--vary`: what to change so that a script fits."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from plimsoll.json_text import json_line
+from plimsoll.printable import printable
+from plimsoll.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from plimsoll.fitting.attempts import Attempt
+
+
+def run_within(
+    script: str,
+    arguments: Sequence[str],
+    *,
+    within: str | None,
+    gpus: Sequence[str],
+    apply: Path | None,
+    tries: Sequence[str],
+    as_json: bool,
+    options: dict[str, object],
+) -> None:
+    """Search for each card, and print what was found.
+
+    Raises:
+        typer.Exit: With 1 where nothing fits, 130 where the search was interrupted.
+    """
+    from plimsoll.errors import InputError
+    from plimsoll.fitting import fit_within
+
+    for name in tries:
+        if name != "compile":
+            raise InputError(f"there is no change {name!r} to try; there is compile")
+    if apply is not None and len(gpus) > 1:
+        raise InputError("--apply is for one card")
+    all_fit, interrupted = True, False
+    for gpu in gpus:
+        with _Progress.shown() as watcher:
+            plan = fit_within(
+                script, arguments, within=within, gpu=gpu, apply=apply,
+                compiles="compile" in tries, watcher=watcher, **options,
+            )  # fmt: skip
+        print(json_line(plan.to_dict()) if as_json else plan, flush=True)
+        all_fit, interrupted = all_fit and plan.fits, plan.interrupted
+        if interrupted:
+            break
+    if interrupted:
+        raise typer.Exit(130)
+    if not all_fit:
+        raise typer.Exit(1)
+
+
+class _Progress:
+    """Names what is being tried: by a bar on a terminal, and as it ends by a line everywhere."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
+        self._is_terminal = sys.stderr.isatty()
+        self.bar = Progress(
+            *columns,
+            console=Console(stderr=True),
+            transient=True,
+            disable=not self._is_terminal,
+        )
+        self._task = self.bar.add_task("", total=None)
+        self._running: list[str] = []
+
+    @classmethod
+    @contextmanager
+    def shown(cls) -> Iterator[_Progress]:
+        """For as long as the context lasts."""
+        progress = cls()
+        with progress.bar:
+            yield progress
+
+    def begins(self, names: Sequence[str]) -> None:
+        """A trial begins."""
+        self._running.append(_together(names))
+        self._show()
+
+    def ended(self, attempt: Attempt) -> None:
+        """A trial ended."""
+        name = _together([change.name for change in attempt.changes])
+        if name in self._running:
+            self._running.remove(name)
+        self._say(printable(f"{name}: {_outcome(attempt)}"))
+        self._show()
+
+    def _show(self) -> None:
+        text = ", ".join(self._running)
+        self.bar.update(self._task, description=f"trying {text}" if text else "")
+
+    def _say(self, line: str) -> None:
+        if self._is_terminal:
+            self.bar.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _together(names: Sequence[str]) -> str:
+    return " and ".join(names) or "as it is"
+
+
+def _outcome(attempt: Attempt) -> str:
+    if attempt.prediction is None:
+        return f"not possible: {attempt.failure}"
+    used = format_size(attempt.prediction.device_used_bytes)
+    least = format_size(attempt.least_bytes())
+    seconds = attempt.step_seconds
+    step = "" if seconds is None else f", a step about {format_seconds(seconds)}"
+    verdict = "fits" if attempt.fitting() is not None else "does not fit"
+    return f"{verdict}, {used} (at least {least}){step}"

@@ -1,0 +1,191 @@
+"""Trials of a script with changes: each a prediction of a changed copy."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError, ScriptError
+from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.prediction.child_process import started
+from plimsoll.prediction.survey import AllocatorUse, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plimsoll.fitting.changes.change import Change
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+
+Changes = tuple["Change", ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of a script with some changes.
+
+    Attributes:
+        changes: The changes.
+        prediction: What it took; None where it failed.
+        survey: What it is made of; None likewise.
+        failure: Why it failed, or why the script cannot be changed so; else None.
+    """
+
+    changes: Changes
+    prediction: Prediction | None
+    survey: Survey | None
+    failure: str | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Of its changes."""
+        return frozenset(change.kind for change in self.changes)
+
+    @property
+    def step_seconds(self) -> float | None:
+        """How long a step takes; None where that is not known."""
+        return None if self.prediction is None else self.prediction.step_seconds
+
+    def allocated_bytes(self) -> int:
+        """The most in live blocks on the card."""
+        assert self.prediction is not None
+        shared = self.prediction.shared
+        return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
+
+    def outside_bytes(self) -> int:
+        """What the card holds besides what PyTorch reserves."""
+        assert self.prediction is not None
+        return self.prediction.context_bytes + self.prediction.nccl_bytes
+
+    def allocators(self) -> list[AllocatorUse]:
+        """What allocators reserve for it, PyTorch's own first."""
+        return [] if self.survey is None else self.survey.allocators
+
+    def fitting(self) -> AllocatorUse | None:
+        """The first allocator with which it fits."""
+        return next((use for use in self.allocators() if use.fits), None)
+
+    def least_bytes(self) -> int:
+        """What it takes of the card with the allocator that takes the least."""
+        return self.outside_bytes() + min(use.peak_reserved_bytes for use in self.allocators())
+
+
+def changed(script: ScriptText, changes: Changes) -> ScriptText:
+    """The script with changes.
+
+    Raises:
+        CannotChangeError: If one has no place in it.
+    """
+    for change in sorted(changes, key=lambda each: each.order):
+        script = change.edit(script)
+    return script
+
+
+class Attempts:
+    """Runs attempts, as many at a time as there are cores.
+
+    Args:
+        request: The script as it is.
+        path: Its file.
+        script: Its text.
+        room: What the program may take of the card, besides what is not PyTorch's.
+    """
+
+    def __init__(self, request: Request, path: Path, script: ScriptText, room: int) -> None:
+        self.script = script
+        self._request = request
+        self._path = path
+        self._room = room
+        self.count = 0
+
+    @property
+    def at_a_time(self) -> int:
+        """How many run beside each other."""
+        return 1 if self._request.nproc_per_node else max(1, min(os.cpu_count() or 1, 4))
+
+    def text(self, changes: Changes) -> ScriptText:
+        """The script with changes."""
+        return changed(self.script, changes)
+
+    def run(
+        self, sets: Sequence[Changes], ended: Callable[[Attempt], None] | None = None
+    ) -> list[Attempt]:
+        """Simulate the script with each of some sets of changes, where memory has no end."""
+        found = []
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+            answers = [
+                self._start(changes, folder / f"survey-{number}.json", stack)
+                for number, changes in enumerate(sets)
+            ]
+            for answer in answers:
+                found.append(answer())
+                if ended is not None:
+                    ended(found[-1])
+        return found
+
+    def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
+        """Simulate it under the limit, with the allocator with which it is to fit."""
+        self.count += 1
+        setup = replace(
+            self._request.setup,
+            unlimited=False,
+            allocator=use.allocator,  # type: ignore[arg-type]
+            conf=use.conf if use.allocator == "native" else "",
+        )
+        request = replace(self._request, setup=setup, files=self._files(changes))
+        with started(request, shows_output=False, is_aside=True) as answer:
+            return answer()
+
+    def _files(self, changes: Changes) -> dict[str, str]:
+        return {str(self._path): str(self.text(changes))} if changes else {}
+
+    def _start(self, changes: Changes, survey: Path, stack: ExitStack) -> Callable[[], Attempt]:
+        setup = replace(self._request.setup, unlimited=True)
+        for change in changes:
+            if change.allocator is not None:
+                setup = replace(setup, allocator=change.allocator, conf="")  # type: ignore[arg-type]
+        try:
+            files = self._files(changes)
+        except CannotChangeError as error:
+            reason = str(error)
+            return lambda: Attempt(changes, None, None, reason)
+        self.count += 1
+        request = replace(
+            self._request, setup=setup, survey=str(survey), room=self._room, files=files
+        )
+        answer = stack.enter_context(started(request, shows_output=False, is_aside=bool(changes)))
+
+        def attempt() -> Attempt:
+            try:
+                prediction = answer()
+            except (ScriptError, InputError) as error:
+                if not changes:
+                    raise
+                return Attempt(changes, None, None, _reason(error))
+            if prediction.out_of_memory is not None:
+                return Attempt(changes, None, None, "it runs out of shared memory")
+            found = Survey.from_dict(json.loads(survey.read_text()))
+            if prediction.shared is not None and prediction.shared.peak_bytes:
+                found = replace(found, allocators=[self._with_shared(prediction)])
+            return Attempt(changes, prediction, found)
+
+        return attempt
+
+    def _with_shared(self, prediction: Prediction) -> AllocatorUse:
+        """What is on the card of a program that placed memory off it, which no replay would."""
+        assert prediction.shared is not None
+        reserved = prediction.shared.peak_dedicated_bytes
+        allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
+        fits = reserved <= self._room
+        return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return f"the script fails: {reason or error}"

@@ -1,0 +1,35 @@
+"""Attention that keeps no matrix of weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.changes.sites import find_model, trained
+from plimsoll.fitting.script_text import CannotChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import Survey
+
+
+def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
+    """Transformers' models that compute attention step by step can do so in one kernel."""
+    try:
+        model = trained(survey)
+    except CannotChangeError:
+        return
+    if model.attention == "eager":
+        yield Change(
+            "attention",
+            "compute attention in one kernel (sdpa)",
+            edit=lambda script: _fused(script, survey),
+            saves_bytes=allocated_bytes,
+        )
+
+
+def _fused(script: ScriptText, survey: Survey) -> ScriptText:
+    model = find_model(script, trained(survey))
+    return script.insert_after(model.statement, [f'{model.name}.set_attn_implementation("sdpa")'])

@@ -1,0 +1,45 @@
+"""The loss over many classes, in chunks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.changes.sites import calls_of
+from plimsoll.fitting.script_text import CannotChangeError
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import LossUse, Survey
+
+_LEAST_BYTES = 16 * MiB
+_LEAST_ROWS = 64
+
+
+def loss_changes(survey: Survey) -> Iterator[Change]:
+    """Compute cross_entropy in chunks of rows."""
+    if not survey.losses:
+        return
+    use = survey.losses[0]
+    if use.logits_bytes >= _LEAST_BYTES and use.rows >= _LEAST_ROWS:
+        yield Change(
+            "loss",
+            "compute the loss in chunks of rows",
+            edit=lambda script: _in_chunks(script, use),
+            saves_bytes=6 * use.logits_bytes,
+        )
+
+
+def _in_chunks(script: ScriptText, use: LossUse) -> ScriptText:
+    if use.called is not None:
+        try:
+            block, place = script.statements(script.now(use.called.line))[-1]
+        except CannotChangeError:
+            block, place = [], 0
+        for call in calls_of(block[place : place + 1], "cross_entropy"):
+            return script.replace(call.func, "plimsoll.cross_entropy").importing("plimsoll")
+    added = "torch.nn.functional.cross_entropy = plimsoll.cross_entropy"
+    return script.importing("plimsoll", "torch").at_top([added])

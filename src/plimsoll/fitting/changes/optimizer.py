@@ -1,0 +1,119 @@
+"""Changes to the optimizer: how it steps, and what it keeps."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from typing import TYPE_CHECKING
+
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import OptimizerUse, Survey
+
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+_EIGHT_BITS = {"Adam": "Adam8bit", "AdamW": "AdamW8bit"}
+_STATE_COSTS = 1 / 25e9  # seconds a byte that crosses the bus
+
+
+def optimizer_changes(survey: Survey) -> Iterator[Change]:
+    """What can be changed about the optimizer, where the script has one."""
+    if len(survey.optimizers) != 1:
+        return
+    (use,) = survey.optimizers
+    if use.made is None or not use.kind.startswith("torch.optim."):
+        return
+    kind = use.kind.rpartition(".")[2]
+    if use.is_foreach:
+        if kind in _FUSED and use.settings.get("capturable") is not True:
+            yield Change(
+                "step",
+                f"use the fused {kind}",
+                edit=_edit(use, {"foreach": None, "fused": "True"}),
+                saves_bytes=2 * use.parameter_bytes,
+            )
+        else:
+            yield Change(
+                "step",
+                f"let {kind} step without lists of tensors (foreach=False)",
+                edit=_edit(use, {"foreach": "False"}),
+                saves_bytes=2 * use.parameter_bytes,
+            )
+    if use.stepped is not None:
+        yield Change(
+            "optimizer state",
+            f"keep {kind}'s state in the host's memory",
+            edit=_placed(use),
+            allocator="elastic",
+            saves_bytes=use.state_bytes,
+            costs_seconds=2 * use.state_bytes * _STATE_COSTS,
+            excludes=frozenset({"optimizer"}),
+        )
+    if kind in _EIGHT_BITS:
+        if importlib.util.find_spec("bitsandbytes") is not None:
+            yield Change(
+                "optimizer",
+                f"use bitsandbytes' {_EIGHT_BITS[kind]}",
+                edit=_replaced(use, f"bitsandbytes.optim.{_EIGHT_BITS[kind]}", "bitsandbytes"),
+                caveat="its state is rounded to 8 bits",
+                saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
+                excludes=frozenset({"step", "optimizer state"}),
+            )
+        yield Change(
+            "optimizer",
+            f"use Adafactor instead of {kind}",
+            edit=_replaced(use, "torch.optim.Adafactor", "torch"),
+            caveat="it is another optimizer, whose learning rate has to be found anew",
+            saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
+            excludes=frozenset({"step", "optimizer state"}),
+        )
+
+
+def _edit(use: OptimizerUse, settings: dict[str, str | None]) -> Callable[[ScriptText], ScriptText]:
+    def edit(script: ScriptText) -> ScriptText:
+        call, _ = find_optimizer_call(script, use)
+        return script.replace(call, _with_settings(script, call, settings))
+
+    return edit
+
+
+def _with_settings(script: ScriptText, call: ast.Call, settings: dict[str, str | None]) -> str:
+    """The text of a call, with arguments set to others, or without them where these are None."""
+    given = [script.text_of(each) for each in call.args]
+    for keyword in call.keywords:
+        if keyword.arg not in settings:
+            text = script.text_of(keyword.value)
+            given.append(f"**{text}" if keyword.arg is None else f"{keyword.arg}={text}")
+    given += [f"{name}={value}" for name, value in settings.items() if value is not None]
+    return f"{script.text_of(call.func)}({', '.join(given)})"
+
+
+def _placed(use: OptimizerUse) -> Callable[[ScriptText], ScriptText]:
+    def edit(script: ScriptText) -> ScriptText:
+        call, statement = find_optimizer_call(script, use)
+        name = find_optimizer_name(statement, call)
+        changed = script.insert_after(statement, [f"plimsoll.place_optimizer({name})"])
+        return changed.importing("plimsoll")
+
+    return edit
+
+
+def _replaced(use: OptimizerUse, kind: str, module: str) -> Callable[[ScriptText], ScriptText]:
+    kept = ("lr", "weight_decay") if "Adafactor" in kind else ("lr", "betas", "eps", "weight_decay")
+
+    def edit(script: ScriptText) -> ScriptText:
+        call, _ = find_optimizer_call(script, use)
+        given = [script.text_of(each) for each in call.args[:1]]
+        given += [f"lr={script.text_of(value)}" for value in call.args[1:2]]
+        given += [
+            f"{keyword.arg}={script.text_of(keyword.value)}"
+            for keyword in call.keywords
+            if keyword.arg in (*kept, "params")
+        ]
+        return script.replace(call, f"{kind}({', '.join(given)})").importing(module)
+
+    return edit

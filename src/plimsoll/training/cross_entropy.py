@@ -1,0 +1,123 @@
+"""Cross entropy in chunks of rows, which never has more than a few of them in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+_whole = torch.nn.functional.cross_entropy
+_CHUNKS = 8
+_LEAST_ROWS = 64  # below which chunks are not worth it
+
+
+def cross_entropy(
+    input: torch.Tensor,  # noqa: A002  as PyTorch calls it
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """As `torch.nn.functional.cross_entropy`, in eight chunks of rows.
+
+    PyTorch's own keeps the logarithms of all probabilities for the backward pass, in float32 under
+    autocast, and makes their gradients anew. This one works out the gradients of the logits at
+    once, chunk by chunk, and keeps these alone, in the logits' own type: with half-precision logits
+    of a large vocabulary that is most of what a step takes at its peak.
+    The result differs by rounding. Calls with other than [rows, classes] and a class for each row
+    are PyTorch's own.
+
+    Args:
+        input: Logits, [rows, classes].
+        target: Classes, [rows].
+        weight: As PyTorch's; so are the others.
+        size_average: As PyTorch's.
+        ignore_index: As PyTorch's.
+        reduce: As PyTorch's.
+        reduction: As PyTorch's.
+        label_smoothing: As PyTorch's.
+    """
+    in_chunks = (
+        input.dim() == 2
+        and target.dim() == 1
+        and not target.is_floating_point()
+        and input.shape[0] >= _LEAST_ROWS
+        and reduction in ("mean", "sum")
+        and size_average is None
+        and reduce is None
+        and (weight is None or not weight.requires_grad)
+        and torch.is_grad_enabled()
+        and input.requires_grad
+    )
+    if not in_chunks:
+        return _whole(
+            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        )
+    total: torch.Tensor = _InChunks.apply(input, target, weight, ignore_index, label_smoothing)
+    if reduction == "sum":
+        return total
+    counted = target != ignore_index
+    if weight is None:
+        return total / counted.sum()
+    return total / (weight.float()[target.clamp(min=0)] * counted).sum()
+
+
+class _InChunks(torch.autograd.Function):  # type: ignore[misc]
+    """The sum over rows; the gradients of the logits are made with it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        target: torch.Tensor,
+        weight: torch.Tensor | None,
+        ignore_index: int,
+        label_smoothing: float,
+    ) -> torch.Tensor:
+        total = torch.zeros((), device=logits.device)
+        gradients = torch.empty_like(logits)
+        places = gradients.chunk(_CHUNKS)
+        for (rows, classes), place in zip(_chunks(logits, target), places, strict=True):
+            with torch.enable_grad():
+                part = rows.detach().requires_grad_()
+                loss = _sum(part, classes, weight, ignore_index, label_smoothing)
+            (of_part,) = torch.autograd.grad(loss, part)
+            place.copy_(of_part)
+            total += loss.detach()
+            del part, loss, of_part
+        ctx.save_for_backward(gradients)
+        return total
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        (gradient,) = gradients
+        (saved,) = ctx.saved_tensors
+        is_last = not torch._C._autograd._get_current_graph_task_keep_graph()
+        return saved.mul_(gradient) if is_last else saved * gradient, None, None, None, None
+
+
+def _chunks(logits: torch.Tensor, target: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(zip(logits.chunk(_CHUNKS), target.chunk(_CHUNKS), strict=True))
+
+
+def _sum(
+    rows: torch.Tensor,
+    classes: torch.Tensor,
+    weight: torch.Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+) -> torch.Tensor:
+    with torch.autocast(rows.device.type, enabled=False):
+        return _whole(
+            rows.float(),
+            classes,
+            weight,
+            ignore_index=ignore_index,
+            reduction="sum",
+            label_smoothing=label_smoothing,
+        )

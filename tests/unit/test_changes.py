@@ -1,0 +1,327 @@
+"""What each change makes of a script, and which scripts it leaves alone."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plimsoll.fitting.attempts import changed
+from plimsoll.fitting.changes.attention import attention_changes
+from plimsoll.fitting.changes.batch import batch_changes
+from plimsoll.fitting.changes.compiled import compiled_changes
+from plimsoll.fitting.changes.gradients import gradient_changes
+from plimsoll.fitting.changes.loss import loss_changes
+from plimsoll.fitting.changes.offloading import offloading_change
+from plimsoll.fitting.changes.optimizer import optimizer_changes
+from plimsoll.fitting.changes.precision import precision_changes
+from plimsoll.fitting.changes.recomputing import ranges, recomputing_change
+from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.prediction.survey import (
+    LossUse,
+    ModelCall,
+    ModelUse,
+    OptimizerUse,
+    Place,
+    Recomputation,
+    Survey,
+)
+from plimsoll.units import GiB, MiB
+
+if TYPE_CHECKING:
+    from plimsoll.fitting.changes.change import Change
+
+SCRIPT = """\
+import torch
+
+
+def main():
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(4):
+        x, y = batch()
+        logits = model(x)
+        loss = torch.nn.functional.cross_entropy(logits, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+main()
+"""
+
+
+def line_of(text: str, part: str) -> int:
+    return next(number for number, line in enumerate(text.split("\n"), 1) if part in line)
+
+
+def survey(
+    text: str = SCRIPT,
+    call: str = "model(x)",
+    backward: str = ".backward()",
+    function: str = "main",
+    tensors: tuple[str, ...] = ("x", "y"),
+    mappings: tuple[str, ...] = (),
+    optimizer: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
+) -> Survey:
+    """What a trial of a script would have seen."""
+    made = Place(line_of(text, "torch.optim."), "main")
+    use = {
+        "kind": "torch.optim.adamw.AdamW", "made": made,
+        "stepped": Place(line_of(text, ".step("), function), "settings": {},
+        "parameter_bytes": GiB, "gradient_bytes": GiB, "state_bytes": 2 * GiB,
+        "is_foreach": True, "keeps_gradients": True, **(optimizer or {}),
+    }  # fmt: skip
+    seen = {
+        "kind": "Net", "names": [("model", "main", "")],
+        "calls": [ModelCall(Place(line_of(text, call), function), [*tensors], [*mappings])],
+        "batch": 8, "is_transformers": False, "attention": None, "has_batch_statistics": False,
+        "has_dropout": False, "autocast": None, "parameter_types": {"float32": GiB},
+        **(model or {}),
+    }  # fmt: skip
+    losses = [LossUse(Place(line_of(text, "cross_entropy("), function), GiB, 4096, 4)] * (
+        "cross_entropy(" in text
+    )
+    return Survey(
+        optimizers=[OptimizerUse(**use)],
+        models=[ModelUse(**seen)],
+        losses=losses,
+        backwards=[Place(line_of(text, backward), function)],
+    )
+
+
+def made(changes: list[Change], text: str = SCRIPT) -> str:
+    new = str(changed(ScriptText.of(text), tuple(changes)))
+    ast.parse(new)
+    return new
+
+
+def named(changes: Any, part: str) -> Change:
+    found: Change = next(change for change in changes if part in change.name)
+    return found
+
+
+class TestOptimizer:
+    """Changes to the optimizer."""
+
+    def test_the_fused_one_replaces_lists(self) -> None:
+        new = made([named(optimizer_changes(survey()), "fused")])
+        assert "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)" in new
+
+    def test_a_setting_that_contradicts_goes(self) -> None:
+        text = SCRIPT.replace("lr=1e-3", "foreach=True, lr=1e-3")
+        new = made([named(optimizer_changes(survey(text)), "fused")], text)
+        assert "AdamW(model.parameters(), lr=1e-3, fused=True)" in new
+
+    def test_those_that_have_no_fused_kernels_step_one_by_one(self) -> None:
+        text = SCRIPT.replace("AdamW", "RMSprop")
+        seen = survey(text, optimizer={"kind": "torch.optim.rmsprop.RMSprop"})
+        new = made([named(optimizer_changes(seen), "foreach=False")], text)
+        assert "RMSprop(model.parameters(), lr=1e-3, foreach=False)" in new
+
+    def test_state_in_the_hosts_memory_needs_the_elastic_allocator(self) -> None:
+        change = named(optimizer_changes(survey()), "host's memory")
+        assert change.allocator == "elastic"
+        assert "\n    plimsoll.place_optimizer(optimizer)\n    for" in made([change])
+
+    def test_another_optimizer_says_that_results_differ(self) -> None:
+        change = named(optimizer_changes(survey()), "Adafactor")
+        assert not change.keeps_results
+        assert "torch.optim.Adafactor(model.parameters(), lr=1e-3)" in made([change])
+
+    def test_an_optimizer_that_a_library_makes_is_left_alone(self) -> None:
+        assert list(optimizer_changes(survey(optimizer={"made": None}))) == []
+
+    def test_one_that_is_made_under_another_name_cannot_be_changed(self) -> None:
+        text = SCRIPT.replace("torch.optim.AdamW(", "make(torch.optim.AdamW, ")
+        with pytest.raises(CannotChangeError, match="otherwise than by calling AdamW"):
+            made([named(optimizer_changes(survey(text)), "fused")], text)
+
+
+class TestGradients:
+    """Gradients that live too long."""
+
+    def test_they_are_freed_after_the_step(self) -> None:
+        (change,) = gradient_changes(survey())
+        new = made([change])
+        assert "optimizer.step()\n        optimizer.zero_grad(set_to_none=True)\n" in new
+
+    def test_after_a_scalers_step_and_its_update(self) -> None:
+        text = SCRIPT.replace("optimizer.step()", "scaler.step(optimizer)\n        scaler.update()")
+        new = made([*gradient_changes(survey(text))], text)
+        assert "scaler.update()\n        optimizer.zero_grad(set_to_none=True)\n" in new
+
+    def test_those_that_are_freed_already_are_left_alone(self) -> None:
+        assert not list(gradient_changes(survey(optimizer={"keeps_gradients": False})))
+
+
+class TestLoss:
+    """The loss in chunks."""
+
+    def test_the_call_is_replaced(self) -> None:
+        new = made([*loss_changes(survey())])
+        assert "loss = plimsoll.cross_entropy(logits, y)" in new
+
+    def test_a_library_that_calls_it_gets_the_other_one(self) -> None:
+        text = SCRIPT.replace("torch.nn.functional.cross_entropy(logits, y)", "logits.loss")
+        seen = survey()
+        seen.losses[:] = [LossUse(Place(line_of(text, "model(x)"), "main"), GiB, 4096, 4)]
+        new = made([*loss_changes(seen)], text)
+        assert new.startswith(
+            "import torch\nimport plimsoll\n"
+            "torch.nn.functional.cross_entropy = plimsoll.cross_entropy\n"
+        )
+
+    def test_small_logits_are_left_alone(self) -> None:
+        seen = survey()
+        seen.losses[:] = [LossUse(None, MiB, 4096, 4)]
+        assert not list(loss_changes(seen))
+
+
+class TestBatch:
+    """The batch in parts."""
+
+    def parts(self, text: str = SCRIPT, **seen: Any) -> str:
+        return made([named(batch_changes(survey(text, **seen)), "2 parts")], text)
+
+    def test_the_passes_run_for_each_part_and_gradients_are_zeroed_once(self) -> None:
+        assert """\
+        x, y = batch()
+        optimizer.zero_grad()
+        losses = []
+        for x, y in plimsoll.split_batch(2, x, y):
+            logits = model(x)
+            loss = torch.nn.functional.cross_entropy(logits, y)
+            (loss / 2).backward()
+            losses.append(loss.detach())
+        loss = torch.stack(losses).mean()
+        optimizer.step()
+""" in self.parts()
+
+    def test_a_scaled_loss_is_divided_and_named(self) -> None:
+        text = SCRIPT.replace("loss.backward()", "scaler.scale(loss).backward()")
+        new = self.parts(text)
+        assert "(scaler.scale(loss) / 2).backward()" in new
+        assert "losses.append(loss.detach())" in new
+
+    def test_an_accelerators_backward_has_the_loss_as_its_argument(self) -> None:
+        text = SCRIPT.replace("loss.backward()", "accelerator.backward(loss)")
+        assert "accelerator.backward((loss / 2))" in self.parts(
+            text, backward="accelerator.backward"
+        )
+
+    def test_a_mapping_is_split_as_a_whole(self) -> None:
+        text = SCRIPT.replace("x, y = batch()", "b = batch()").replace("model(x)", "model(**b)")
+        text = text.replace("(logits, y)", '(logits, b["y"])')
+        new = self.parts(text, call="model(**b)", tensors=(), mappings=("b",))
+        assert "for b in plimsoll.split_batch(2, b):" in new
+
+    def test_a_batch_that_is_used_later_is_there_again(self) -> None:
+        text = SCRIPT.replace("print(loss.item())", "print(x.shape)")
+        new = self.parts(text)
+        assert "        whole_x = x\n" in new
+        assert "        x = whole_x\n" in new
+        assert "losses" not in new
+
+    @pytest.mark.parametrize(
+        ("before", "after", "why"),
+        [
+            ("print(loss.item())", "print(logits.mean())", "logits is used after"),
+            ("(logits, y)", '(logits, y, reduction="sum")', "the loss is a sum"),
+            ("loss.backward()", "loss.backward(); optimizer.step()", "several statements"),
+        ],
+    )
+    def test_what_would_give_other_results_cannot_be_changed(
+        self, before: str, after: str, why: str
+    ) -> None:
+        with pytest.raises(CannotChangeError, match=why):
+            self.parts(SCRIPT.replace(before, after))
+
+    def test_batch_statistics_are_a_caveat(self) -> None:
+        seen = survey(model={"has_batch_statistics": True})
+        assert not any(change.keeps_results for change in batch_changes(seen))
+
+    @pytest.mark.parametrize(("batch", "count"), [(8, 3), (6, 1), (7, 0), (None, 0)])
+    def test_parts_divide_the_batch(self, batch: int | None, count: int) -> None:
+        assert len(list(batch_changes(survey(model={"batch": batch})))) == count
+
+
+class TestModel:
+    """Changes to the model."""
+
+    def plan(self, *modules: str) -> Change:
+        return recomputing_change(survey(), Recomputation([*modules], GiB, 0.1), GiB)
+
+    def test_modules_are_recomputed_after_the_model_is_made(self) -> None:
+        new = made([self.plan("blocks.0", "blocks.1", "head")])
+        assert 'model = Net().cuda()\n    plimsoll.recompute(model, "head", "blocks.0-1")\n' in new
+
+    def test_after_the_last_value_that_the_variable_gets(self) -> None:
+        text = SCRIPT.replace("Net().cuda()", "Net()\n    model = model.cuda()")
+        assert "model = model.cuda()\n    plimsoll.recompute(model" in made([self.plan("a")], text)
+
+    def test_an_attribute_is_a_variable_too(self) -> None:
+        text = SCRIPT.replace("model", "state.model")
+        seen = survey(text, call="state.model(x)", model={"names": [("state.model", "main", "")]})
+        change = recomputing_change(seen, Recomputation(["a"], GiB, 0.1), GiB)
+        assert 'plimsoll.recompute(state.model, "a")' in made([change], text)
+
+    def test_a_model_without_a_variable_cannot_be_changed(self) -> None:
+        seen = survey(model={"names": []})
+        change = recomputing_change(seen, Recomputation(["a"], GiB, 0.1), GiB)
+        with pytest.raises(CannotChangeError, match="no variable of the script holds the model"):
+            made([change])
+
+    def test_attention_in_one_kernel_for_transformers_that_compute_it_in_steps(self) -> None:
+        assert not list(attention_changes(survey(), GiB))
+        (change,) = attention_changes(survey(model={"attention": "eager"}), GiB)
+        assert 'model.set_attn_implementation("sdpa")' in made([change])
+
+    def test_compiling_takes_a_budget(self) -> None:
+        changes = list(compiled_changes(survey(), GiB))
+        assert "    model.compile()\n" in made([changes[0]])
+        new = made([named(changes, "50%")])
+        assert "torch._functorch.config.activation_memory_budget = 0.5\n" in new
+        assert "import torch._functorch.config\n" in new
+
+
+class TestPasses:
+    """Changes around the forward and the backward pass."""
+
+    def test_autocast_is_around_the_forward_pass_alone(self) -> None:
+        (change, _) = precision_changes(survey(), GiB)
+        new = made([change])
+        assert 'with torch.autocast("cuda", dtype=torch.bfloat16):\n            logits' in new
+        assert "\n        loss.backward()" in new
+
+    def test_offload_is_around_both(self) -> None:
+        new = made([offloading_change(survey(), 6 * GiB, GiB)])
+        assert 'with plimsoll.offload(budget="6144MiB"):\n            logits = model(x)' in new
+        assert "\n            loss.backward()\n        optimizer.step()" in new
+
+    def test_changes_of_the_same_lines_agree(self) -> None:
+        seen = survey()
+        changes = [
+            named(batch_changes(seen), "2 parts"), offloading_change(seen, GiB, GiB),
+            *gradient_changes(seen), *loss_changes(seen), named(optimizer_changes(seen), "fused"),
+            recomputing_change(seen, Recomputation(["a"], GiB, 0.1), GiB),
+            next(precision_changes(seen, GiB)),
+        ]  # fmt: skip
+        new = made(changes)
+        assert new.count("import plimsoll\n") == 1
+        assert "(loss / 2).backward()" in new
+        assert made(changes[::-1]) == new
+
+    def test_a_backward_in_another_function_is_left_alone(self) -> None:
+        seen = survey()
+        seen.backwards[:] = [Place(3, "other")]
+        with pytest.raises(CannotChangeError, match="in one function, and backward"):
+            made([offloading_change(seen, GiB, GiB)])
+
+
+def test_names_of_many_modules_become_ranges() -> None:
+    names = ["a.0", "a.1", "a.2", "a.5", "b", "a.0.c", "a.1.c", "0"]
+    assert ranges(names) == ["b", "a.0-2", "a.5", "a.0-1.c", "0"]
