@@ -149,10 +149,14 @@ def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Progress]:
             else:
                 print(printable(text), file=sys.stderr, flush=True)
 
-        whole = format_size(profile.total_bytes)
-        say(f"{profile.name}, {whole}: the largest {vary} that fits, from the script's own on ...")
+        first = f"{profile.name}, {format_size(profile.total_bytes)}: "
+        first += f"the largest {vary} that fits, from the script's own on ..."
 
         def show(value: int | None, trial: Trial | None) -> None:
+            nonlocal first
+            if first:
+                say(first)
+                first = ""
             if trial is None:
                 running.add(value)
             else:

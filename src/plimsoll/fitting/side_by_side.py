@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import ScriptError
+from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.predict import predict_request
 
@@ -83,6 +84,10 @@ def _waiting(answer: Callable[[], Prediction], output: io.BytesIO) -> Callable[[
             return Outcome(answer())
         except ScriptError as error:
             return Outcome(None, error, output.getvalue())
+        except InputError:
+            sys.stderr.buffer.write(output.getvalue())  # which says more
+            sys.stderr.flush()
+            raise
 
     return wait
 
