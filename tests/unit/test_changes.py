@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll.fitting.attempts import changed
+from plimsoll.fitting.changes.accumulation import trainer_in_parts
 from plimsoll.fitting.changes.attention import attention_changes
 from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.compiled import compiled_changes
@@ -19,6 +20,7 @@ from plimsoll.fitting.changes.precision import precision_changes
 from plimsoll.fitting.changes.recomputing import ranges, recomputing_change
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.survey import (
+    ArgumentUse,
     LossUse,
     ModelCall,
     ModelUse,
@@ -104,6 +106,10 @@ def named(changes: Any, part: str) -> Change:
     return found
 
 
+def batches(seen: Survey, text: str = SCRIPT) -> list[Change]:
+    return list(batch_changes(seen, ScriptText.of(text)))
+
+
 class TestOptimizer:
     """Changes to the optimizer."""
 
@@ -185,7 +191,7 @@ class TestBatch:
     """The batch in parts."""
 
     def parts(self, text: str = SCRIPT, **seen: Any) -> str:
-        return made([named(batch_changes(survey(text, **seen)), "2 parts")], text)
+        return made([named(batches(survey(text, **seen), text), "2 parts")], text)
 
     def test_the_passes_run_for_each_part_and_gradients_are_zeroed_once(self) -> None:
         assert """\
@@ -240,13 +246,33 @@ class TestBatch:
         with pytest.raises(CannotChangeError, match=why):
             self.parts(SCRIPT.replace(before, after))
 
+    def test_options_of_the_script_are_set_instead(self) -> None:
+        seen = survey()
+        seen.arguments[:] = [
+            ArgumentUse(["-b", "--batch-size"], 8), ArgumentUse(["--grad-accum"], 2)
+        ]  # fmt: skip
+        change = named(batches(seen), "4 parts")
+        assert change.arguments == (("--batch-size", "2"), ("--grad-accum", "8"))
+        assert made([change]) == SCRIPT
+
+    def test_a_trainers_batches_are_smaller_and_more(self) -> None:
+        text = "args = TrainingArguments('out', per_device_train_batch_size=8, bf16=True)\n"
+        assert str(trainer_in_parts(ScriptText.of(text), 2)) == (
+            "args = TrainingArguments('out', bf16=True, per_device_train_batch_size=4, "
+            "gradient_accumulation_steps=2)\n"
+        )
+        with pytest.raises(CannotChangeError, match="8 does not divide into 3 parts"):
+            trainer_in_parts(ScriptText.of(text), 3)
+        with pytest.raises(CannotChangeError, match="no plain number"):
+            trainer_in_parts(ScriptText.of(text.replace("=8", "=size")), 2)
+
     def test_batch_statistics_are_a_caveat(self) -> None:
         seen = survey(model={"has_batch_statistics": True})
-        assert not any(change.keeps_results for change in batch_changes(seen))
+        assert not any(change.keeps_results for change in batches(seen))
 
     @pytest.mark.parametrize(("batch", "count"), [(8, 3), (6, 1), (7, 0), (None, 0)])
     def test_parts_divide_the_batch(self, batch: int | None, count: int) -> None:
-        assert len(list(batch_changes(survey(model={"batch": batch})))) == count
+        assert len(list(batches(survey(model={"batch": batch})))) == count
 
 
 class TestModel:
@@ -305,7 +331,7 @@ class TestPasses:
     def test_changes_of_the_same_lines_agree(self) -> None:
         seen = survey()
         changes = [
-            named(batch_changes(seen), "2 parts"), offloading_change(seen, GiB, GiB),
+            named(batches(seen), "2 parts"), offloading_change(seen, GiB, GiB),
             *gradient_changes(seen), *loss_changes(seen), named(optimizer_changes(seen), "fused"),
             recomputing_change(seen, Recomputation(["a"], GiB, 0.1), GiB),
             next(precision_changes(seen, GiB)),

@@ -13,14 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
-from plimsoll.fitting.changes.attention import attention_changes
 from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.compiled import compiled_changes
-from plimsoll.fitting.changes.gradients import gradient_changes
-from plimsoll.fitting.changes.loss import loss_changes
 from plimsoll.fitting.changes.offloading import offloading_change
-from plimsoll.fitting.changes.optimizer import optimizer_changes
-from plimsoll.fitting.changes.precision import precision_changes
+from plimsoll.fitting.changes.plain import plain_changes
 from plimsoll.fitting.changes.recomputing import recomputing_change
 from plimsoll.units import MiB
 
@@ -119,17 +115,9 @@ class Search:
 
     def _items(self, *, keeps_results: bool) -> Iterator[Change]:
         """Changes without a measure, that could matter."""
-        survey, prediction = self.base.survey, self.base.prediction
+        survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
-        assert prediction is not None
-        peak = prediction.peak_allocated_bytes
-        changes = [
-            *optimizer_changes(survey),
-            *gradient_changes(survey),
-            *loss_changes(survey),
-            *attention_changes(survey, peak),
-            *precision_changes(survey, peak),
-        ]
+        changes = list(plain_changes(survey, peak))
         if self._compiles:
             changes += compiled_changes(survey, peak)
         for change in changes:
@@ -309,7 +297,7 @@ class Search:
         )
         step = prediction.step
         parts = 2
-        for change in batch_changes(survey):
+        for change in batch_changes(survey, self._attempts.script):
             if change.keeps_results:
                 slower = 0.02 * parts * self._seconds(self.base)
                 if step is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from plimsoll.fitting.changes.accumulation import has_trainer, options_for, trainer_in_parts
 from plimsoll.fitting.changes.change import Change
 from plimsoll.fitting.changes.sites import (
     calls_of,
@@ -16,7 +17,7 @@ from plimsoll.fitting.changes.sites import (
 from plimsoll.fitting.script_text import CannotChangeError, first_line, own_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from plimsoll.fitting.changes.sites import Pass
     from plimsoll.fitting.script_text import ScriptText
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
 _MOST_PARTS = 16
 
 
-def batch_changes(survey: Survey) -> Iterator[Change]:
-    """Run the batch in 2, 4, … parts."""
+def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
+    """Run the batch in 2, 4, … parts: by the script's options, its Trainer, or a loop of its own.
+
+    Args:
+        survey: Of the script as it is.
+        script: Its text.
+    """
     try:
         model = trained(survey)
+        is_trainer = has_trainer(script)
     except CannotChangeError:
         return
     if model.batch is None:
@@ -39,15 +46,27 @@ def batch_changes(survey: Survey) -> Iterator[Change]:
         notes.append("dropout draws other random numbers")
     parts = 2
     while model.batch % parts == 0 and parts <= _MOST_PARTS:
+        options = options_for(survey, parts)
         yield Change(
             "batch",
             f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
-            edit=lambda script, parts=parts: _in_parts(script, survey, parts),  # type: ignore[misc]
+            edit=_edit(survey, parts, is_trainer=is_trainer, is_option=bool(options)),
+            arguments=options,
             order=1,
             caveat=by_part if model.has_batch_statistics else "",
             note="; ".join(notes),
         )
         parts *= 2
+
+
+def _edit(
+    survey: Survey, parts: int, *, is_trainer: bool, is_option: bool
+) -> Callable[[ScriptText], ScriptText]:
+    if is_option:
+        return lambda script: script
+    if is_trainer:
+        return lambda script: trainer_in_parts(script, parts)
+    return lambda script: _in_parts(script, survey, parts)
 
 
 def _in_parts(script: ScriptText, survey: Survey, parts: int) -> ScriptText:

@@ -24,6 +24,7 @@ class Change:
         name: What it does, in words: "use the fused AdamW".
         detail: What tells it from others of this name.
         edit: What it makes of the script; raises `CannotChangeError`.
+        arguments: Options that the script is called with instead of its own, and their values.
         order: Those of a lower one are made first: what wraps less of the script.
         allocator: The allocator that it needs; None for any.
         conf: PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
@@ -39,6 +40,7 @@ class Change:
     name: str
     detail: str = ""
     edit: Callable[[ScriptText], ScriptText] = field(default=_as_it_is, compare=False)
+    arguments: tuple[tuple[str, str], ...] = ()
     order: int = 0
     allocator: str | None = None
     conf: str | None = None

@@ -1,0 +1,26 @@
+"""The changes that are made or not; others have a measure: how many modules, how many parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.fitting.changes.attention import attention_changes
+from plimsoll.fitting.changes.gradients import gradient_changes
+from plimsoll.fitting.changes.loss import loss_changes
+from plimsoll.fitting.changes.optimizer import optimizer_changes
+from plimsoll.fitting.changes.precision import precision_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.fitting.changes.change import Change
+    from plimsoll.prediction.survey import Survey
+
+
+def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
+    """What could be changed about a program that allocates so many bytes at its peak."""
+    yield from optimizer_changes(survey)
+    yield from gradient_changes(survey)
+    yield from loss_changes(survey)
+    yield from attention_changes(survey, allocated_bytes)
+    yield from precision_changes(survey, allocated_bytes)
