@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -144,7 +145,8 @@ class TestCommand:
     def test_all_cards_are_looked_up_before_the_script_runs(self, tmp_path: Path) -> None:
         path = script(tmp_path, "print('ran')")
         for verb in ("predict", "fit"):
-            done = command(verb, path, "--gpu", "T4", "--gpu", "H1000")
+            vary = ["--vary=--n"] if verb == "fit" else []
+            done = command(verb, path, *vary, "--gpu", "T4", "--gpu", "H1000")
             assert done.returncode == 2
             assert done.stdout == ""
             assert "unknown GPU 'H1000'" in done.stderr
@@ -253,13 +255,18 @@ class TestCommand:
             (["predict", str(TRAIN_GPT), "--shared", "1GiB"], "choose the policy spill"),
             (["predict", str(TRAIN_GPT), "--dedicated", "-1GiB"], "not a size: '-1GiB'"),
             (["predict", str(TRAIN_GPT), "--dedicated", "81GiB"], "more than H100 has"),
+            (["predict", str(TRAIN_GPT), "--used", "79GiB"], "leaves nothing of H100"),
+            (["fit", str(TRAIN_GPT), "--vary=--n", "--headroom", "5"], "did you mean 5GiB?"),
             (
                 ["predict", str(TRAIN_GPT), "--policy", "strict", "--driver", "wddm"],
                 "spills by itself",
             ),
             (["run", str(TRAIN_GPT)], "--simulate"),
-            (["fit", "no_such.py"], "no_such.py: no such file"),
-            (["fit", str(TRAIN_GPT), "--at-most", "0"], "the values to try begin at 1"),
+            (["fit", "--vary=--n", "no_such.py"], "no_such.py: no such file"),
+            (
+                ["fit", str(TRAIN_GPT), "--vary=--n", "--at-most", "0"],
+                "the values to try begin at 1",
+            ),
         ],
     )
     def test_bad_input_gets_one_line_and_status_2(self, arguments: list[str], message: str) -> None:
@@ -366,47 +373,131 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
     found = fit(BATCH, "--batch-size", gpu="T4")
     assert found.largest == 14
     assert found.stopped is None
-    assert [trial.value for trial in found.curve if trial.fits] == [1, 2, 4, 8, 12, 14]
+    assert {trial.value: trial.fits for trial in found.curve}[15] is False
+    assert len(found.curve) < 8  # and the script without a value, which has none of its own
     assert found.to_dict()["curve"][0]["value"] == 1
 
 
-def test_fit_ends_where_the_script_fails() -> None:
-    done = command("fit", BATCH, "--gpu", "T4", "--json", "--", "--mib", "--most", "3")
+def test_fit_goes_down_to_what_the_script_does_not_fail_with() -> None:
+    done = command(
+        "fit", BATCH, "--vary=--batch-size", "--gpu", "T4", "--json", "--", "--mib", "--most", "3"
+    )
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert (found["schema"], found["largest"]) == (1, 2)
+    assert (found["schema"], found["largest"]) == (1, 3)
     assert found["stopped"] == "with --batch-size 4 the script fails"
-    assert "too many" in done.stderr
+    assert done.stderr.count("AssertionError: too many\n") == 1
+    failed = "\n--batch-size 4: the script fails: AssertionError: too many "
+    assert failed in done.stderr
 
 
 def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    done = command("fit", "--keep-writes", script(tmp_path, f"open({str(runs)!r}, 'a').write('x')"))
+    path = script(tmp_path, f"open({str(runs)!r}, 'a').write('x')")
+    done = command("fit", "--vary=--n", "--keep-writes", path)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == f"plimsoll: {tmp_path / 'script.py'} never touches CUDA: it needs no GPU memory\n"
-    )
+    assert done.stderr.splitlines()[1:] == [
+        f"plimsoll: {path} never touches CUDA: it needs no GPU memory"
+    ]
     assert runs.read_text() == "x"
 
 
-def test_fit_shows_no_output_but_of_what_fails() -> None:
-    done = command("fit", BATCH, "--gpu", "T4:4GiB")
-    assert done.stderr == ""
+def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> None:
+    done = command("fit", BATCH, "--vary=--batch-size", "--gpu", "T4:4GiB", "--", "--batch-size=2")
+    first, *trials = done.stderr.splitlines()
+    assert first.startswith("T4:4GiB, 4.00 GiB: the largest --batch-size that fits")
+    assert "--batch-size 2: fits, 2.2" in done.stderr
+    assert "--batch-size 4: does not fit" in done.stderr
+    assert "noise" not in done.stderr
     head, *rows = [line.split() for line in done.stdout.splitlines()]
     assert head == ["T4:4GiB:", "--batch-size", "3"]
     assert rows[0] == ["--batch-size", "on", "the", "card", "step,", "about"]
-    assert rows[-2][-1] == "fits"
-    assert rows[-1] == ["4", "-", "-", "does", "not", "fit"]
+    assert len(trials) >= len(rows) - 1
+    verdicts = {row[0]: row for row in rows[1:]}
+    assert verdicts["3"][-1] == "fits"
+    assert verdicts["4"][-3:] == ["does", "not", "fit"]
     done = command("fit", BATCH, "--vary=--nope")
     assert done.returncode == 2
-    assert "unrecognized arguments: --nope 1" in done.stderr
+    assert done.stderr.count("unrecognized arguments: --nope 1\n") == 1
+
+
+def test_fit_begins_with_the_scripts_own_value_and_keeps_to_its_steps(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        dedent("""\
+        import argparse
+        import torch
+        parser = argparse.ArgumentParser()
+        parser.add_argument("-l", "--length", type=int, default=48)
+        length = parser.parse_args().length
+        if length % 16:
+            raise ValueError(f"{length} is not a multiple of 16")
+        torch.empty(length << 20, dtype=torch.uint8, device="cuda")
+        """),
+    )
+    found = fit(path, "--length", gpu="T4:1GiB")
+    first = next(trial for trial in found.curve if trial.value == 48)
+    assert first.fits
+    assert found.multiple_of in {1, 16}
+    assert found.stopped is None
+    assert found.largest is not None
+    assert found.smallest_failing == found.largest + 16
+    assert len(found.curve) <= 8
+
+
+def test_an_interrupted_fit_says_what_it_knows_and_leaves_nothing_running(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        dedent("""\
+        import sys, time
+        import torch
+        value = int(sys.argv[2])
+        torch.empty(value << 20, dtype=torch.uint8, device="cuda")
+        if value > 1:
+            time.sleep(300)
+        """),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "plimsoll", "fit", str(path), "--vary=--n", "--gpu", "T4", "--",
+         "--n", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)}, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("T4, ")
+    assert process.stderr.readline().startswith("--n 1: fits, ")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert output.splitlines()[0] == "T4: --n at least 1: interrupted"
+    assert [each.name for each in tmp_path.iterdir()] == ["script.py"]
+    running = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
+    assert running.stdout == b""
 
 
 def test_fit_takes_the_options_of_predict() -> None:
     options = ("--allocator", "elastic", "--policy", "spill", "--dedicated", "2GiB", "--shared")
-    done = command("fit", BATCH, "--gpu", "T4", *options, "3GiB", "--json")
+    vary = "--vary=--batch-size"
+    done = command("fit", BATCH, vary, "--gpu", "T4", *options, "3GiB", "--json")
     assert json.loads(done.stdout)["largest"] == 5
+
+
+def test_what_others_use_and_what_is_to_stay_free_is_not_there() -> None:
+    options = ("--vary=--batch-size", "--gpu", "T4", "--used", "3GiB")
+    done = command("fit", BATCH, *options, "--json")
+    assert json.loads(done.stdout)["largest"] == 11
+    done = command("fit", BATCH, *options, "--headroom", "2GiB", "--json")
+    found = json.loads(done.stdout)
+    assert (found["largest"], found["headroom_bytes"], found["used_bytes"]) == (9, 2 * GiB, 3 * GiB)
+    done = command("predict", BATCH, "--gpu", "T4", "--used", "3GiB", "--", "--batch-size", "12")
+    assert done.returncode == 1
+    assert " of 14.57 GiB, 3.00 GiB of it used by others\n" in done.stdout
+
+
+def test_fit_names_what_it_needs() -> None:
+    done = command("fit", BATCH)
+    assert done.returncode == 2
+    assert done.stderr == ("plimsoll: fit needs an argument to vary, such as --vary=--batch-size\n")
 
 
 def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:

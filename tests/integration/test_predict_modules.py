@@ -56,7 +56,7 @@ def test_a_module_runs_as_python_runs_it_and_is_named(folder: Path) -> None:
 
 
 def test_the_largest_value_of_a_module_is_found(folder: Path) -> None:
-    options = ("--at-most", "2", "--gpu", "T4", "--json")
+    options = ("--vary=--batch-size", "--at-most", "2", "--gpu", "T4", "--json")
     done = command("fit", "-m", "mine.train", *options, folder=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["largest"] == 2

@@ -1,42 +1,57 @@
-"""`plimsoll.fit`: which values it tries, and when it says that it does not know more."""
+"""`plimsoll.fit` of a value: which it tries, and when it says that it does not know more."""
 
 from __future__ import annotations
 
-import sys
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import booleans, floats, integers, sampled_from
 
 from plimsoll import InputError, ScriptError
-from plimsoll.fitting import fit
+from plimsoll.fitting import INTERRUPTED, Fit, Trial, fit, trial_text, values
+from plimsoll.fitting.accepted_steps import accepted_step
+from plimsoll.fitting.bracket import MOST_RUNS
+from plimsoll.fitting.estimates import crossing
+from plimsoll.fitting.headroom import Headroom
+from plimsoll.fitting.side_by_side import Outcome
+from plimsoll.fitting.varied_argument import take_out
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import Prediction
+from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict, Written
+from plimsoll.prediction.survey import ArgumentUse, Survey
+from plimsoll.prediction.used_memory import used_memory
+from plimsoll.telemetry.nvml import GpuReading, Nvml, Reading
 from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from plimsoll.prediction.request import Request
 
     Need = Callable[[int], int]
+    Search = Callable[..., tuple[Fit, "Runs"]]
 
 pytest.importorskip("torch")
 CARD = gpu_profile("T4")
 
 
-def prediction(need_bytes: int) -> Prediction:
+def prediction(need_bytes: int, used_bytes: int = 0) -> Prediction:
     """What a script is found to need that asks for so many bytes."""
+    total = CARD.total_bytes - used_bytes
     allocated = -(-need_bytes // (2 * MiB)) * 2 * MiB
     used = allocated + CARD.context_bytes
     return Prediction(
         script="script.py", gpu="T4", driver="linux", allocator="native", policy="strict",
-        conf="", torch="2.13", total_bytes=CARD.total_bytes, context_bytes=CARD.context_bytes,
+        conf="", torch="2.13", total_bytes=total, used_bytes=used_bytes,
+        context_bytes=CARD.context_bytes,
         peak_allocated_bytes=allocated, peak_reserved_bytes=allocated, device_used_bytes=used,
         shared_used_bytes=0, shared=None, shared_by_category={}, shared_lines=[],
-        fits=used <= CARD.total_bytes, headroom_bytes=CARD.total_bytes - used,
+        fits=used <= total, headroom_bytes=total - used,
         peak_allocated_range_bytes=None, peak_reserved_range_bytes=None, stopped=None,
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},
         top_lines=[],
@@ -93,116 +108,505 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
     assert "\nDoes not fit: small\n" in text
 
 
+class Runs:
+    """Stands for processes: a script that needs what a function of the value says.
+
+    Attributes:
+        tried: The values, in order, each with whether it ran on a card without end.
+        default: The script's own value; None if it has none that anybody can learn.
+    """
+
+    def __init__(self, need: Need, default: int | None, interrupted_after: int | None) -> None:
+        self._need = need
+        self._interrupted_after = interrupted_after
+        self.default = default
+        self.tried: list[tuple[int | None, bool]] = []
+
+    def run_beside(
+        self, requests: Sequence[Request], ended: Callable[[int, Outcome], None]
+    ) -> list[Outcome]:
+        outcomes = []
+        for number, request in enumerate(requests):
+            if len(self.tried) == self._interrupted_after:
+                raise KeyboardInterrupt
+            outcome = self._outcome(request)
+            outcomes.append(outcome)
+            ended(number, outcome)
+        return outcomes
+
+    def _outcome(self, request: Request) -> Outcome:
+        value = int(request.arguments[-1]) if request.arguments else None
+        self.tried.append((value, request.setup.unlimited))
+        if request.survey is not None and self.default is not None:
+            survey = Survey(arguments=[ArgumentUse(["-n", "--n"], self.default)])
+            Path(request.survey).write_text(json.dumps(survey.to_dict()))
+        value = self.default if value is None else value
+        if value is None:
+            return Outcome(None, ScriptError("script.py", 2), b"the value is missing")
+        try:
+            found = prediction(self._need(value), used_bytes=request.setup.used_bytes)
+        except ScriptError as error:
+            return Outcome(None, error, b"a traceback")
+        if request.setup.unlimited:
+            found = replace(found, fits=True, out_of_memory=None)
+        return Outcome(found)
+
+
+@pytest.fixture(params=[1, 2])
+def slots(request: pytest.FixtureRequest) -> int:
+    """How many trials run at a time."""
+    return int(request.param)
+
+
 @pytest.fixture
-def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`fit` of a script that needs what a function of the value says."""
+def search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> Callable[..., tuple[Fit, Runs]]:
+    """`fit` of a script that needs what a function of the value says, and what ran."""
     script = tmp_path / "script.py"
     script.touch()
+    monkeypatch.setattr(values, "slots", lambda _: slots)
 
-    def search(need: Need, **options: Any) -> Any:
-        def predict(request: Request, **_: Any) -> Prediction:
-            vary, value = request.arguments
-            assert vary == "--n"
-            return prediction(need(int(value)))
-
-        monkeypatch.setattr(sys.modules["plimsoll.fitting.values"], "predict_request", predict)
-        return fit(script, "--n", gpu="T4", **options)
+    def search(
+        need: Need,
+        arguments: Sequence[str] = (),
+        default: int | None = None,
+        interrupted_after: int | None = None,
+        **options: Any,
+    ) -> tuple[Fit, Runs]:
+        runs = Runs(need, default, interrupted_after)
+        monkeypatch.setattr(values, "run_beside", runs.run_beside)
+        return fit(script, "--n", arguments, gpu="T4", **options), runs
 
     return search
 
 
-def most(size: int) -> int:
-    """How many of a size the card holds."""
-    return (CARD.total_bytes - CARD.context_bytes) // (2 * MiB) * 2 * MiB // size
+ROOM = CARD.total_bytes - CARD.context_bytes
 
 
-@pytest.mark.parametrize("size", [1, 100, MiB, 300 * MiB, 14000 * MiB])
-@pytest.mark.parametrize("start", [1, 7, 20_000])
-def test_the_largest_is_found_however_large_it_is(
-    size: int, start: int, search: Callable[..., Any]
-) -> None:
-    found = search(lambda n: n * size, start=start)
-    assert found.largest == most(size)
-    assert found.stopped is None
+def affine(answer: int, fixed: float) -> Need:
+    """Of which `answer` values fit, and a part of the card is taken by none of them."""
+    return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
+
+
+def quadratic(answer: int, fixed: float) -> Need:
+    return lambda n: int(ROOM * (fixed + (1 - fixed) * (n / (answer + 0.5)) ** 2))
+
+
+def stepped(answer: int, fixed: float) -> Need:
+    """Like what allocators reserve: in large pieces."""
+    return lambda n: int(affine(answer, fixed)(n) // (20 * MiB) + 1) * 20 * MiB
+
+
+def largest(need: Need) -> int:
+    """The answer."""
+    low, high = 0, 1 << 30
+    while high - low > 1:
+        middle = (low + high) // 2
+        if prediction(need(middle)).fits:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def check(found: Fit, need: Need) -> None:
+    """It says nothing that is wrong, and was tried."""
     verdicts = {trial.value: trial.fits for trial in found.curve}
-    assert verdicts[found.largest] is True
-    assert verdicts[found.largest + 1] is False
     assert list(verdicts) == sorted(verdicts)
+    assert all(prediction(need(v)).fits == fits for v, fits in verdicts.items() if fits is not None)
+    assert found.largest is None or verdicts[found.largest] is True
+    assert found.smallest_failing is None or verdicts[found.smallest_failing] is False
 
 
-def test_where_not_even_one_fits_there_is_none(search: Callable[..., Any]) -> None:
-    found = search(lambda n: n * CARD.total_bytes, start=5)
-    assert (found.largest, found.stopped) == (None, None)
+@pytest.mark.parametrize("kind", [affine, quadratic, stepped])
+@pytest.mark.parametrize("answer", [3, 29, 180, 6417, 70_000])
+@pytest.mark.parametrize("fixed", [0.05, 0.3, 0.6])
+@pytest.mark.parametrize("times", [1 / 8, 0.9, 1.5, 4])
+def test_the_answer_is_within_a_percent_in_eight_runs(
+    kind: Callable[[int, float], Need], answer: int, fixed: float, times: float, search: Search
+) -> None:
+    need = kind(answer, fixed)
+    true = largest(need)
+    found, runs = search(need, default=max(1, int(answer * times)))
+    check(found, need)
+    assert found.stopped is None
+    assert found.largest is not None
+    assert found.largest <= true
+    assert true - found.largest <= found.largest / 100
+    assert len(runs.tried) <= MOST_RUNS
+
+
+@pytest.mark.parametrize("answer", [180, 6417, 70_000])
+@pytest.mark.parametrize("fixed", [0.05, 0.3, 0.6])
+def test_a_far_answer_is_within_a_percent_too_where_memory_grows_evenly(
+    answer: int, fixed: float, search: Search
+) -> None:
+    found, runs = search(affine(answer, fixed), default=max(1, answer // 64))
+    assert found.largest is not None
+    assert largest(affine(answer, fixed)) - found.largest <= found.largest / 100
+    assert len(runs.tried) <= MOST_RUNS
+
+
+@pytest.mark.parametrize("kind", [affine, quadratic, stepped])
+@pytest.mark.parametrize("answer", [29, 6417])
+@pytest.mark.parametrize("times", [1 / 8, 4])
+def test_an_exact_search_goes_on_to_the_last_that_fits(
+    kind: Callable[[int, float], Need], answer: int, times: float, search: Search
+) -> None:
+    need = kind(answer, 0.3)
+    found, _ = search(need, default=int(answer * times), exact=True)
+    check(found, need)
+    assert found.largest == largest(need)
+    assert (found.smallest_failing, found.stopped) == (found.largest + 1, None)
+    assert str(found).splitlines()[0] == f"T4: --n {found.largest}"
+
+
+@given(
+    answer=integers(1, 10**6),
+    fixed=floats(0, 0.9),
+    bend=floats(0, 1),
+    start=integers(1, 10**6),
+    noise=integers(0, 2 * GiB),
+    step=sampled_from([1, 3, 8, 64]),
+    exact=booleans(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_memory_does_nothing_wrong_is_said(
+    answer: int, fixed: float, bend: float, start: int, noise: int, step: int, exact: bool,
+    search: Search,
+) -> None:  # fmt: skip
+    def need(n: int) -> int:
+        part = n / answer
+        grown = fixed + (1 - fixed) * ((1 - bend) * part + bend * part * part)
+        return int(ROOM * grown) + n * 7919 % 1000 * noise // 1000
+
+    found, runs = search(need, start=start, multiple_of=step, exact=exact)
+    check(found, need)
+    assert exact or len(runs.tried) <= MOST_RUNS
+    assert all(trial.value % step == 0 for trial in found.curve)
+    if found.stopped is None and found.smallest_failing is not None:
+        low = found.largest or 0
+        tolerance = step if exact else max(step, low // 100)
+        assert found.smallest_failing - low <= tolerance
+
+
+def test_the_search_begins_with_the_scripts_own_value(search: Search) -> None:
+    found, runs = search(affine(29, 0.3), default=8)
+    assert runs.tried[0] == (None, False)
+    assert (None, False) not in runs.tried[1:]
+    assert (8, False) not in runs.tried
+    assert 8 in {trial.value for trial in found.curve}
+    assert found.largest == 29
+
+
+@pytest.mark.parametrize("arguments", [["--n", "8"], ["--n=8"], ["--n", "2", "--m", "--n=8"]])
+def test_the_search_begins_with_the_value_among_the_arguments(
+    arguments: list[str], search: Search
+) -> None:
+    found, runs = search(affine(29, 0.3), arguments, default=3)
+    assert runs.tried[0] == (8, False)
+    assert found.largest == 29
+
+
+def test_a_value_that_is_given_comes_first(search: Search) -> None:
+    assert search(affine(29, 0.3), ["--n", "8"], start=5)[1].tried[0] == (5, False)
+
+
+def test_where_nobody_knows_the_scripts_own_value_the_search_begins_at_one(search: Search) -> None:
+    found, runs = search(affine(29, 0.3))
+    assert [value for value, _ in runs.tried[:2]] == [None, 1]
+    assert found.largest == 29
+    assert len(runs.tried) <= MOST_RUNS
+
+
+def test_the_varied_argument_is_taken_out_of_the_others() -> None:
+    assert take_out(["a", "--n", "8", "--nn", "3"], "--n") == (8, ["a", "--nn", "3"])
+    assert take_out(["--nn", "3"], "--n") == (None, ["--nn", "3"])
+    for bad in (["--n"], ["--n", "x"], ["--n=0"], ["--n", "-1"], ["--n=1.5"]):
+        with pytest.raises(InputError, match="--n is varied from its value on"):
+            take_out(bad, "--n")
+
+
+def test_where_not_even_one_fits_there_is_none(search: Search) -> None:
+    found, _ = search(lambda n: n * CARD.total_bytes, start=5)
+    assert (found.largest, found.smallest_failing, found.stopped) == (None, 1, None)
     assert str(found).splitlines()[0] == "T4: not even --n 1 fits"
 
 
-def test_nothing_above_the_bound_is_tried(search: Callable[..., Any]) -> None:
-    found = search(lambda n: n * MiB, at_most=100)
-    assert found.largest == max(trial.value for trial in found.curve) == 100
+def test_nothing_above_the_bound_is_tried(search: Search) -> None:
+    found, runs = search(lambda n: n * MiB, start=3, at_most=100)
+    assert found.largest == max(value or 0 for value, _ in runs.tried) == 100
     assert str(found).splitlines()[0] == (
         "T4: --n at least 100; not searched further: no value above 100 was asked for"
     )
 
 
-def test_a_bound_does_not_hide_what_does_not_fit(search: Callable[..., Any]) -> None:
-    found = search(lambda n: n * MiB, at_most=20_000)
-    assert (found.largest, found.stopped) == (most(MiB), None)
+def test_a_bound_does_not_hide_what_does_not_fit(search: Search) -> None:
+    need = affine(6417, 0.3)
+    found, _ = search(need, at_most=20_000, exact=True)
+    assert (found.largest, found.stopped) == (largest(need), None)
 
 
-def test_where_memory_stops_growing_the_search_ends_and_says_so(
-    search: Callable[..., Any],
-) -> None:
-    found = search(lambda n: min(n, 6) * MiB)
-    assert found.largest == 8 << 10
-    assert found.stopped == "memory is the same from --n 8 on"
+def test_a_start_of_the_scripts_own_above_the_bound_is_lowered(search: Search) -> None:
+    found, _ = search(affine(29, 0.3), ["--n", "64"], at_most=10)
+    assert (found.largest, found.stopped) == (10, "no value above 10 was asked for")
 
 
-def test_growth_that_rounding_hides_is_growth(search: Callable[..., Any]) -> None:
-    assert search(lambda n: 100 + n // 512).largest == (most(1) - 100) * 512 + 511
+def test_where_memory_stops_growing_the_search_ends_and_says_so(search: Search) -> None:
+    found, _ = search(lambda n: min(n, 6) * MiB)
+    assert found.largest is not None
+    assert found.largest >= 1024
+    assert found.stopped is not None
+    assert found.stopped.startswith("memory is the same from --n ")
 
 
-def test_memory_that_does_not_depend_on_the_value_is_an_error(search: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match="does not depend on --n: 3 to 3072 need the same"):
+def test_growth_that_rounding_hides_is_growth(search: Search) -> None:
+    found, _ = search(lambda n: 100 + n // 512, exact=True)
+    assert found.largest is not None
+    assert found.largest > 1 << 32
+
+
+def test_memory_that_does_not_depend_on_the_value_is_an_error(search: Search) -> None:
+    with pytest.raises(InputError, match=r"does not depend on --n: 3 to \d+ need the same"):
         search(lambda _: MiB, start=3)
 
 
-def test_a_script_without_cuda_is_run_once(search: Callable[..., Any]) -> None:
-    values: list[int] = []
-
-    def need(n: int) -> int:
-        values.append(n)
-        return 0
-
+def test_a_script_without_cuda_is_run_once(search: Search) -> None:
     with pytest.raises(InputError, match="never touches CUDA"):
-        search(need)
-    assert values == [1]
+        search(lambda _: 0, default=4)
 
 
-def failing(above: int) -> Need:
+def failing(above: int, reason: str | None = None) -> Need:
     def need(n: int) -> int:
         if n > above:
-            raise ScriptError("script.py", 1)
+            raise ScriptError("script.py", 1, reason=reason)
         return n * MiB
 
     return need
 
 
-def test_values_with_which_the_script_fails_end_the_search(search: Callable[..., Any]) -> None:
-    found = search(failing(100))
-    assert (found.largest, found.stopped) == (64, "with --n 128 the script fails")
+def test_below_values_with_which_the_script_fails_the_search_goes_on(
+    search: Search, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    found, _ = search(failing(100, "ValueError: too many (script.py:1 <module>)"), start=1)
+    assert found.largest is not None
+    assert 90 <= found.largest <= 100
+    assert found.stopped == f"with --n {found.smallest_failing} the script fails"
+    first = f"T4: --n at least {found.largest}; not searched further: {found.stopped}"
+    assert str(found).splitlines()[0] == first
+    assert "the script fails" in str(found).splitlines()[-1]
+    assert capfdbinary.readouterr().err == b"a traceback"  # once
+    failed = next(trial for trial in found.curve if trial.error)
+    assert trial_text(failed, CARD.total_bytes) == (
+        "the script fails: ValueError: too many (script.py:1 <module>)"
+    )
 
 
-def test_a_script_that_fails_before_it_fits_is_an_error(search: Callable[..., Any]) -> None:
+def test_a_script_that_fails_before_it_fits_is_an_error(
+    search: Search, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     with pytest.raises(ScriptError):
         search(failing(0))
+    assert capfdbinary.readouterr().err == b"a traceback"
 
 
-@pytest.mark.parametrize("bounds", [{"start": 0}, {"start": 5, "at_most": 4}])
-def test_bad_bounds_are_refused(bounds: dict[str, int], search: Callable[..., Any]) -> None:
+def multiples(step: int, need: Need, reason: str | None = None) -> Need:
+    def only(n: int) -> int:
+        if n % step:
+            raise ScriptError("script.py", 1, reason=reason)
+        return need(n)
+
+    return only
+
+
+@pytest.mark.parametrize("step", [8, 12])
+def test_the_step_that_a_failure_names_is_taken_at_once(step: int, search: Search) -> None:
+    reason = f"ValueError: n must be divisible by {step} (script.py:7 main)"
+    found, runs = search(multiples(step, affine(701, 0.3), reason), default=96)
+    assert found.multiple_of in {1, step}
+    assert found.largest is not None
+    assert 701 - found.largest <= max(step, 7)
+    assert len(runs.tried) <= MOST_RUNS
+    assert found.stopped is None
+
+
+@pytest.mark.parametrize("step", [4, 16, 64])
+def test_a_step_that_nothing_names_is_found_from_what_worked(step: int, search: Search) -> None:
+    found, runs = search(multiples(step, affine(2001, 0.3)), default=256)
+    assert found.largest is not None
+    assert found.largest % step == 0
+    assert 2001 - found.largest <= max(step, 20)
+    assert len(runs.tried) <= MOST_RUNS
+
+
+def test_steps_that_explain_a_failure() -> None:
+    def step(reason: str | None, failed: int, accepted: set[int], **options: int) -> int | None:
+        given = {"step": 1, "tolerance": 1} | options
+        return accepted_step(reason, failed, accepted, **given)
+
+    named = "ValueError: {} (train.py:64 main)"
+    assert step(named.format("sizes must be multiples of 48"), 100, {48, 96}) == 48
+    assert step(named.format("a multiple of the window, 7"), 100, {14}) == 7
+    assert step(named.format("not divisible by 10"), 100, {50}) is None  # it is
+    assert step(named.format("must be divisible by the number of heads"), 65, {64}) == 2
+    assert step(named.format("must be divisible by 8"), 20, {12}) is None  # 12 did not fail
+    assert step(None, 20, {8}) == 8
+    assert step(None, 20, {8, 64}, tolerance=2) == 8
+    assert step(None, 6384, {1024, 6144}, tolerance=64) == 64
+    assert step(None, 20, {5}) is None
+    assert step(None, 20, set()) is None
+    assert step(named.format("must be divisible by 8"), 9, {24}, step=3) == 24
+
+
+def test_only_multiples_are_tried(search: Search) -> None:
+    found, runs = search(affine(701, 0.3), multiple_of=48, start=100)
+    assert found.largest == 672
+    assert found.smallest_failing == 720
+    assert all(value % 48 == 0 for value, _ in runs.tried if value is not None)
+    assert str(found).splitlines()[:2] == ["T4: --n 672", "  in multiples of 48"]
+
+
+@pytest.mark.parametrize(("headroom", "left"), [("2GiB", 2 * GiB), ("20%", CARD.total_bytes // 5)])
+def test_headroom_stays_free(headroom: str, left: int, search: Search) -> None:
+    need = affine(6417, 0.3)
+    found, _ = search(need, start=1024, headroom=headroom)
+    assert found.stopped is None
+    assert found.largest is not None
+    assert found.smallest_failing is not None
+    assert prediction(need(found.largest)).headroom_bytes >= left
+    assert prediction(need(found.smallest_failing)).headroom_bytes < left
+    assert found.headroom_bytes == pytest.approx(left, abs=1)
+    assert "to stay free" in str(found).splitlines()[1]
+    assert any("leaves too little" in line for line in str(found).splitlines())
+
+
+def test_what_others_use_is_not_there(search: Search) -> None:
+    need = affine(6417, 0.3)
+    found, _ = search(need, start=1024, used="3GiB")
+    assert found.largest is not None
+    assert prediction(need(found.largest), used_bytes=3 * GiB).fits
+    assert (found.used_bytes, found.total_bytes) == (3 * GiB, CARD.total_bytes - 3 * GiB)
+    assert str(found).splitlines()[1] == "  of 14.57 GiB, 3.00 GiB of it used by others"
+
+
+def test_headroom_is_a_size_or_a_part() -> None:
+    assert Headroom.parse("5%").of(100 * GiB) == 5 * GiB
+    assert Headroom.parse("1.5GiB").of(100 * GiB) == GiB * 3 // 2
+    assert Headroom.parse(None).of(GiB) == Headroom.parse("0").of(GiB) == 0
+    for bad in ("100%", "2", "much", "-5%"):
+        with pytest.raises(InputError):
+            Headroom.parse(bad)
+
+
+def test_an_interrupted_search_keeps_what_it_knows(search: Search) -> None:
+    found, _ = search(affine(29, 0.3), default=8, interrupted_after=1)
+    assert (found.largest, found.smallest_failing, found.stopped) == (8, None, INTERRUPTED)
+    assert str(found).splitlines()[0] == "T4: --n at least 8: interrupted"
+    found, _ = search(affine(29, 0.3), default=64, interrupted_after=1)
+    assert str(found).splitlines()[0] == "T4: no --n below 64 that fits was found: interrupted"
+
+
+def test_an_interrupt_before_anything_is_known_is_one(search: Search) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        search(affine(29, 0.3), default=8, interrupted_after=0)
+
+
+def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> None:
+    def need(n: int) -> int:  # nothing to go by
+        return ROOM if n <= 77_777 else 2 * ROOM
+
+    found, runs = search(lambda n: need(n) - 100 * MiB + n, start=64)
+    assert len(runs.tried) == MOST_RUNS
+    assert found.stopped == "8 runs were spent"
+    low, high = found.largest, found.smallest_failing
+    between = (
+        f"between {low}, which fits, and {high}, which does not" if high else f"at least {low}"
+    )
+    assert str(found).splitlines()[0].startswith(f"T4: --n {between}")
+    assert str(found).splitlines()[0].endswith("8 runs were spent")
+
+
+def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
+    """As where a convolution finds less workspace."""
+    need = affine(29, 0.3)
+    odd = {20: 2 * ROOM, 24: 2 * ROOM}
+    found, _ = search(lambda n: odd.get(n, need(n)), default=16)
+    check(found, lambda n: odd.get(n, need(n)))
+    assert found.largest in range(25, 30)
+
+
+def test_each_trial_is_told_before_and_after(search: Search) -> None:
+    told: list[tuple[int | None, Trial | None]] = []
+    found, runs = search(affine(29, 0.3), default=8, progress=lambda *each: told.append(each))
+    assert told[0] == (None, None)
+    assert told[1] == (8, found.curve[0])
+    before = [value for value, trial in told[2:] if trial is None]
+    after = [value for value, trial in told[2:] if trial is not None]
+    assert before == after == [value for value, _ in runs.tried[1:]]
+
+
+def test_the_fastest_batch_is_named() -> None:
+    found = Fit(
+        gpu="T4", vary="--batch-size", largest=2, smallest_failing=3, stopped=None, multiple_of=1,
+        total_bytes=GiB, used_bytes=0, headroom_bytes=0, seconds=1.0, written=[],
+        curve=[
+            Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.4, GiB),
+            Trial(3, None, 2 * GiB, None, -GiB),
+        ],
+    )  # fmt: skip
+    assert "The most samples a second, about 10: --batch-size 1" in str(found)
+    assert "may fit" in str(found)
+
+
+def test_a_parabola_is_followed_where_there_is_one() -> None:
+    assert crossing([(1, 9), (2, 8)]) == pytest.approx(10)
+    assert crossing([(1, 99), (5, 75), (12, -44)]) == pytest.approx(10)
+    assert crossing([(1, 99), (2, 96), (5, 75)]) == pytest.approx(10)
+    assert crossing([(1, 9), (2, 9)]) is None
+    assert crossing([(1, 9)]) is None
+
+
+@pytest.mark.parametrize(
+    "bounds", [{"start": 0}, {"start": 5, "at_most": 4}, {"at_most": 0}, {"multiple_of": 0}]
+)
+def test_bad_bounds_are_refused(bounds: dict[str, int], search: Search) -> None:
     with pytest.raises(InputError, match="the values to try"):
         search(lambda n: n, **bounds)
 
 
-def test_an_unknown_option_is_refused(search: Callable[..., Any]) -> None:
+def test_an_unknown_option_is_refused(search: Search) -> None:
     with pytest.raises(TypeError, match="alocator"):
         search(lambda n: n, alocator="elastic")
+
+
+def test_used_memory_is_asked_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(reading: Reading) -> None:
+        monkeypatch.setattr(Nvml, "read", lambda _: reading)
+
+    gpu = GpuReading(0, "1", "GPU", 8 * GiB, 3 * GiB, None, None)
+    read(Reading((gpu, replace(gpu, index=1, used_bytes=5 * GiB))))
+    assert used_memory("auto") == 3 * GiB
+    read(Reading((replace(gpu, used_bytes=None),)))
+    with pytest.raises(InputError, match="the driver does not say"):
+        used_memory("auto")
+    read(Reading(unavailable="NVML is not available"))
+    with pytest.raises(InputError, match="where there is an NVIDIA GPU: NVML is not available"):
+        used_memory("auto")
+    assert used_memory("3GiB") == 3 * GiB
+    assert used_memory(None) == used_memory(0) == 0
+
+
+def test_a_card_is_smaller_by_what_others_use() -> None:
+    def total(**options: Any) -> int:
+        (profile,) = Options("T4", **options).request("json.tool", is_module=True).setup.profiles()
+        return profile.total_bytes
+
+    assert total(used="3GiB") == CARD.total_bytes - 3 * GiB
+    assert total(used="3GiB", dedicated="2GiB") == total(dedicated="2GiB")
+    with pytest.raises(InputError, match="leaves nothing of T4"):
+        total(used="15GiB")
+    with pytest.raises(InputError, match="beside its context and what others use: 11"):
+        total(used="3GiB", dedicated="13GiB")
+    text = str(prediction(2 * MiB, used_bytes=3 * GiB))
+    assert "of 14.57 GiB, 3.00 GiB of it used by others" in text

@@ -28,12 +28,20 @@ from plimsoll.cli.options import (
     Script,
     Shared,
     Unknown,
+    Used,
     Values,
 )
+from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
+from plimsoll.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from plimsoll.fitting import Trial
+    from plimsoll.prediction.options import Options
+
+    Progress = Callable[[int | None, Trial | None], None]
 
 
 def fit(
@@ -41,10 +49,23 @@ def fit(
     arguments: Arguments = None,
     module: Module = False,
     vary: Annotated[
-        str, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
-    ] = "--batch-size",
-    start: Annotated[int, typer.Option(help="The value to begin with.")] = 1,
+        str | None, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
+    ] = None,
+    start: Annotated[
+        int | None,
+        typer.Option(
+            help="The value to begin with.", show_default="that in ARGS, the script's own, or 1"
+        ),
+    ] = None,
     at_most: Annotated[int | None, typer.Option(help="The largest value to try.")] = None,
+    multiple_of: Annotated[int, typer.Option(help="Only multiples of it are tried.")] = 1,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Go on to the last value that fits, not to 1 %.")
+    ] = False,
+    headroom: Annotated[
+        str | None, typer.Option(help="What is to stay free, such as 2GiB or 5%.", metavar="SIZE")
+    ] = None,
+    used: Used = None,
     gpu: Gpu = None,
     gpus: Gpus = None,
     nproc_per_node: NprocPerNode = None,
@@ -64,18 +85,23 @@ def fit(
 ) -> None:
     """Find the largest value of an argument with which a script fits a card.
 
-    Each value is a prediction of its own; the script's output is shown only where it fails. Where
-    the search ends before a value does not fit, the answer is "at least", and says why.
+    Each value is a prediction of its own, at most eight of them, two at a time; stderr shows each
+    as it ends, and the script's output only where it fails. The answer is a value that was tried,
+    and one that is larger by at most 1 % does not fit. Where the search ends before, the answer is
+    "at least", or "between", and says why; so it does when it is interrupted.
 
-    Exit status 1: not even 1 fits. 2: bad input, or the script fails.
+    Exit status 1: no value fits. 2: bad input, or the script fails. 130: interrupted.
     """
+    from plimsoll.fitting import INTERRUPTED
     from plimsoll.fitting import fit as run
     from plimsoll.prediction.options import Options
 
+    if vary is None:
+        raise InputError("fit needs an argument to vary, such as --vary=--batch-size")
     cards = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-            values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
+            values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes, used=used,
         )
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip
@@ -83,31 +109,60 @@ def fit(
         card.request(script, is_module=module)
     any_fails = False
     for card in cards:
-        with _progress(card.gpu, vary) as progress:
+        with _shown(card, vary, names_card=len(cards) > 1) as progress:
             found = run(
                 script, vary, arguments or [],
-                module=module, start=start, at_most=at_most, progress=progress, **asdict(card),
+                module=module, start=start, at_most=at_most, multiple_of=multiple_of, exact=exact,
+                headroom=headroom, progress=progress, **asdict(card),
             )  # fmt: skip
         any_fails = any_fails or found.largest is None
         print(json_line(found.to_dict()) if as_json else found)
+        if found.stopped == INTERRUPTED:
+            raise typer.Exit(130)
     if any_fails:
         raise typer.Exit(1)
 
 
 @contextmanager
-def _progress(gpu: str, vary: str) -> Iterator[Callable[[int, bool | None], None]]:
+def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Progress]:
+    """Show on stderr what is tried, and what came of it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
+    from plimsoll.fitting import trial_text
+    from plimsoll.gpus import gpu_profile
+    from plimsoll.units import format_size
+
+    profile = gpu_profile(card.gpu)
+    prefix = f"{profile.name}: " if names_card else ""
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not sys.stderr.isatty()
     ) as bar:
-        task = bar.add_task(gpu, total=None)
+        task = bar.add_task(profile.name, total=None)
+        running: set[int | None] = set()
 
-        def show(value: int, fits: bool | None) -> None:
-            state = "" if fits is None else " fits" if fits else " does not fit"
-            bar.update(task, description=f"{gpu}: {vary} {value}{state}")
+        def say(text: str) -> None:
+            if sys.stderr.isatty():
+                console.print(printable(text))
+            else:
+                print(printable(text), file=sys.stderr, flush=True)
+
+        first = f"{profile.name}, {format_size(profile.total_bytes)}: "
+        first += f"the largest {vary} that fits, from the script's own on ..."
+
+        def show(value: int | None, trial: Trial | None) -> None:
+            nonlocal first
+            if first:
+                say(first)
+                first = ""
+            if trial is None:
+                running.add(value)
+            else:
+                running.difference_update({value, None})
+                say(f"{prefix}{vary} {value}: {trial_text(trial, profile.total_bytes)}")
+            tried = ", ".join(str(each) for each in sorted(v for v in running if v is not None))
+            bar.update(task, description=f"{profile.name}: {vary} {tried}".rstrip())
 
         yield show

@@ -48,6 +48,13 @@ Dedicated = Annotated[
     str | None, typer.Option(help="The most of each card's own memory, such as 6GiB.")
 ]
 Shared = Annotated[str | None, typer.Option(help="The most of the host's memory to spill into.")]
+Used = Annotated[
+    str | None,
+    typer.Option(
+        help="What others already have of each card, such as 3GiB; auto: what the driver says.",
+        metavar="SIZE",
+    ),
+]
 ReadMemory = Annotated[
     str | None,
     typer.Option(

@@ -28,6 +28,7 @@ from plimsoll.cli.options import (
     Script,
     Shared,
     Unknown,
+    Used,
     Values,
     World,
 )
@@ -55,6 +56,7 @@ def predict(
     allocator: Allocator = "native",
     policy: Policy = None,
     dedicated: Dedicated = None,
+    used: Used = None,
     shared: Shared = None,
     host_memory: HostMemory = None,
     values: Values = "auto",
@@ -87,7 +89,7 @@ def predict(
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
             values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
-            world, ranks,
+            world, ranks, used,
         ).request(script, arguments or [], is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plimsoll.prediction.parts import Written
 
+INTERRUPTED = "interrupted"
+"""Why a search ended that was interrupted."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -15,15 +18,22 @@ class Trial:
 
     Attributes:
         value: The value.
-        fits: Whether the script fits with it.
-        device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
+        fits: Whether the script fits with it, and leaves what is to stay free; False too where the
+            script fails for another reason than memory. None where it ran on a card without end,
+            and took more than this one has, but some of it was cached.
+        device_used_bytes: As in a `Prediction`; up to the failure, where it ran out of memory. More
+            than the card has, where it ran on a card without end. None where the script fails.
         step_seconds: As in a `Prediction`; None where it does not fit.
+        headroom_bytes: As in a `Prediction`; None where it ran out of memory, or the script fails.
+        error: Why the script fails, if it does.
     """
 
     value: int
-    fits: bool
-    device_used_bytes: int
+    fits: bool | None
+    device_used_bytes: int | None
     step_seconds: float | None
+    headroom_bytes: int | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,15 @@ class FitParts:
     Attributes:
         gpu: The card.
         vary: The argument.
-        largest: The largest value that fits; None if not even 1 does.
-        stopped: Why nothing above `largest` was tried, so that larger values may fit, too; None
-            where the next one does not.
+        largest: The largest value that fits, of those that were tried; None if none did.
+        smallest_failing: The smallest value above it that does not fit, or with which the script
+            fails; None if there was none.
+        stopped: Why nothing was tried between the two, or above `largest`, so that larger values
+            may fit, too; None where they are as close as was asked for.
+        multiple_of: Only multiples of it were tried, as was asked for, or as the script demands.
+        total_bytes: The card's memory, as far as it is the script's.
+        used_bytes: What others already have of the card.
+        headroom_bytes: What was to stay free.
         curve: Every value that was tried, sorted.
         seconds: Time that the predictions took.
         written: What the script wrote in any of the trials, as in a `Prediction`; of a path that
@@ -45,7 +61,12 @@ class FitParts:
     gpu: str
     vary: str
     largest: int | None
+    smallest_failing: int | None
     stopped: str | None
+    multiple_of: int
+    total_bytes: int
+    used_bytes: int
+    headroom_bytes: int
     curve: list[Trial]
     seconds: float
     written: list[Written]

@@ -4,29 +4,92 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.fitting.parts import INTERRUPTED
 from plimsoll.prediction.text import paragraphs, written_lines
 from plimsoll.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from plimsoll.fitting.parts import FitParts
+    from collections.abc import Iterator
+
+    from plimsoll.fitting.parts import FitParts, Trial
 
 
 def fit_text(fit: FitParts) -> str:
     """The largest value, and a table of all that were tried."""
-    if fit.largest is None:
-        first = f"{fit.gpu}: not even {fit.vary} 1 fits"
-    elif fit.stopped is None:
-        first = f"{fit.gpu}: {fit.vary} {fit.largest}"
-    else:
-        first = f"{fit.gpu}: {fit.vary} at least {fit.largest}; not searched further: {fit.stopped}"
-    width = max(8, len(fit.vary))
-    rows = [f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"]
-    for trial in fit.curve:
-        used = format_size(trial.device_used_bytes) if trial.fits else "-"
-        seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
-        verdict = "fits" if trial.fits else "does not fit"
-        rows.append(f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {verdict}")
+    rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_table(fit)]
     if fit.fastest is not None:
         value, rate = fit.fastest
         rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")
-    return paragraphs([[first, *rows], written_lines(fit.written)])
+    return paragraphs([rows, written_lines(fit.written)])
+
+
+def trial_text(trial: Trial, total_bytes: int) -> str:
+    """One trial in a line.
+
+    Args:
+        trial: The trial.
+        total_bytes: The card's memory.
+    """
+    if trial.error is not None:
+        return f"the script fails: {trial.error}"
+    parts = [_verdict(trial)]
+    if trial.headroom_bytes is not None and trial.device_used_bytes is not None:
+        parts.append(f"{format_size(trial.device_used_bytes)} of {format_size(total_bytes)}")
+    if trial.step_seconds is not None:
+        parts.append(f"a step about {format_seconds(trial.step_seconds)}")
+    return ", ".join(parts)
+
+
+def _answer(fit: FitParts) -> str:
+    """The value, as exactly as it is known."""
+    low, high = fit.largest, fit.smallest_failing
+    if low is None:
+        if fit.stopped is None:
+            return f"not even {fit.vary} {high} fits"
+        below = "" if high is None else f" below {high}"
+        return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
+    if fit.stopped is None:
+        assert high is not None
+        near = "" if high - low <= fit.multiple_of else f", to 1 %: {high} does not fit"
+        return f"{fit.vary} {low}{near}"
+    if fit.stopped == INTERRUPTED:
+        below = "" if high is None else f", less than {high}"
+        return f"{fit.vary} at least {low}{below}: interrupted"
+    if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
+        return f"{fit.vary} between {low}, which fits, and {high}, which does not: {fit.stopped}"
+    return f"{fit.vary} at least {low}; not searched further: {fit.stopped}"
+
+
+def _conditions(fit: FitParts) -> Iterator[str]:
+    """What was asked for, or found, of card and values."""
+    whole = format_size(fit.total_bytes + fit.used_bytes)
+    of_card = []
+    if fit.used_bytes:
+        of_card.append(f"{format_size(fit.used_bytes)} of it used by others")
+    if fit.headroom_bytes:
+        of_card.append(f"{format_size(fit.headroom_bytes)} to stay free")
+    if of_card:
+        yield f"  of {whole}, {', '.join(of_card)}"
+    if fit.multiple_of > 1:
+        yield f"  in multiples of {fit.multiple_of}"
+
+
+def _table(fit: FitParts) -> Iterator[str]:
+    width = max(8, len(fit.vary))
+    yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
+    for trial in fit.curve:
+        is_known = trial.headroom_bytes is not None and trial.device_used_bytes is not None
+        used = format_size(trial.device_used_bytes or 0) if is_known else "-"
+        seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
+        yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial)}"
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.error is not None:
+        return "the script fails"
+    if trial.fits is None:
+        return "may fit"
+    if trial.fits:
+        return "fits"
+    leaves = trial.headroom_bytes is not None and trial.headroom_bytes >= 0
+    return "leaves too little" if leaves else "does not fit"

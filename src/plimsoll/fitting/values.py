@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError, ScriptError
-from plimsoll.fitting.parts import Trial
+from plimsoll.errors import InputError
+from plimsoll.fitting.accepted_steps import accepted_step
+from plimsoll.fitting.bracket import MOST_RUNS, Bracket, Point, Try
+from plimsoll.fitting.headroom import Headroom
+from plimsoll.fitting.parts import INTERRUPTED, Trial
 from plimsoll.fitting.results import Fit
+from plimsoll.fitting.side_by_side import Outcome, run_beside, slots
+from plimsoll.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.predict import predict_request
+from plimsoll.prediction.used_memory import used_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
 
     from plimsoll.prediction.parts import Written
+    from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
 
-_PATIENCE = 10  # doublings without a byte more; a batch of 1024 shows in any program's memory
+    Progress = Callable[[int | None, Trial | None], None]
+
+_FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
+"""Kinds of memory that no batch makes larger."""
+_STEP_TOLERANCE = 4
+"""A step that nobody named is guessed this coarse: a guess that is wrong costs two runs."""
 
 
 def fit(
@@ -27,16 +42,21 @@ def fit(
     *,
     module: bool = False,
     gpu: str = "H100",
-    start: int = 1,
+    start: int | None = None,
     at_most: int | None = None,
-    progress: Callable[[int, bool | None], None] | None = None,
+    multiple_of: int = 1,
+    exact: bool = False,
+    headroom: int | str | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Fit:
-    """Find the largest value of `vary` with which a script fits, by doubling and bisection.
+    """Find the largest value of `vary` with which a script fits, in at most eight runs.
 
-    The search ends before something does not fit where memory stops growing, or where the script
-    fails with a larger value; `Fit.stopped` says so. The script's output is shown, on stderr, only
-    when it fails.
+    The search begins with the script's own value, tries values where memory should be spent by what
+    smaller and larger ones took, and ends when a value fits and one that is larger by no more than
+    1 % does not. It ends before where memory stops growing, where the script fails with larger
+    values, or when it is interrupted; `Fit.stopped` says so. The script's output is shown, on
+    stderr, only when it fails.
 
     >>> import plimsoll
     >>> plimsoll.fit("train.py", "--batch-size", gpu="RTX 4090").largest  # doctest: +SKIP
@@ -45,101 +65,244 @@ def fit(
     Args:
         script: A Python file, or with `module` a module's name.
         vary: An argument that takes a number, such as "--batch-size".
-        arguments: The script's other arguments.
+        arguments: The script's arguments; a value of `vary` among them is where the search begins.
         module: As `predict` takes it.
         gpu: The card.
-        start: The value to begin with.
+        start: The value to begin with; by default the one among the arguments, or the script's own,
+            as `argparse` knows it, or 1.
         at_most: No value above it is tried; None for no such bound.
-        progress: Called with a value before it is tried (None) and after it (whether it fits).
+        multiple_of: Only multiples of it are tried. Which ones the script demands is found from its
+            failure.
+        exact: Go on until the next value, or multiple, does not fit, in as many runs as that takes.
+        headroom: What is to stay free, as "2GiB" or "5%" of the card.
+        progress: Called with a value before it is tried (None: the script's own, not known yet)
+            and None, and after it with what was found.
         options: As `predict` takes them.
 
     Raises:
         InputError: If an argument is bad, or memory does not depend on `vary`.
         ScriptError: If the script fails for another reason than memory before it fits once.
     """
-    if start < 1 or (at_most is not None and at_most < start):
+    if multiple_of < 1 or not 1 <= (1 if start is None else start) <= (at_most or sys.maxsize):
         raise InputError("the values to try begin at 1 or above, and end where they begin or above")
+    if at_most is not None and at_most < max(multiple_of, 1):
+        raise InputError("the values to try begin at 1 or above, and end where they begin or above")
+    own, others = take_out(arguments, vary)
     asked = Options(gpu, **options)
-    tried: dict[int, Prediction] = {}
+    request = replace(asked, used=used_memory(asked.used)).request(script, others, is_module=module)
+    search = _Search(
+        replace(request, finds_least=True),
+        vary,
+        Bracket(step=multiple_of, at_most=at_most, is_exact=exact),
+        Headroom.parse(headroom),
+        progress or (lambda *_: None),
+    )
+    try:
+        search.run(own if start is None else start)
+    except KeyboardInterrupt:
+        if search.last is None:
+            raise
+        search.stopped = INTERRUPTED
+    return search.result()
 
-    def fits(value: int) -> bool:
-        request = asked.request(script, [*arguments, vary, str(value)], is_module=module)
-        if progress is not None:
-            progress(value, None)
-        try:
-            found = predict_request(request, measure_need=False, shows_output=False)
-        except ScriptError:
-            if not any(one.fits for one in tried.values()):
-                raise
-            raise _Stopped(f"with {vary} {value} the script fails") from None
+
+class _Search:
+    """Runs what a bracket asks for, and tells it what was found.
+
+    Attributes:
+        last: One of the predictions; None before there is one.
+        stopped: Why the search ended early.
+    """
+
+    def __init__(
+        self, request: Request, vary: str, bracket: Bracket, headroom: Headroom, progress: Progress
+    ) -> None:
+        self._request = request
+        self._vary = vary
+        self._bracket = bracket
+        self._headroom = headroom
+        self._progress = progress
+        self._slots = slots(request)
+        self._trials: dict[int, Trial] = {}
+        self._written: list[Written] = []
+        self._seconds = 0.0
+        self.last: Prediction | None = None
+        self.stopped: str | None = None
+
+    def run(self, start: int | None) -> None:
+        """Search until an end is reached."""
+        if start is None and self._request.nproc_per_node is None:
+            start = self._try_own()
+        bracket = self._bracket
+        if not bracket.points:
+            self._try(bracket.first(start or 1, self._slots))
+        while tries := bracket.next(self._slots):
+            same = bracket.same_since
+            if same is not None:
+                self._end_where_nothing_grows(same)
+                return
+            self._try(tries)
+
+    def result(self) -> Fit:
+        """What was found."""
+        assert self.last is not None
+        bracket, low, high = self._bracket, self._bracket.low, self._bracket.high
+        too_much = [
+            v
+            for v, each in self._trials.items()
+            if v > low and each.fits is False and each.error is None
+        ]
+        return Fit(
+            gpu=self.last.gpu,
+            vary=self._vary,
+            largest=low or None,
+            smallest_failing=min(too_much, default=None) if high is None else high,
+            stopped=self.stopped or self._why(),
+            multiple_of=bracket.step,
+            total_bytes=self.last.total_bytes,
+            used_bytes=self.last.used_bytes,
+            headroom_bytes=self._headroom.of(self.last.total_bytes + self.last.used_bytes),
+            curve=[self._trials[value] for value in sorted(self._trials)],
+            seconds=self._seconds,
+            written=_largest(self._written),
+        )
+
+    def _why(self) -> str | None:
+        """Why the search ended, if not because two values enclose the answer closely."""
+        bracket, high = self._bracket, self._bracket.high
+        if high is not None and high in bracket.broken:
+            return f"with {self._vary} {high} the script fails"
+        if bracket.is_closed:
+            return None
+        if bracket.is_at_bound:
+            return f"no value above {bracket.at_most} was asked for"
+        return f"{MOST_RUNS} runs were spent"
+
+    def _end_where_nothing_grows(self, same: int) -> None:
+        most = max(each.value for each in self._bracket.points)
+        if same == min(each.value for each in self._bracket.points):
+            raise InputError(
+                f"memory does not depend on {self._vary}: {same} to {most} need the same"
+            )
+        self.stopped = f"memory is the same from {self._vary} {same} on"
+
+    def _try_own(self) -> int | None:
+        """Run the script as it is, to learn its own value; None where it does not tell one."""
+        with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+            survey = Path(folder) / "survey.json"
+            self._progress(None, None)
+            request = replace(self._request, survey=str(survey))
+            (outcome,) = run_beside([request], lambda *_: None)
+            value = own_value(survey, self._vary)
+        if outcome.found is not None:
+            self._check_use(outcome.found)
+            if value is not None:
+                self._note(Try(value), outcome.found)
+                self._progress(value, self._trials[value])
+                return value
+        self._bracket.other_runs += 1
+        return None  # with a value its error may be gone; else it shows then
+
+    def _try(self, tries: list[Try]) -> None:
+        def ended(number: int, outcome: Outcome) -> None:
+            each = tries[number]
+            if outcome.found is not None:
+                self._check_use(outcome.found)
+                self._note(each, outcome.found)
+            else:
+                self._trials[each.value] = _failed(each.value, outcome)
+            self._progress(each.value, self._trials[each.value])
+
+        for each in tries:
+            self._progress(each.value, None)
+        outcomes = run_beside([self._asked(each) for each in tries], ended)
+        for each, outcome in zip(tries, outcomes, strict=True):
+            if outcome.error is not None:
+                self._learn(each.value, outcome)
+
+    def _asked(self, each: Try) -> Request:
+        request = self._request
+        setup = replace(request.setup, unlimited=True) if each.scouts else request.setup
+        arguments = put_in(request.arguments, self._vary, each.value)
+        return replace(request, arguments=arguments, setup=setup)
+
+    def _check_use(self, found: Prediction) -> None:
         if not found.uses_cuda:
             raise InputError(str(found).splitlines()[0].removesuffix("."))
-        tried[value] = found
-        if progress is not None:
-            progress(value, found.fits)
-        return found.fits
 
-    stopped = None
-    try:
-        low, high = 0, start
-        while fits(high):
-            low, high = high, _next(tried, vary, at_most)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if fits(middle):
-                low = middle
-            else:
-                high = middle
-    except _Stopped as stop:
-        stopped = str(stop)
-    values = sorted(tried)
-    return Fit(
-        gpu=tried[start].gpu,
-        vary=vary,
-        largest=max((value for value in values if tried[value].fits), default=None),
-        stopped=stopped,
-        curve=[
-            Trial(
-                value,
-                tried[value].fits,
-                tried[value].device_used_bytes,
-                tried[value].step_seconds if tried[value].fits else None,
-            )
-            for value in values
-        ],
-        seconds=sum(one.seconds for one in tried.values()),
-        written=_written(tried.values()),
-    )
+    def _note(self, each: Try, found: Prediction) -> None:
+        point = self._point(each, found)
+        self._bracket.points.append(point)
+        self.last = found
+        self._written += found.written
+        self._seconds += found.seconds
+        before = self._trials.get(each.value)
+        fits = point.fits
+        if fits is None and (point.spare_bytes or 0) < 0:
+            fits = False
+        if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
+            self._trials[each.value] = replace(before, fits=fits, step_seconds=None)
+            return
+        self._trials[each.value] = Trial(
+            value=each.value,
+            fits=fits,
+            device_used_bytes=found.device_used_bytes,
+            step_seconds=found.step_seconds if fits else None,
+            headroom_bytes=None if point.spare_bytes is None else found.headroom_bytes,
+        )
+
+    def _point(self, each: Try, found: Prediction) -> Point:
+        needed = self._headroom.of(found.total_bytes + found.used_bytes)
+        fits: bool | None = found.fits and found.headroom_bytes >= needed
+        if each.scouts and (not fits or found.shared is not None or found.shared_cards):
+            fits = None  # on the card itself it may do with less, or others may leave it less
+        if not found.fits:
+            return Point(each.value, fits)
+        spare = found.headroom_bytes - needed
+        if not needed and found.least_reserved_bytes is not None:
+            spare += found.peak_reserved_bytes - found.least_reserved_bytes
+        fixed = sum(found.by_category.get(name, 0) for name in _FIXED)
+        varying = max(found.peak_reserved_bytes - fixed, 0)
+        asked = found.requested_bytes
+        return Point(each.value, fits, spare, varying, asked, is_scout=each.scouts)
+
+    def _learn(self, value: int, outcome: Outcome) -> None:
+        """From a failure: which steps the script accepts, or that it accepts nothing so large."""
+        assert outcome.error is not None
+        bracket = self._bracket
+        if value % bracket.step:  # another one at the same time told it
+            bracket.other_runs += 1
+            return
+        accepted = {each.value for each in bracket.points}
+        step = accepted_step(
+            outcome.error.reason,
+            value,
+            accepted,
+            step=bracket.step,
+            tolerance=_STEP_TOLERANCE * bracket.tolerance(value),
+        )
+        if step is not None:
+            bracket.step = step
+            bracket.other_runs += 1
+            return
+        if not bracket.broken:
+            sys.stderr.buffer.write(outcome.output)
+            sys.stderr.flush()
+        if not any(each.spare_bytes is not None for each in bracket.points):
+            raise outcome.error
+        bracket.broken.add(value)
 
 
-class _Stopped(Exception):  # noqa: N818
-    """The search ends before a value was found that does not fit; the text says why."""
+def _failed(value: int, outcome: Outcome) -> Trial:
+    assert outcome.error is not None
+    why = outcome.error.reason or f"it ended with status {outcome.error.status}"
+    return Trial(value, fits=False, device_used_bytes=None, step_seconds=None, error=why)
 
 
-def _next(tried: dict[int, Prediction], vary: str, at_most: int | None) -> int:
-    """The value to try after those that all fit."""
-    *earlier, last = tried
-    if last == at_most:
-        raise _Stopped(f"no value above {at_most} was asked for")
-    need = tried[last].requested_bytes  # rounding hides how small values differ
-    same_since = last
-    for value in reversed(earlier):
-        if tried[value].requested_bytes != need:
-            break
-        same_since = value
-    if last >= same_since << _PATIENCE:
-        if same_since == next(iter(tried)):
-            raise InputError(
-                f"memory does not depend on {vary}: {same_since} to {last} need the same"
-            )
-        raise _Stopped(f"memory is the same from {vary} {same_since} on")
-    return 2 * last if at_most is None else min(2 * last, at_most)
-
-
-def _written(trials: Iterable[Prediction]) -> list[Written]:
+def _largest(all_written: Iterable[Written]) -> list[Written]:
     """All that was written, the largest first; a path once, as large as it ever was."""
     largest: dict[str, Written] = {}
-    for one in (one for trial in trials for one in trial.written):
+    for one in all_written:
         before = largest.get(one.path)
         if before is None or before.bytes < one.bytes:
             largest[one.path] = one

@@ -24,7 +24,7 @@ from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, BinaryIO
 
     from plimsoll.prediction.parts import Written
 
@@ -65,7 +65,11 @@ def run(request: Request, *, shows_output: bool = True) -> Prediction:
 
 @contextmanager
 def started(
-    request: Request, *, shows_output: bool = True, is_aside: bool = False
+    request: Request,
+    *,
+    shows_output: bool = True,
+    is_aside: bool = False,
+    failed_output: BinaryIO | None = None,
 ) -> Iterator[Callable[[], Prediction]]:
     """A request's process, for as long as the context lasts, and what waits for its answer.
 
@@ -74,11 +78,14 @@ def started(
         shows_output: Likewise.
         is_aside: It runs beside another: it reads no input, no interrupt reaches it, and a failure
             shows nothing.
+        failed_output: Where the output of a script that fails goes, if it is not shown; stderr by
+            default, and nowhere for one beside another.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
     _prepare()
+    shown_failed = sys.stderr.buffer if failed_output is None and not is_aside else failed_output
     with ExitStack() as stack:
         folder = _temporary_folder(stack)
         report = folder / "report.json"
@@ -130,10 +137,10 @@ def started(
                 own = _by_itself(request, folder)
                 return replace(found, written=own, assumptions=assumptions)
             except (InputError, ScriptError):
-                if output is not None and not is_aside:
+                if output is not None and shown_failed is not None:
                     output.seek(0)
-                    shutil.copyfileobj(output, sys.stderr.buffer)
-                    sys.stderr.flush()
+                    shutil.copyfileobj(output, shown_failed)
+                    shown_failed.flush()
                 raise
 
         yield answer

@@ -12,6 +12,7 @@ from plimsoll.errors import InputError
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
 from plimsoll.prediction.request import Request
+from plimsoll.prediction.used_memory import used_memory
 from plimsoll.script_file import script_file
 from plimsoll.simulator.allocator import check_allocator
 from plimsoll.simulator.machine import DriverName
@@ -50,6 +51,7 @@ class Options:
     nnodes: int = 1
     world: int | None = None
     ranks: str | None = None
+    used: int | str | None = None
 
     def request(
         self,
@@ -72,7 +74,8 @@ class Options:
         _check_name("driver", self.driver, get_args(DriverName))
         check_allocator(self.allocator)
         tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
-        self._check_dedicated(tiers)
+        used = used_memory(self.used)
+        self._check_room(tiers, used)
         driver, policy = self._who_spills(tiers)
         _check_name("choice of values", self.values, tuple(_VALUES))
         unknown, seed = self._parsed_unknown()
@@ -88,6 +91,7 @@ class Options:
                 allocator=self.allocator,  # type: ignore[arg-type]
                 policy=policy,
                 dedicated_bytes=tiers.dedicated_bytes,
+                used_bytes=used,
                 host_memory_bytes=self._host_memory(tiers, policy),
                 values=_VALUES[self.values],
                 unknown=unknown,
@@ -120,13 +124,20 @@ class Options:
             )
         return self.unknown, 0  # type: ignore[return-value]
 
-    def _check_dedicated(self, tiers: Tiers) -> None:
+    def _check_room(self, tiers: Tiers, used: int) -> None:
         profile = gpu_profile(self.gpu)
-        room = profile.total_bytes - profile.context_bytes
+        room = profile.total_bytes - profile.context_bytes - used
+        if room <= 0:
+            raise InputError(
+                f"{format_size(used)} in use by others leaves nothing of {profile.name}, which has "
+                f"{format_size(profile.total_bytes)}, {format_size(profile.context_bytes)} of it "
+                "for a context"
+            )
+        beside = "beside its context" if not used else "beside its context and what others use"
         if tiers.dedicated_bytes is not None and tiers.dedicated_bytes > room:
             raise InputError(
                 f"{format_size(tiers.dedicated_bytes)} of dedicated memory is more than "
-                f"{profile.name} has beside its context: {format_size(room)}"
+                f"{profile.name} has {beside}: {format_size(room)}"
             )
 
     def _who_spills(self, tiers: Tiers) -> tuple[DriverName, SpillPolicyName]:

@@ -182,7 +182,7 @@ class PredictionParts:
         policy: "strict", or "spill": requests go on in shared memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
-        total_bytes: The card's memory.
+        total_bytes: The card's memory, as far as it is the program's.
         context_bytes: What CUDA itself takes on it.
         nccl_bytes: What NCCL takes there, outside PyTorch's allocator: the middle of what follows.
         nccl_range_bytes: The least and the most that it may be; None where NCCL takes nothing.
@@ -200,6 +200,10 @@ class PredictionParts:
         fits: Whether the script gets all the memory it asks for.
         headroom_bytes: What stays free at the peak, of the card and of the shared memory that
             requests may spill into; negative for what is missing.
+        used_bytes: What others already have of the card, which is not part of `total_bytes`.
+        least_reserved_bytes: About the least that could be reserved for the same requests, as
+            cached memory goes back to the driver when it is needed; None where it was not asked
+            for, or nobody knows.
         peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` is, by what
             data is like that nobody knows; None where no size depends on such. The least is what
             was asked for: how much larger blocks are hangs on addresses.
@@ -272,6 +276,8 @@ class PredictionParts:
     ranks: list[RankUse] = field(default_factory=list)
     shared_cards: list[SharedCard] = field(default_factory=list)
     compiled: CompiledUse | None = None
+    used_bytes: int = 0
+    least_reserved_bytes: int | None = None
 
     @property
     def depends_on_data(self) -> bool:

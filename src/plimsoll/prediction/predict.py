@@ -51,6 +51,7 @@ def predict(
     nnodes: int = 1,
     world: int | None = None,
     ranks: str | None = None,
+    used: int | str | None = None,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
@@ -96,6 +97,8 @@ def predict(
             else is said.
         ranks: Which of them run: "distinct", one of each role, or numbers as "0,64,448". The
             others are taken to be like these.
+        used: What a desktop or another process already has of each card, as "3GiB", or "auto" for
+            what the driver says of this machine's first GPU.
 
     Raises:
         InputError: If there is no such script, module or card, the card has not as much memory,
@@ -105,7 +108,7 @@ def predict(
     options = Options(
         gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
         values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
-        world, ranks,
+        world, ranks, used,
     )  # fmt: skip
     request = options.request(script, arguments, is_module=module)
     return predict_request(request, measure_need=measure_need)

@@ -35,6 +35,8 @@ class Request:
         groups: Where one rank, alone, writes which process groups it makes; None for nowhere.
         survey: Where to write what the program is made of that could be changed; None for nowhere.
         room: What the program is to take at most, for the survey; None for no such bound.
+        finds_least: The least memory is found in which the requests could be served, instead of
+            verdicts on other cards.
         files: Texts that files have in this trial instead of their own, by absolute path.
         scratch: The folder of the scratch layer in which the script runs, or None.
     """
@@ -57,6 +59,7 @@ class Request:
     runs_distinct: bool = False
     survey: str | None = None
     room: int | None = None
+    finds_least: bool = False
     files: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:

@@ -133,12 +133,18 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}{_range(allocated, by)}"
     yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}{_range(reserved, by)}"
     card = "nvidia-smi shows" if p.fits else "would need"
-    yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
+    yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {memory_text(p)}")
     if p.nccl_bytes:
         yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
+
+
+def memory_text(p: PredictionParts) -> str:
+    """The card's memory, and what of it is not the program's."""
+    whole = format_size(p.total_bytes + p.used_bytes)
+    return f"{whole}, {format_size(p.used_bytes)} of it used by others" if p.used_bytes else whole
 
 
 def _range(bounds: tuple[int, int] | None, by: str = "") -> str:

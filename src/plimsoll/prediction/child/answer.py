@@ -79,6 +79,7 @@ def make_report(
         conf=allocator.conf,
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,
+        used_bytes=request.setup.used_bytes,
         context_bytes=context,
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
@@ -108,7 +109,9 @@ def make_report(
         step_seconds=None if step is None else step.seconds,
         step_seconds_range=None if step is None else step.seconds_range,
         step=step,
-        other_gpus=_other_cards(simulation, device, reserved, allocated, nccl) if fits else [],
+        other_gpus=[]
+        if request.finds_least or not fits
+        else _other_cards(simulation, device, reserved, allocated, nccl),
         assumptions=_assumptions(simulation),
         written=[],  # the process that asked will look
         uses_cuda=simulation.has_contexts,

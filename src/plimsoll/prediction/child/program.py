@@ -27,6 +27,7 @@ from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.least_room import add_least
 from plimsoll.prediction.child.processes import (
     StartedProcesses,
     begin_started,
@@ -136,6 +137,8 @@ def main() -> None:
             recorder.stop()
         seconds = time.perf_counter() - began
         report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
+        if request.finds_least:
+            add_least(simulation, report)
         if surveyor is not None and request.survey is not None:
             Path(request.survey).write_text(json.dumps(surveyor.survey().to_dict()))
         report = started.add_to(told_by(simulation, high_water, report), failed_rank)

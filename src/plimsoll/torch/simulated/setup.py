@@ -28,6 +28,7 @@ class Setup:
         allocator: "native" (PyTorch's rules), "elastic" or "uncached".
         policy: "strict" or "spill"; None for what the driver does.
         dedicated_bytes: What of each card's memory there is for the program; None for all.
+        used_bytes: What others already have of each card.
         host_memory_bytes: Of the machine; None for as much as this one has.
         unlimited: The cards have all the memory that is asked for.
         values: Which values are computed: "automatic", within a budget of bytes and operations;
@@ -45,6 +46,7 @@ class Setup:
     allocator: AllocatorName = "native"
     policy: SpillPolicyName | None = None
     dedicated_bytes: int | None = None
+    used_bytes: int = 0
     host_memory_bytes: int | None = None
     unlimited: bool = False
     values: ValuesName = "automatic"
@@ -68,6 +70,7 @@ class Setup:
 
     def _profile(self, name: str) -> GpuProfile:
         profile = gpu_profile(name)
-        if self.dedicated_bytes is None:
-            return profile
-        return replace(profile, total_bytes=self.dedicated_bytes + profile.context_bytes)
+        total = profile.total_bytes - self.used_bytes
+        if self.dedicated_bytes is not None:
+            total = min(total, self.dedicated_bytes + profile.context_bytes)
+        return replace(profile, total_bytes=total)

@@ -1,0 +1,66 @@
+"""The least memory in which an allocator could have served the run's requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.prediction.child.answer import recorded_run
+from plimsoll.replays import replay
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_PART = 400  # what is found is at most one part of so many too much
+_MOST_EVENTS = 4 << 20  # replayed, in seconds
+
+
+def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
+    """Say in a report what `least_reserved_bytes` finds."""
+    found, device = report["prediction"], report["device"]
+    if found["fits"] and device < len(simulation.allocators):
+        found["least_reserved_bytes"] = least_reserved_bytes(
+            simulation, device, found["peak_allocated_bytes"], found["peak_reserved_bytes"]
+        )
+
+
+def least_reserved_bytes(
+    simulation: Simulation, device: int, allocated: int, reserved: int
+) -> int | None:
+    """Replay the requests in less and less memory.
+
+    Args:
+        simulation: The simulated GPUs.
+        device: The one whose requests these are.
+        allocated: The most in live blocks, which no allocator can do without.
+        reserved: What was reserved.
+
+    Returns:
+        None where nobody knows: if requests can spill, or there are too many.
+    """
+    allocator = simulation.allocators[device]
+    if simulation.setup.policy == "spill" or allocator.engine.history_size > _MOST_EVENTS:
+        return None
+    recording = recorded_run(simulation, device)
+    low, high = allocated, reserved
+
+    def serves(memory: int) -> bool:
+        (result,) = replay(
+            recording,
+            allocator=allocator.name,
+            conf=allocator.conf if allocator.name == "native" else None,
+            gpu_memory=memory,
+            version=allocator.version,
+        )
+        return result.fits
+
+    try:
+        while high - low > high // _PART:
+            middle = (low + high) // 2
+            if serves(middle):
+                high = middle
+            else:
+                low = middle
+    except InputError:
+        return None
+    return high
