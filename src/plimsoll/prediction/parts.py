@@ -9,6 +9,7 @@ from plimsoll import analysis
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
+from plimsoll.prediction.timeline import Timeline
 from plimsoll.simulator import SharedUse
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
@@ -228,6 +229,7 @@ class PredictionParts:
         ranks: What each rank takes.
         shared_cards: The cards that several ranks use.
         compiled: What ran compiled; None where nothing did.
+        timeline: Memory over the run, for a picture; None where nothing was asked for.
     """
 
     script: str
@@ -272,6 +274,12 @@ class PredictionParts:
     ranks: list[RankUse] = field(default_factory=list)
     shared_cards: list[SharedCard] = field(default_factory=list)
     compiled: CompiledUse | None = None
+    timeline: Timeline | None = None
+
+    @property
+    def room_bytes(self) -> int:
+        """What the card has for PyTorch's allocator."""
+        return self.total_bytes - self.context_bytes - self.nccl_bytes
 
     @property
     def depends_on_data(self) -> bool:
@@ -309,6 +317,7 @@ class PredictionParts:
                 "shared_cards": [SharedCard(**card) for card in values["shared_cards"]],
                 "written": [Written(**one) for one in values["written"]],
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
+                "timeline": values["timeline"] and Timeline(**values["timeline"]),
             }
         )
 
