@@ -230,6 +230,9 @@ class PredictionParts:
         shared_cards: The cards that several ranks use.
         compiled: What ran compiled; None where nothing did.
         timeline: Memory over the run, for a picture; None where nothing was asked for.
+        host_peak_bytes: The most that the program takes of the memory of one machine, all its
+            processes together; an estimate, None where it is not known.
+        host_peak_range_bytes: The least and the most that this may be.
     """
 
     script: str
@@ -275,6 +278,8 @@ class PredictionParts:
     shared_cards: list[SharedCard] = field(default_factory=list)
     compiled: CompiledUse | None = None
     timeline: Timeline | None = None
+    host_peak_bytes: int | None = None
+    host_peak_range_bytes: tuple[int, int] | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -303,6 +308,7 @@ class PredictionParts:
                 **values,
                 "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
                 "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
+                "host_peak_range_bytes": _pair(values["host_peak_range_bytes"]),
                 "nccl_range_bytes": _pair(values["nccl_range_bytes"]),
                 "step_seconds_range": _pair(values["step_seconds_range"]),
                 "step": values["step"] and StepTime.from_dict(values["step"]),

@@ -136,9 +136,17 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {format_size(p.total_bytes)}")
     if p.nccl_bytes:
         yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
+    yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
+
+
+def host_lines(p: PredictionParts) -> Iterator[str]:
+    """What it takes of the host's memory."""
+    if p.host_peak_bytes is not None:
+        bounds = _range(p.host_peak_range_bytes)
+        yield f"  host memory      {format_size(p.host_peak_bytes):>12}{bounds}, estimated"
 
 
 def _range(bounds: tuple[int, int] | None, by: str = "") -> str:

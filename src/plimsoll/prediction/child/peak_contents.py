@@ -43,7 +43,7 @@ class Site:
     grad_enabled: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """What an address holds, said by somebody who knows, such as an optimizer.
 

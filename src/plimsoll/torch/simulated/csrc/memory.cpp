@@ -1,7 +1,10 @@
 #include "memory.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -111,6 +114,47 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
+// Pinned memory is pages of one file without a name, which takes what was written to it and says
+// how much that is.
+class PinnedPages {
+ public:
+  void* take(std::size_t size) {
+    if (file_ < 0) file_ = ::memfd_create("plimsoll-pinned", MFD_CLOEXEC);
+    if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(end_ + size)) != 0) {
+      return ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                                file_, static_cast<off_t>(end_));
+    if (memory == MAP_FAILED) return memory;
+    places_.emplace(memory, end_);
+    end_ += rounded(size);
+    return memory;
+  }
+  void give_back(void* memory, std::size_t size) {
+    ::munmap(memory, size);
+    const auto place = places_.find(memory);
+    if (place == places_.end()) return;
+    ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(place->second), static_cast<off_t>(rounded(size)));
+    places_.erase(place);
+  }
+  [[nodiscard]] std::uint64_t resident_bytes() const {
+    struct stat status{};
+    if (file_ < 0 || ::fstat(file_, &status) != 0) return 0;
+    return static_cast<std::uint64_t>(status.st_blocks) * kBytesPerBlock;
+  }
+
+ private:
+  static constexpr std::uint64_t kBytesPerBlock = 512;  // as stat counts them
+  static constexpr std::size_t kPage = 4096;
+  static std::size_t rounded(std::size_t size) { return (size + kPage - 1) / kPage * kPage; }
+
+  int file_ = -1;
+  std::size_t end_ = 0;
+  std::map<void*, std::size_t> places_;
+};
+
 // PyTorch's pool of pinned memory hands out powers of two and keeps what is freed; what copies
 // still use waits for them (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
@@ -198,11 +242,22 @@ class PinnedAllocator final : public c10::Allocator {
       const auto account = accounts_.find(memory);
       state.api->deallocate_host(state.device(0).engine, account->second);
       accounts_.erase(account);
-      ::munmap(memory, size);
+      pages_.give_back(memory, size);
       statistics_.allocations.decrease(1);
       statistics_.allocated_bytes.decrease(size);
     }
     free_.clear();
+  }
+
+  std::uint64_t resident_bytes() {
+    const std::lock_guard lock(mutex_);
+    return pages_.resident_bytes();
+  }
+  std::uint64_t registered_bytes() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const auto& [address, registered] : registered_) sum += registered.size;
+    return sum;
   }
 
   static PinnedAllocator& instance() {
@@ -241,8 +296,7 @@ class PinnedAllocator final : public c10::Allocator {
     const int status = state.api->allocate_host(state.device(0).engine, size, &accounted);
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, "CUDA error: out of memory: no pinned memory of ", size,
                 " bytes: half of the host's memory, which GPUs may share, is spent");
-    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const memory = pages_.take(size);
     TORCH_CHECK(memory != MAP_FAILED, "the host has no address space for ", size, " bytes");
     accounts_.emplace(memory, accounted);
     statistics_.allocations.increase(1);
@@ -302,6 +356,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::map<void*, Registered> registered_;
   std::map<void*, std::uint64_t> accounts_;  // the engine's address for each
   PinnedStatistics statistics_;
+  PinnedPages pages_;
 };
 
 }  // namespace
@@ -345,6 +400,8 @@ void Counter::decrease(std::size_t amount) {
 PinnedStatistics pinned_statistics() { return PinnedAllocator::instance().statistics(); }
 void reset_pinned_statistics(bool peaks) { PinnedAllocator::instance().reset_statistics(peaks); }
 void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
+std::uint64_t pinned_resident_bytes() { return PinnedAllocator::instance().resident_bytes(); }
+std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }
 
 Allocation* allocation_of(const c10::StorageImpl& storage) {
   const c10::DataPtr& pointer = storage.data_ptr();
