@@ -4,16 +4,15 @@
     python benchmarks/host_memory.py compare                 # programs on the host alone
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
-`parts` says what this very process has in memory as more and more is used: of its own, and of files.
-`compare` runs the programs of `benchmarks/host` as they are and looks at their memory meanwhile: what
-the processes have of their own, each page once, and what they share. It then predicts the same.
-Other programs that share memory meanwhile, such as loaders, are in the figures.
+`parts` says what this process has in memory as more and more is used: of its own, and of files.
+`compare` runs the programs of `benchmarks/host` and looks at their memory meanwhile: what the
+processes have of their own, each page once, and what they share. It then predicts the same. Other
+programs that share memory meanwhile, such as loaders, are in the figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -154,11 +153,11 @@ def _measured(command: list[str]) -> int:
 def _tree(root: int) -> list[int]:
     """A process, and those that it started."""
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
             with suppress(OSError):
-                stat = Path(f"/proc/{name}/stat").read_text()
-                parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+                stat = (folder / "stat").read_text()
+                parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
     found = [root]
     for each in found:
         found += [process for process, parent in parents.items() if parent == each]

@@ -13,7 +13,8 @@ side = int(sys.argv[3]) if len(sys.argv) > 3 else 128
 
 class Images(Dataset):
     def __init__(self) -> None:
-        self.data = np.random.default_rng(0).integers(0, 255, (2000, 3, side, side), dtype=np.uint8)
+        numbers = np.random.default_rng(0)
+        self.data = numbers.integers(0, 255, (2000, 3, side, side), dtype=np.uint8)
 
     def __len__(self) -> int:
         return len(self.data)

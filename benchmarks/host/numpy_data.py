@@ -1,4 +1,4 @@
-"""A data set in numpy, standardized, of which batches are trained on: 400 MB, and 800 for a while."""
+"""A data set in numpy, standardized, to train on: 400 MB, and 1.1 GB for a while."""
 
 import sys
 

@@ -18,12 +18,16 @@ class Trial:
         fits: Whether the script fits with it.
         device_used_bytes: As in a `Prediction`; up to the failure, where it does not fit.
         step_seconds: As in a `Prediction`; None where it does not fit.
+        host_peak_bytes: As in a `Prediction`.
+        host_peak_range_bytes: Likewise.
     """
 
     value: int
     fits: bool
     device_used_bytes: int
     step_seconds: float | None
+    host_peak_bytes: int | None = None
+    host_peak_range_bytes: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ def fit_text(fit: FitParts) -> str:
         seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
         verdict = "fits" if trial.fits else "does not fit"
         rows.append(f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {verdict}")
+    for trial in fit.curve:
+        if trial.value == fit.largest and trial.host_peak_bytes is not None:
+            size = format_size(trial.host_peak_bytes)
+            rows.append(f"Host memory, estimated, with {fit.vary} {fit.largest}: {size}")
     if fit.fastest is not None:
         value, rate = fit.fastest
         rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")

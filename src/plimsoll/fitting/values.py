@@ -104,6 +104,8 @@ def fit(
                 tried[value].fits,
                 tried[value].device_used_bytes,
                 tried[value].step_seconds if tried[value].fits else None,
+                tried[value].host_peak_bytes,
+                tried[value].host_peak_range_bytes,
             )
             for value in values
         ],

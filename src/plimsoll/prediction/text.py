@@ -146,7 +146,9 @@ def host_lines(p: PredictionParts) -> Iterator[str]:
     """What it takes of the host's memory."""
     if p.host_peak_bytes is not None:
         bounds = _range(p.host_peak_range_bytes)
-        yield f"  host memory      {format_size(p.host_peak_bytes):>12}{bounds}, estimated"
+        whole = ", of one machine with all its ranks" if is_job(p) else ""
+        size = format_size(p.host_peak_bytes)
+        yield f"  host memory      {size:>12}{bounds}, estimated{whole}"
 
 
 def _range(bounds: tuple[int, int] | None, by: str = "") -> str:

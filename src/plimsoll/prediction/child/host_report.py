@@ -6,13 +6,13 @@ import json
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.prediction.host_use import HostUse, host_peak
+from plimsoll.prediction.host_use import TORCH, HostUse, host_peak
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.host_watch import HostWatch
@@ -39,6 +39,8 @@ def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str
     """
     if own is None or request.ranks is not None:
         return {}
+    if request.nproc_per_node is not None:  # torchrun's own process imports PyTorch
+        own = replace(own, own_bytes=own.own_bytes + TORCH.own_bytes)
     told = [HostUse(**json.loads(file.read_text())) for file in Path(folder).glob("*.host")]
     found = host_peak([own, *told])
     assert found is not None

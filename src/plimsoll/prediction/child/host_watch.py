@@ -14,6 +14,7 @@ import importlib.abc
 import os
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.forked import ForkedProcesses
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.torch.simulated.simulation import Simulation
 
-_INTERVAL_SECONDS = 0.05
+_LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.5
+"""Between two looks."""
+_SHARE = 0.007
+"""Of the time that passes, what looking takes."""
 _EVENT_BYTES = 72
 """TraceEvent of the core's events/event.h."""
 _LABEL_BYTES = 160
@@ -52,7 +56,7 @@ class HostWatch:
         self._loaders = LoaderBatches()
         self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._before = 0
+        self._before = self._own = 0
         self._before_import: int | None = None
         self._peak = self._least = 0
         self._has_begun = False
@@ -62,7 +66,7 @@ class HostWatch:
         memory = resident()
         if memory is None:
             return
-        self._before = memory.own
+        self._before = self._own = memory.own
         self._has_begun = True
         sys.meta_path.insert(0, _BeforeTorch(self._torch_comes))
         self._simulation.after_import(self._torch_came)
@@ -84,8 +88,12 @@ class HostWatch:
         )
 
     def _run(self) -> None:
-        while not self._is_over.wait(_INTERVAL_SECONDS) and not self._simulation.is_over:
+        began, pause = time.monotonic(), _LEAST_SECONDS
+        while not self._is_over.wait(pause) and not self._simulation.is_over:
             self._look()
+            earned = _SHARE * (time.monotonic() - began)
+            pause = (time.thread_time() - earned) / _SHARE
+            pause = min(max(pause, _LEAST_SECONDS), _MOST_SECONDS)
 
     def _look(self) -> None:
         with self._lock:
@@ -100,7 +108,10 @@ class HostWatch:
             other -= int(library.lib.plimsoll_registered_bytes())
             other += max(0, memory.shared - pinned)
             other -= self._before + account.extra + self._own_records()
-            self._least = max(self._least, memory.own + account.absent + now + other)
+            # What was absent at most was so beside what there was before, or is now.
+            beside, self._own = min(memory.own, self._own), memory.own
+            seen = max(memory.own + account.absent, beside + account.most_absent)
+            self._least = max(self._least, seen + now + other)
             most += memory.most_own + account.most_absent + self._loaders.waiting_bytes
             self._peak = max(self._peak, self._least, most + other)
 

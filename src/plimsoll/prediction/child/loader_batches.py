@@ -19,9 +19,7 @@ class LoaderBatches:
     """
 
     def __init__(self) -> None:
-        self._loaders: weakref.WeakKeyDictionary[Any, tuple[int, int]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._loaders: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 
     @property
     def waiting_bytes(self) -> int:
