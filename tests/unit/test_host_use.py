@@ -71,7 +71,7 @@ class TestLoaderBatches:
             _tasks_outstanding = 3
             _shutdown = False
 
-            def _process_data(self, data: object, worker: int) -> object:
+            def _process_data(self, data: object, worker: int) -> tuple[object, int]:
                 return data, worker
 
         names = SimpleNamespace(_MultiProcessingDataLoaderIter=Loader)

@@ -149,7 +149,11 @@ def _show_plot(results: list[Prediction]) -> None:
     from plimsoll.prediction.plot import IN_A_PIPE, Picture, plot
 
     pictures = [
-        Picture(result.gpu, result.timeline, result.room_bytes)
+        Picture(
+            result.gpu if result.worst_rank is None else f"Rank {result.worst_rank}, {result.gpu}",
+            result.timeline,
+            result.room_bytes,
+        )
         for result in results
         if result.timeline is not None
     ]

@@ -24,12 +24,10 @@ class HostCost:
     file_bytes: int
 
 
-PROVISIONAL = True
-"""The figures of CUDA's parts are not measured yet; `benchmarks/host_memory.py` prints them."""
-
 # Python itself, and what it takes besides when PyTorch is imported, CUDA has a context, and its
-# libraries are used first. The first two as measured with PyTorch 2.13 for CPUs, where CUDA's own
-# part of the import is missing; the others are provisional, from what is commonly seen.
+# libraries are used first, as `benchmarks/host_memory.py parts` prints it. PROVISIONAL: the first
+# two are measured with PyTorch 2.13 for CPUs, and what CUDA's part of the import maps is guessed,
+# as all others are, until somebody has measured them on a GPU.
 PYTHON = HostCost(4 * MiB, 6 * MiB)
 TORCH = HostCost(141 * MiB, 150 * MiB)
 CONTEXT = HostCost(150 * MiB, 150 * MiB)

@@ -26,7 +26,7 @@ class Zeros(torch.utils.data.Dataset):  # type: ignore[misc]
 
 
 step()
-held: object = None
+held = None
 if kind == "numpy":
     held = np.ones(size, dtype=np.uint8)
 elif kind == "for a moment":

@@ -103,10 +103,10 @@ class HostWatch:
             library, machine = self._simulation.library, self._simulation.machine
             account = library.host_account()
             now, most = self._forked.look()
-            pinned = int(library.lib.plimsoll_pinned_resident_bytes())
+            written = int(library.lib.plimsoll_pinned_written_bytes())
             other = machine.shared_total_bytes - machine.shared_free_bytes
             other -= int(library.lib.plimsoll_registered_bytes())
-            other += max(0, memory.shared - pinned)
+            other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
             # What was absent at most was so beside what there was before, or is now.
             beside, self._own = min(memory.own, self._own), memory.own

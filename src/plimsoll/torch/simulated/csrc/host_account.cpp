@@ -34,7 +34,7 @@ PLIMSOLL_EXPORT void plimsoll_read_host(HostAccount* copy) {
   copy->extra = std::atomic_ref(account.extra);
 }
 
-PLIMSOLL_EXPORT uint64_t plimsoll_pinned_resident_bytes() { return pinned_resident_bytes(); }
+PLIMSOLL_EXPORT uint64_t plimsoll_pinned_written_bytes() { return pinned_written_bytes(); }
 PLIMSOLL_EXPORT uint64_t plimsoll_registered_bytes() { return registered_bytes(); }
 
 }  // namespace plimsoll::simulated

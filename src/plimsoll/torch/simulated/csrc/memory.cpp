@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -114,46 +113,35 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
-// Pinned memory is pages of one file without a name, which takes what was written to it and says
-// how much that is.
-class PinnedPages {
- public:
-  void* take(std::size_t size) {
-    if (file_ < 0) file_ = ::memfd_create("plimsoll-pinned", MFD_CLOEXEC);
-    if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(end_ + size)) != 0) {
-      return ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+// How much of ranges of memory, each a start and a size, is in memory because somebody wrote to it:
+// as the kernel says of some pages of each. What was only read shares one page of zeros.
+std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kMostPages = 256;  // that are asked about
+  constexpr std::size_t kLeastOfEach = 4;
+  constexpr std::uint64_t kOfThisProcessAlone = std::uint64_t{1} << 56;
+  std::size_t total = 0;
+  for (const auto& [begin, size] : ranges) total += size;
+  const int map = total == 0 ? -1 : ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (map < 0) return 0;
+  double written = 0;
+  for (const auto& [begin, size] : ranges) {
+    const std::size_t share = size / std::max<std::size_t>(total / kMostPages, 1);
+    const std::size_t asked = std::min(std::max(share, kLeastOfEach), (size + kPage - 1) / kPage);
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < asked; ++i) {
+      const std::size_t offset = size / asked * i + size / asked / 2;
+      const auto page = (reinterpret_cast<std::uintptr_t>(begin) + offset) / kPage;
+      std::uint64_t entry = 0;
+      const auto place = static_cast<off_t>(page * sizeof entry);
+      if (::pread(map, &entry, sizeof entry, place) != sizeof entry) continue;
+      if ((entry & kOfThisProcessAlone) != 0) ++found;
     }
-    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                                file_, static_cast<off_t>(end_));
-    if (memory == MAP_FAILED) return memory;
-    places_.emplace(memory, end_);
-    end_ += rounded(size);
-    return memory;
+    written += static_cast<double>(size) * static_cast<double>(found) / static_cast<double>(asked);
   }
-  void give_back(void* memory, std::size_t size) {
-    ::munmap(memory, size);
-    const auto place = places_.find(memory);
-    if (place == places_.end()) return;
-    ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                static_cast<off_t>(place->second), static_cast<off_t>(rounded(size)));
-    places_.erase(place);
-  }
-  [[nodiscard]] std::uint64_t resident_bytes() const {
-    struct stat status{};
-    if (file_ < 0 || ::fstat(file_, &status) != 0) return 0;
-    return static_cast<std::uint64_t>(status.st_blocks) * kBytesPerBlock;
-  }
-
- private:
-  static constexpr std::uint64_t kBytesPerBlock = 512;  // as stat counts them
-  static constexpr std::size_t kPage = 4096;
-  static std::size_t rounded(std::size_t size) { return (size + kPage - 1) / kPage * kPage; }
-
-  int file_ = -1;
-  std::size_t end_ = 0;
-  std::map<void*, std::size_t> places_;
-};
+  ::close(map);
+  return static_cast<std::uint64_t>(written);
+}
 
 // PyTorch's pool of pinned memory hands out powers of two and keeps what is freed; what copies
 // still use waits for them (ATen/core/CachingHostAllocator.h).
@@ -242,16 +230,20 @@ class PinnedAllocator final : public c10::Allocator {
       const auto account = accounts_.find(memory);
       state.api->deallocate_host(state.device(0).engine, account->second);
       accounts_.erase(account);
-      pages_.give_back(memory, size);
+      ::munmap(memory, size);
       statistics_.allocations.decrease(1);
       statistics_.allocated_bytes.decrease(size);
     }
     free_.clear();
   }
 
-  std::uint64_t resident_bytes() {
+  std::uint64_t written_bytes() {
     const std::lock_guard lock(mutex_);
-    return pages_.resident_bytes();
+    std::vector<std::pair<const void*, std::size_t>> ranges;
+    for (const auto& [memory, block] : live_) ranges.emplace_back(memory, block.size);
+    for (const auto& [size, memory] : free_) ranges.emplace_back(memory, size);
+    for (const Waiting& waiting : waiting_) ranges.emplace_back(waiting.memory, waiting.size);
+    return simulated::written_bytes(ranges);
   }
   std::uint64_t registered_bytes() {
     const std::lock_guard lock(mutex_);
@@ -296,7 +288,8 @@ class PinnedAllocator final : public c10::Allocator {
     const int status = state.api->allocate_host(state.device(0).engine, size, &accounted);
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, "CUDA error: out of memory: no pinned memory of ", size,
                 " bytes: half of the host's memory, which GPUs may share, is spent");
-    void* const memory = pages_.take(size);
+    void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(memory != MAP_FAILED, "the host has no address space for ", size, " bytes");
     accounts_.emplace(memory, accounted);
     statistics_.allocations.increase(1);
@@ -356,7 +349,6 @@ class PinnedAllocator final : public c10::Allocator {
   std::map<void*, Registered> registered_;
   std::map<void*, std::uint64_t> accounts_;  // the engine's address for each
   PinnedStatistics statistics_;
-  PinnedPages pages_;
 };
 
 }  // namespace
@@ -400,7 +392,7 @@ void Counter::decrease(std::size_t amount) {
 PinnedStatistics pinned_statistics() { return PinnedAllocator::instance().statistics(); }
 void reset_pinned_statistics(bool peaks) { PinnedAllocator::instance().reset_statistics(peaks); }
 void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
-std::uint64_t pinned_resident_bytes() { return PinnedAllocator::instance().resident_bytes(); }
+std::uint64_t pinned_written_bytes() { return PinnedAllocator::instance().written_bytes(); }
 std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }
 
 Allocation* allocation_of(const c10::StorageImpl& storage) {
