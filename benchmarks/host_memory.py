@@ -13,6 +13,7 @@ programs that share memory meanwhile, such as loaders, are in the figures.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import subprocess
 import sys
 import time
@@ -97,11 +98,14 @@ def _parts() -> None:
 
 def _compare(device: str, only: str) -> None:
     """A table: measured and predicted, both beyond what Python, PyTorch and CUDA take."""
+    from machine import machine
+
     from plimsoll.prediction import predict
     from plimsoll.prediction.host_use import CONTEXT, CUBLAS, CUDNN, PYTHON, TORCH
 
     used = [PYTHON, TORCH] + ([CONTEXT, CUBLAS, CUDNN] if device == "cuda" else [])
     costs = sum(cost.own_bytes + cost.file_bytes for cost in used)
+    print(f"machine: {machine()}; torch {importlib.metadata.version('torch')}", flush=True)
     bare = _measured([sys.executable, "-c", _bare(device)])
     print(f"Python, PyTorch and CUDA alone: {bare / _MIB:.0f} MiB of their own")
     print(f"{'program':24} {'measured':>9} {'predicted':>9}  (MiB beyond these)")

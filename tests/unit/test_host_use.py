@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from plimsoll.prediction.child.resident import private_bytes, resident
+from plimsoll.prediction.child.resident import common_bytes, resident
 from plimsoll.prediction.host_use import HostUse, host_peak
 from plimsoll.units import GiB, MiB
 
@@ -52,14 +52,24 @@ def test_a_process_that_is_gone_has_nothing() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     assert resident(process.pid) is None
-    assert private_bytes(process.pid) is None
+    assert common_bytes(process.pid) is None
 
 
-def test_a_process_alone_has_almost_all_of_its_own_memory() -> None:
-    memory, alone = resident(), private_bytes(os.getpid())
-    if memory is None or alone is None:
+def test_what_is_written_to_after_a_fork_is_not_common_any_more() -> None:
+    held = bytearray(b"1") * (64 * MiB)
+    told, tell = os.pipe()
+    if (process := os.fork()) == 0:
+        before = common_bytes(os.getpid()) or 0
+        held[: 32 * MiB : 4096] = b"2" * (32 * MiB // 4096)
+        os.write(tell, str(before - (common_bytes(os.getpid()) or 0)).encode())
+        os._exit(0)
+    os.waitpid(process, 0)
+    copied = int(os.read(told, 64))
+    for end in (told, tell):
+        os.close(end)
+    if common_bytes(os.getpid()) is None:
         pytest.skip("this system does not say")
-    assert alone > memory.own // 2
+    assert copied == pytest.approx(32 * MiB, abs=8 * MiB)
 
 
 class TestLoaderBatches:

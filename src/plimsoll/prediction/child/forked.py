@@ -1,7 +1,8 @@
 """The processes that are forked from this one, such as a loader's workers, and what they take.
 
-They share what was there before, as long as nobody writes to it. What is of one alone takes
-milliseconds to find out, so that is done now and then; in between, its memory is looked at.
+They share what was there before, until somebody writes to it: then there is a copy. How much was
+copied takes milliseconds to find out. So now and then one of them is asked, and the others are
+taken to be like it; what they have besides is looked at each time.
 """
 
 from __future__ import annotations
@@ -10,19 +11,17 @@ import ctypes
 import mmap
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.prediction.child.resident import private_bytes, resident
+from plimsoll.prediction.child.resident import common_bytes, resident
 from plimsoll.torch.simulated.library import HostAccount
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MOST = 4096
-_SHARE = 0.005
-"""Of the time that passes, what finding out may take."""
-_FIRST_SECONDS = 0.02
+_SHARE = 0.003
+"""Of the time that passes, what finding out how much was copied may take."""
 
 
 class _Slot(ctypes.Structure):
@@ -31,6 +30,7 @@ class _Slot(ctypes.Structure):
     _fields_ = [
         ("process", ctypes.c_int64),
         ("uses_cuda", ctypes.c_int64),
+        ("inherited", ctypes.c_int64),  # in memory when it began
         ("account", HostAccount),
     ]
 
@@ -39,28 +39,21 @@ class _Table(ctypes.Structure):
     _fields_ = [("count", ctypes.c_int64), ("slots", _Slot * _MOST)]
 
 
-@dataclass
-class _Forked:
-    """One of them.
+class ForkedProcesses:
+    """Knows of each process that is forked from this one, from now on.
 
     Attributes:
-        slot: What it tells.
-        inherited: What it had in memory that it shares with others, when that was found out.
+        uses_cuda: How many of those that ended used a GPU.
+        spent: Seconds that finding out took how much was copied.
     """
-
-    slot: _Slot
-    inherited: int
-
-
-class ForkedProcesses:
-    """Knows of each process that is forked from this one, from now on."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._began = time.monotonic()
-        self._spent = 0.0
-        self._seen = 0
-        self._live: dict[int, _Forked] = {}
+        self.spent = 0.0  # seconds
+        self._copied = 0  # the most that one of them was found to have copied
+        self._seen = self._number = 0
+        self._live: list[_Slot] = []
         self._table = _Table.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Table)))
         self._own: _Slot | None = None
         self.uses_cuda = 0
@@ -69,43 +62,45 @@ class ForkedProcesses:
 
     def look(self) -> tuple[int, int]:
         """What all of them take now, beyond what they share with this process; and at most."""
-        for number in range(self._seen, min(self._table.count, _MOST)):
-            slot = self._table.slots[number]
-            if not slot.process:  # it is about to begin
-                break
-            self._seen = number + 1
-            self._live[slot.process] = _Forked(slot, -1)
+        known = min(self._table.count, _MOST)
+        self._live += [self._table.slots[number] for number in range(self._seen, known)]
+        self._seen = known
         now = most = 0
-        for process, forked in list(self._live.items()):
-            memory = resident(process)
-            if memory is None:
-                del self._live[process]
-                self.uses_cuda += forked.slot.uses_cuda
+        for slot in list(self._live):
+            if not slot.process:  # it is about to begin
                 continue
-            if forked.inherited < 0 or self._may_spend():
-                began = time.monotonic()
-                alone = private_bytes(process)
-                forked.inherited = max(0, memory.own - (alone or 0))
-                self._spent += time.monotonic() - began
-            account = forked.slot.account
-            extra = account.extra + forked.inherited
-            now += max(0, memory.own - extra) + account.absent
-            most += max(0, memory.most_own - extra) + account.most_absent
+            memory = resident(slot.process)
+            if memory is None:
+                self._live.remove(slot)
+                self.uses_cuda += slot.uses_cuda
+                continue
+            if self.spent < _SHARE * (time.monotonic() - self._began):
+                self._find_copied(slot)
+            account = slot.account
+            besides = account.extra + slot.inherited - min(self._copied, slot.inherited)
+            now += max(0, memory.own - besides) + account.absent
+            most += max(0, memory.most_own - besides) + account.most_absent
             account.most_absent = account.absent
         return now, most
 
-    def _may_spend(self) -> bool:
-        return self._spent < _FIRST_SECONDS + _SHARE * (time.monotonic() - self._began)
+    def _find_copied(self, slot: _Slot) -> None:
+        began = time.thread_time()
+        common = common_bytes(slot.process)
+        if common is not None:
+            self._copied = max(self._copied, slot.inherited - common)
+        self.spent += time.thread_time() - began
 
     def _before(self) -> None:
+        self._number = self._table.count  # which the child has as it is now
         self._table.count += 1
 
     def _in_child(self) -> None:
-        number = self._table.count - 1
-        if number >= _MOST:
+        if self._number >= _MOST:
             return
-        self._own = self._table.slots[number]
+        self._own = self._table.slots[self._number]
         self._simulation.library.account_host_in(self._own.account)
+        memory = resident()
+        self._own.inherited = 0 if memory is None else memory.own
         self._own.process = os.getpid()
 
     def _note_cuda(self) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.5
 """Between two looks."""
-_SHARE = 0.007
+_SHARE = 0.006
 """Of the time that passes, what looking takes."""
 _EVENT_BYTES = 72
 """TraceEvent of the core's events/event.h."""
@@ -91,8 +91,8 @@ class HostWatch:
         began, pause = time.monotonic(), _LEAST_SECONDS
         while not self._is_over.wait(pause) and not self._simulation.is_over:
             self._look()
-            earned = _SHARE * (time.monotonic() - began)
-            pause = (time.thread_time() - earned) / _SHARE
+            spent = time.thread_time() - self._forked.spent
+            pause = spent / _SHARE - (time.monotonic() - began)
             pause = min(max(pause, _LEAST_SECONDS), _MOST_SECONDS)
 
     def _look(self) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _KIB = 1024
+_STATUS = re.compile(
+    rb"VmHWM:\s+(\d+) kB.*?RssAnon:\s+(\d+) kB\nRssFile:\s+(\d+) kB\nRssShmem:\s+(\d+) kB",
+    re.DOTALL,
+)
+_SMAPS = re.compile(
+    rb"Pss_Shmem:\s+(\d+) kB.*?Private_Dirty:\s+(\d+) kB.*?Anonymous:\s+(\d+) kB", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -28,29 +36,27 @@ def resident(process: int | str = "self") -> Resident | None:
     """Read it, and have the most begin anew; None if the process is gone, or nobody says."""
     folder = Path("/proc") / str(process)
     try:
-        status = _read(folder / "status")
-        own, files, shared = status["RssAnon"], status["RssFile"], status["RssShmem"]
-        most = max(own, status["VmHWM"] - files - shared)
-    except (OSError, KeyError):
+        found = _STATUS.search((folder / "status").read_bytes())
+    except OSError:
         return None
+    if found is None:
+        return None
+    highest, own, files, shared = (int(number) * _KIB for number in found.groups())
     with suppress(OSError):  # then it is the most since the process began
-        (folder / "clear_refs").write_text("5")
-    return Resident(own, shared, most)
+        (folder / "clear_refs").write_bytes(b"5")
+    return Resident(own, shared, max(own, highest - files - shared))
 
 
-def private_bytes(process: int) -> int | None:
-    """What a process alone has in memory, of no file; it takes milliseconds to say."""
+def common_bytes(process: int) -> int | None:
+    """What of a process's own memory others have too, since one was forked from the other.
+
+    It takes milliseconds to say.
+    """
     try:
-        found = _read(Path(f"/proc/{process}/smaps_rollup"))
-        return max(0, found["Private_Dirty"] - found["Pss_Shmem"])
-    except (OSError, KeyError):
+        found = _SMAPS.search(Path(f"/proc/{process}/smaps_rollup").read_bytes())
+    except OSError:
         return None
-
-
-def _read(path: Path) -> dict[str, int]:
-    lines = (line.split() for line in path.read_text().splitlines())
-    return {
-        line[0].removesuffix(":"): int(line[1]) * _KIB
-        for line in lines
-        if len(line) == 3 and line[2] == "kB"
-    }
+    if found is None:
+        return None
+    shared, alone, own = (int(number) * _KIB for number in found.groups())
+    return max(0, own - max(0, alone - shared))
