@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from plimsoll.fitting.attempts import Attempt
-    from plimsoll.fitting.search import Search
+    from plimsoll.fitting.plan_search import Search
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "benchmarks" / "fit"
@@ -85,8 +85,8 @@ def _base_bytes(script: Path) -> int:
 
 def _search(script: Path, within: int) -> tuple[Search, int, float]:
     from plimsoll.fitting.attempts import Attempts
+    from plimsoll.fitting.plan_search import Search
     from plimsoll.fitting.script_text import ScriptText
-    from plimsoll.fitting.search import Search
     from plimsoll.gpus import gpu_profile
     from plimsoll.prediction.options import Options
 

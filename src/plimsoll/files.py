@@ -6,6 +6,7 @@ the end. If anything fails before, it is removed.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,21 @@ def check_is_new(path: Path) -> None:
         raise InputError(f"{path}: exists already and is not overwritten")
 
 
+def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
+    """Look whether `NewFile` would begin, before long work whose result is to be in the file.
+
+    Args:
+        path: Where it is wanted.
+        force: As for `NewFile`.
+
+    Raises:
+        InputError: If there is such a file already, or no folder for it.
+    """
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: cannot be written: {os.strerror(errno.ENOENT)}")
+    _replaces(path, force=force)
+
+
 class NewFile:
     """A file opened to write bytes to; in the end it is at `path`.
 
@@ -91,12 +107,7 @@ class NewFile:
 @contextmanager
 def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
     """Where a file is written that gets its name in the end."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory")
-    replaces = bool(force) and path.is_file()
-    if os.path.lexists(path) and not replaces:
-        hint = "; --force overwrites it" if force is False and path.is_file() else ""
-        raise InputError(f"{path}: exists already and is not overwritten{hint}")
+    replaces = _replaces(path, force=force)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield unfinished
@@ -113,6 +124,17 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
         raise InputError(f"{path}: cannot be written: {reason}") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _replaces(path: Path, *, force: bool | None) -> bool:
+    """Whether there is a file that gives way."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory")
+    replaces = bool(force) and path.is_file()
+    if os.path.lexists(path) and not replaces:
+        hint = "; --force overwrites it" if force is False and path.is_file() else ""
+        raise InputError(f"{path}: exists already and is not overwritten{hint}")
+    return replaces
 
 
 def _give_name(unfinished: Path, path: Path) -> None:

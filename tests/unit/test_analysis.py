@@ -113,3 +113,45 @@ def test_what_was_in_shared_memory_is_told_of_the_moment_when_it_held_the_most()
         ("line 4", 1536),
         ("line 3", 512),
     ]
+
+
+class TestOverTime:
+    """What is kept of a run for a picture."""
+
+    def test_a_short_run_is_kept_event_by_event(self) -> None:
+        events = [
+            (Action.SEGMENT_ALLOC, 1, 4096, 0), (ALLOC, 1, 512, 0), (ALLOC, 2, 100, 1),
+            (FREE, 1, 512, 0), (FREE, 2, 100, 0), (Action.SEGMENT_FREE, 1, 4096, 0),
+        ]  # fmt: skip
+        found = find_peak(run(events, [FORWARD, WORKSPACE], steps=[3, 6]), line).timeline
+        assert found is not None
+        assert found.by_category == {
+            "temporaries": [0, 512, 512, 0, 0, 0],
+            "workspaces": [0, 0, 100, 100, 0, 0],
+            "rounding": [0, 0, 412, 412, 0, 0],
+        }
+        assert found.allocated_bytes == [0, 512, 1024, 512, 0, 0]
+        assert found.reserved_bytes == [4096, 4096, 4096, 4096, 4096, 0]
+        assert (found.first_step, found.step_ends) == (1, [2, 5])
+
+    def test_no_peak_vanishes_in_a_long_one(self) -> None:
+        events = [(ALLOC if i % 2 == 0 else FREE, 1, 512, 0) for i in range(10_000)]
+        events[7776:7776] = [(ALLOC, 2, 1 << 20, 0), (FREE, 2, 1 << 20, 0)]
+        found = find_peak(run(events, [FORWARD]), line).timeline
+        assert found is not None
+        assert len(found.reserved_bytes) == len(found.allocated_bytes) == 240
+        assert max(found.allocated_bytes) == 1 << 20
+        assert (found.first_event, found.end_event) == (0, 10_002)
+
+    def test_of_many_steps_those_around_the_peak_are_kept(self) -> None:
+        events = [(ALLOC if i % 2 == 0 else FREE, 1, 512, 0) for i in range(400)]
+        events[101] = (ALLOC, 2, 1 << 20, 0)
+        ends = list(range(20, 401, 20))
+        found = find_peak(run(events, [FORWARD], steps=ends), line).timeline
+        assert found is not None
+        assert (found.first_event, found.end_event) == (80, 140)
+        assert found.first_step == 5
+        assert found.step_ends == [19, 39, 59]
+
+    def test_a_run_without_events_has_none(self) -> None:
+        assert find_peak(run([], [FORWARD]), line).timeline is None

@@ -12,12 +12,12 @@ from plimsoll.fitting.changes.accumulation import trainer_in_parts
 from plimsoll.fitting.changes.attention import attention_changes
 from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.compiled import compiled_changes
-from plimsoll.fitting.changes.gradients import gradient_changes
+from plimsoll.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.fitting.changes.loss import loss_changes
 from plimsoll.fitting.changes.offloading import offloading_change
-from plimsoll.fitting.changes.optimizer import optimizer_changes
 from plimsoll.fitting.changes.precision import precision_changes
 from plimsoll.fitting.changes.recomputing import ranges, recomputing_change
+from plimsoll.fitting.changes.stepping import optimizer_changes
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.survey import (
     ArgumentUse,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,6 +68,14 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
     ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw memory over the run, below the answer.")
+    ] = False,
+    view: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the page of plimsoll view for the run, .html."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite that page.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
@@ -79,9 +88,14 @@ def predict(
     """
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predict import predict_request
+    from plimsoll.prediction.predicted_page import check_page, recorded, write_page
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
     from plimsoll.recordings import read_recording
 
+    if check is not None and (plot or view is not None):
+        raise InputError("--plot and --view are of a prediction; leave out --check")
+    if plot and as_json:
+        raise InputError("--plot is for people; with --json the timeline is in the answer")
     recording = None if check is None else read_recording(check)
     if recording is not None and not gpu and (name := recorded_gpu(recording)) is not None:
         gpu = [name]
@@ -101,28 +115,54 @@ def predict(
         if not checked.matches:
             raise typer.Exit(1)
         return
-    results = [
-        predict_request(request, shows_output=request is requests[0]) for request in requests
-    ]
-    if as_json:
-        for result in results:
-            print(json_line(result.to_dict()))
-    else:
-        _show(results, module=module)
+    if view is not None:
+        check_page(requests, view, force=force)
+    with nullcontext(requests) if view is None else recorded(requests) as asked:
+        results = [predict_request(request, shows_output=request is asked[0]) for request in asked]
+        if as_json:
+            for result in results:
+                print(json_line(result.to_dict()))
+        else:
+            _show(results, module=module, plots=plot)
+        if view is not None:
+            page = write_page(asked, results, view, force=force)
+            print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
     if not all(result.fits for result in results):
         raise typer.Exit(1)
 
 
-def _show(results: list[Prediction], *, module: bool) -> None:
+def _show(results: list[Prediction], *, module: bool, plots: bool) -> None:
     first = results[0]
     if len(results) == 1 or not first.uses_cuda:
         print(first)
     else:
         _show_table(results)
+    if plots:
+        _show_plot(results)
     if first.uses_cuda and sys.stderr.isatty():
         script = f"-m {first.script}" if module else first.script
         follow = f"plimsoll fit {script} --vary=--batch-size --gpu '{first.gpu}'"
         print(printable(f"next: {follow}"), file=sys.stderr)
+
+
+def _show_plot(results: list[Prediction]) -> None:
+    from rich.console import Console
+
+    from plimsoll.prediction.plot import IN_A_PIPE, Picture, plot
+
+    pictures = [
+        Picture(
+            result.gpu if result.worst_rank is None else f"Rank {result.worst_rank}, {result.gpu}",
+            result.timeline,
+            result.room_bytes,
+        )
+        for result in results
+        if result.timeline is not None
+    ]
+    if pictures:
+        console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else IN_A_PIPE)
+        console.print()
+        console.print(plot(pictures, console.width))
 
 
 def _show_table(results: list[Prediction]) -> None:

@@ -14,10 +14,9 @@ from plimsoll.cli.options import ReadMemory
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
-from plimsoll.units import format_count, format_size
+from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from plimsoll.page import ViewResult
     from plimsoll.recordings import Recording
 
 
@@ -77,20 +76,10 @@ def view(
         if as_json:
             print(json_line(result.to_dict()))
         else:
-            _show(result)
+            print(result)
         if opens:
             webbrowser.open(Path(result.page).absolute().as_uri())
         _hint(f"plimsoll explain {file}", as_json=as_json)
-
-
-def _show(result: ViewResult) -> None:
-    shown = f"{format_count(result.events, 'event')}, {format_count(result.blocks, 'block')}"
-    print(f"{printable(result.page)}: {shown}, {format_size(result.page_bytes)}")
-    if result.summed_up_below_bytes is not None:
-        print(
-            f"Summed up: {format_count(result.blocks_summed_up, 'block')} smaller than "
-            f"{format_size(result.summed_up_below_bytes)}; --serve shows each."
-        )
 
 
 def _export(

@@ -26,6 +26,8 @@ class Trial:
         step_seconds: As in a `Prediction`; None where it does not fit.
         headroom_bytes: As in a `Prediction`; None where it ran out of memory, or the script fails.
         error: Why the script fails, if it does.
+        host_peak_bytes: As in a `Prediction`.
+        host_peak_range_bytes: Likewise.
     """
 
     value: int
@@ -34,6 +36,8 @@ class Trial:
     step_seconds: float | None
     headroom_bytes: int | None = None
     error: str | None = None
+    host_peak_bytes: int | None = None
+    host_peak_range_bytes: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

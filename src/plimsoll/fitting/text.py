@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 def fit_text(fit: FitParts) -> str:
     """The largest value, and a table of all that were tried."""
     rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_table(fit)]
+    for trial in fit.curve:
+        if trial.value == fit.largest and trial.host_peak_bytes is not None:
+            size = format_size(trial.host_peak_bytes)
+            rows.append(f"Host memory, estimated, with {fit.vary} {fit.largest}: {size}")
     if fit.fastest is not None:
         value, rate = fit.fastest
         rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")

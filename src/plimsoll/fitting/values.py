@@ -249,6 +249,8 @@ class _Search:
             device_used_bytes=found.device_used_bytes,
             step_seconds=found.step_seconds if fits else None,
             headroom_bytes=None if point.spare_bytes is None else found.headroom_bytes,
+            host_peak_bytes=found.host_peak_bytes,
+            host_peak_range_bytes=found.host_peak_range_bytes,
         )
 
     def _point(self, each: Try, found: Prediction) -> Point:

@@ -11,9 +11,9 @@ from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.fitting.attempts import Attempts
 from plimsoll.fitting.plan_parts import PlannedChange, Tried
+from plimsoll.fitting.plan_search import Search
 from plimsoll.fitting.plans import Plan
 from plimsoll.fitting.script_text import ScriptText
-from plimsoll.fitting.search import Search
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.options import Options
 from plimsoll.units import format_size, parse_memory
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from plimsoll.fitting.attempts import Attempt
-    from plimsoll.fitting.search import Watcher
+    from plimsoll.fitting.plan_search import Watcher
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.survey import AllocatorUse
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.files import NewFile, check_ending
 from plimsoll.page.document import make_page
 from plimsoll.page.run import open_recording, path_beside, prepare
+from plimsoll.printable import printable
+from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -37,6 +39,17 @@ class ViewResult:
     blocks: int
     blocks_summed_up: int
     summed_up_below_bytes: int | None
+
+    def __str__(self) -> str:
+        """What `plimsoll view` prints."""
+        counts = f"{format_count(self.events, 'event')}, {format_count(self.blocks, 'block')}"
+        text = f"{printable(self.page)}: {counts}, {format_size(self.page_bytes)}"
+        if self.summed_up_below_bytes is None:
+            return text
+        return (
+            f"{text}\nSummed up: {format_count(self.blocks_summed_up, 'block')} smaller than "
+            f"{format_size(self.summed_up_below_bytes)}; --serve shows each."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""

@@ -9,6 +9,7 @@ from plimsoll import analysis
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
+from plimsoll.prediction.timeline import Timeline
 from plimsoll.simulator import SharedUse
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
@@ -232,6 +233,10 @@ class PredictionParts:
         ranks: What each rank takes.
         shared_cards: The cards that several ranks use.
         compiled: What ran compiled; None where nothing did.
+        timeline: Memory over the run, for a picture; None where nothing was asked for.
+        host_peak_bytes: The most that the program takes of the memory of one machine, all its
+            processes together; an estimate, None where it is not known.
+        host_peak_range_bytes: The least and the most that this may be.
     """
 
     script: str
@@ -278,6 +283,14 @@ class PredictionParts:
     compiled: CompiledUse | None = None
     used_bytes: int = 0
     least_reserved_bytes: int | None = None
+    timeline: Timeline | None = None
+    host_peak_bytes: int | None = None
+    host_peak_range_bytes: tuple[int, int] | None = None
+
+    @property
+    def room_bytes(self) -> int:
+        """What the card has for PyTorch's allocator."""
+        return self.total_bytes - self.context_bytes - self.nccl_bytes
 
     @property
     def depends_on_data(self) -> bool:
@@ -301,6 +314,7 @@ class PredictionParts:
                 **values,
                 "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
                 "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
+                "host_peak_range_bytes": _pair(values["host_peak_range_bytes"]),
                 "nccl_range_bytes": _pair(values["nccl_range_bytes"]),
                 "step_seconds_range": _pair(values["step_seconds_range"]),
                 "step": values["step"] and StepTime.from_dict(values["step"]),
@@ -315,6 +329,7 @@ class PredictionParts:
                 "shared_cards": [SharedCard(**card) for card in values["shared_cards"]],
                 "written": [Written(**one) for one in values["written"]],
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
+                "timeline": values["timeline"] and Timeline(**values["timeline"]),
             }
         )
 

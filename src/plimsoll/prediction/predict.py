@@ -149,7 +149,7 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
     """Start the same without its compiler, beside it; None where nothing can be started."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
-    asked = replace(request, setup=setup, keep_writes=False, account=None)
+    asked = replace(request, setup=setup, keep_writes=False, account=None, record=None)
     with suppress(InputError):  # what it writes cannot be thrown away here
         return stack.enter_context(started(asked, shows_output=False, is_aside=True))
     return None

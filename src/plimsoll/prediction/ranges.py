@@ -55,7 +55,8 @@ def with_range(request: Request, found: Prediction) -> Prediction:
 
 
 def _at_end(request: Request, unknown: UnknownName) -> Request:
-    return replace(request, setup=replace(request.setup, unknown=unknown, unlimited=True))
+    setup = replace(request.setup, unknown=unknown, unlimited=True)
+    return replace(request, setup=setup, record=None)
 
 
 def _in_full(request: Request) -> list[Prediction]:

@@ -136,6 +136,7 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {memory_text(p)}")
     if p.nccl_bytes:
         yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
+    yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
@@ -145,6 +146,15 @@ def memory_text(p: PredictionParts) -> str:
     """The card's memory, and what of it is not the program's."""
     whole = format_size(p.total_bytes + p.used_bytes)
     return f"{whole}, {format_size(p.used_bytes)} of it used by others" if p.used_bytes else whole
+
+
+def host_lines(p: PredictionParts) -> Iterator[str]:
+    """What it takes of the host's memory."""
+    if p.host_peak_bytes is not None:
+        bounds = _range(p.host_peak_range_bytes)
+        whole = ", of one machine with all its ranks" if is_job(p) else ""
+        size = format_size(p.host_peak_bytes)
+        yield f"  host memory      {size:>12}{bounds}, estimated{whole}"
 
 
 def _range(bounds: tuple[int, int] | None, by: str = "") -> str:

@@ -31,6 +31,8 @@ def cross_entropy(
     The result differs by rounding. Calls with other than [rows, classes] and a class for each row
     are PyTorch's own.
 
+    >>> loss = plimsoll.cross_entropy(logits.flatten(0, 1), ids.flatten())  # doctest: +SKIP
+
     Args:
         input: Logits, [rows, classes].
         target: Classes, [rows].

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.attention import attention_changes
-from plimsoll.fitting.changes.gradients import gradient_changes
+from plimsoll.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.fitting.changes.loss import loss_changes
-from plimsoll.fitting.changes.optimizer import optimizer_changes
 from plimsoll.fitting.changes.precision import precision_changes
+from plimsoll.fitting.changes.stepping import optimizer_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

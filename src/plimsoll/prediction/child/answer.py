@@ -118,6 +118,7 @@ def make_report(
         events=len(run.action),
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
+        timeline=peak.timeline,
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {

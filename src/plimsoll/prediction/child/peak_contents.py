@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll.analysis import LineShare, find_lifetimes
+from plimsoll.prediction.child.over_time import over_time
 from plimsoll.prediction.parts import CATEGORIES
-from plimsoll.recordings.events import EventBatch
+from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plimsoll.analysis import Lifetimes
+    from plimsoll.prediction.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Site:
     grad_enabled: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """What an address holds, said by somebody who knows, such as an optimizer.
 
@@ -98,6 +100,7 @@ class PeakContents:
         shared_by_category: What was in shared memory when it held the most, by category.
         shared_lines: Source lines by the bytes that they had there then.
         level: What was allocated after each event, by the sizes asked for and rounding.
+        timeline: The same over the run, by category; None where nothing happened.
     """
 
     event: int
@@ -108,6 +111,7 @@ class PeakContents:
     shared_by_category: dict[str, int]
     shared_lines: list[LineShare]
     level: NDArray[np.int64]
+    timeline: Timeline | None
 
 
 def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
@@ -122,7 +126,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
     level = blocks.level(rounded)
     top = int(np.argmax(level)) if len(level) else 0
     live = blocks.live_at(top)
-    labels = _labels(run, blocks)
+    category = _categories(run, blocks)
 
     def shares(
         chosen: NDArray[np.int64], sizes: NDArray[np.uint64]
@@ -132,7 +136,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         count: Counter[str] = Counter()
         for block in chosen.tolist():
             size = int(sizes[block])
-            by_category[labels.get(block) or _category(run, blocks, block)] += size
+            by_category[CATEGORIES[category[block]]] += size
             line = line_of(run.sites[blocks.stack[block]].stack)
             by_line[line] += size
             count[line] += 1
@@ -153,6 +157,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         shared_by_category=shared_by_category,
         shared_lines=shared_lines,
         level=level,
+        timeline=over_time(blocks, rounded, category, _reserved(run), run.steps),
     )
 
 
@@ -189,22 +194,41 @@ def _labels(run: Run, blocks: Lifetimes) -> dict[int, str]:
     return found
 
 
-def _category(run: Run, blocks: Lifetimes, block: int) -> str:
-    site = run.sites[blocks.stack[block]]
-    role = run.roles.get(block, site.role)
-    if role == "workspace":
-        return "workspaces"
-    if role == "temporary":
-        return "temporaries"
-    if site.phase != "forward":
-        return "temporaries"
-    if role == "input":
-        return "inputs"
-    end = int(blocks.end[block])
-    dies_in = run.sites[run.site[end]].phase if end < len(run.action) else "backward"
-    if site.grad_enabled and dies_in == "forward":
-        return "temporaries"
-    return "activations"
+def _categories(run: Run, blocks: Lifetimes) -> NDArray[np.int64]:
+    """The index into `CATEGORIES` of each block."""
+    if not len(blocks):
+        return np.zeros(0, dtype=np.int64)
+    number = {name: i for i, name in enumerate(CATEGORIES)}
+    site = blocks.stack
+    role = np.array([each.role for each in run.sites])[site]
+    for block, late in run.roles.items():
+        if block < len(role):
+            role[block] = late
+    is_forward = np.array([each.phase == "forward" for each in run.sites])
+    has_end = blocks.end < len(run.action)
+    dies_forward = is_forward[run.site[np.where(has_end, blocks.end, 0)]] & has_end
+    grad_enabled = np.array([each.grad_enabled for each in run.sites])[site]
+    made = np.select(
+        [
+            role == "workspace",
+            (role == "temporary") | ~is_forward[site],
+            role == "input",
+            grad_enabled & dies_forward,
+        ],
+        [number[name] for name in ("workspaces", "temporaries", "inputs", "temporaries")],
+        number["activations"],
+    )
+    for block, name in _labels(run, blocks).items():
+        made[block] = number[name]
+    return made
+
+
+def _reserved(run: Run) -> NDArray[np.int64]:
+    """What was taken from the driver after each event."""
+    takes = np.isin(run.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
+    gives = np.isin(run.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
+    size = run.size.astype(np.int64)
+    return np.cumsum(np.where(takes, size, 0) - np.where(gives, size, 0))
 
 
 def _step_peaks(level: NDArray[np.int64], steps: Sequence[int]) -> list[int]:

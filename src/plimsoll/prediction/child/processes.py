@@ -23,6 +23,8 @@ from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import line_of, make_report
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
+from plimsoll.prediction.child.host_report import tell_host_use
+from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
@@ -61,6 +63,9 @@ class StartedProcesses:
 
         simulation.after_import(install)
         self.tell(simulation, labels, high_water)
+        host = HostWatch(simulation, labels)
+        host.begin()
+        Finalize(None, tell_host_use, (host, self.folder), exitpriority=1)
 
     def tell(self, simulation: Simulation, labels: BlockLabels, high_water: HighWaterMarks) -> None:
         """Let this process, and those forked from it, tell what they use; not the program's own."""

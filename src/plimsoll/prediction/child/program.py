@@ -26,6 +26,8 @@ from plimsoll.prediction.child.at_exit import account_at_exit, begin_accounted
 from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
+from plimsoll.prediction.child.host_report import host_figures
+from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.least_room import add_least
 from plimsoll.prediction.child.processes import (
@@ -117,6 +119,9 @@ def main() -> None:
     if request.is_module and (missing := _missing_module(request.script)) is not None:
         print(f"plimsoll: there is no module {missing}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+    host = None if labels is None else HostWatch(simulation, labels)
+    if host is not None:
+        host.begin()
     failed_rank = None
     if request.groups is not None:
         simulation.end_with_letters(lambda: _tell_groups(simulation, request))
@@ -136,12 +141,14 @@ def main() -> None:
         if recorder is not None and "torch" in sys.modules:
             recorder.stop()
         seconds = time.perf_counter() - began
+        host_use = None if host is None else host.stop()
         report = make_report(simulation, labels, high_water, request, ended_by, stops.stop, seconds)
         if request.finds_least:
             add_least(simulation, report)
         if surveyor is not None and request.survey is not None:
             Path(request.survey).write_text(json.dumps(surveyor.survey().to_dict()))
         report = started.add_to(told_by(simulation, high_water, report), failed_rank)
+        report["prediction"] |= host_figures(host_use, started.folder, request)
         report["prediction"]["assumptions"] += map(asdict, programs.assumptions())
         with NewFile(request.report) as file:
             file.write(json.dumps(report).encode())

@@ -137,6 +137,12 @@ class StackTime(ctypes.Structure):
     _fields_ = [("ns", ctypes.c_double)]
 
 
+class HostAccount(ctypes.Structure):
+    """Where the host's memory differs from a real machine's; HostAccount of csrc/host_account.h."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
+
+
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     DeviceProperties,
     Clock,
@@ -146,6 +152,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     LateRole,
     Counter,
     PinnedStatistics,
+    HostAccount,
 )
 ENUMERATIONS = {"Role": ROLES, "Phase": PHASES, "Values": VALUES, "Unknown": UNKNOWN}
 
@@ -217,6 +224,9 @@ class Library:
             copy.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         lib.plimsoll_copy_stack_times.restype = ctypes.c_size_t
         lib.plimsoll_copy_stack_times.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+        lib.plimsoll_pinned_written_bytes.restype = ctypes.c_uint64
+        lib.plimsoll_registered_bytes.restype = ctypes.c_uint64
+        lib.plimsoll_account_host_in.argtypes = [ctypes.c_void_p]
         lib.plimsoll_pin.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         lib.plimsoll_unpin.argtypes = [ctypes.c_void_p]
 
@@ -309,6 +319,16 @@ class Library:
         statistics = PinnedStatistics()
         self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
         return statistics
+
+    def host_account(self) -> HostAccount:
+        """Where the host's memory differs; `most_absent` is the most since the last question."""
+        account = HostAccount()
+        self.lib.plimsoll_read_host(ctypes.byref(account))
+        return account
+
+    def account_host_in(self, account: HostAccount) -> None:
+        """Have this process's account in memory that others see; it has to stay."""
+        self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:
         """What a device did so far."""

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "export.h"
+#include "host_account.h"
 #include "memory.h"
 #include "runtime.h"
 #include "values/budget.h"
@@ -63,6 +64,8 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
       STRUCTURE(PinnedStatistics, FIELD(PinnedStatistics, allocations),
                 FIELD(PinnedStatistics, active_requests), FIELD(PinnedStatistics, allocated_bytes),
                 FIELD(PinnedStatistics, active_bytes)) +
+      STRUCTURE(HostAccount, FIELD(HostAccount, absent), FIELD(HostAccount, most_absent),
+                FIELD(HostAccount, extra)) +
       line("Role", {VALUE(Role, output), VALUE(Role, temporary), VALUE(Role, workspace),
                     VALUE(Role, input), VALUE(Role, copy)}) +
       line("Phase", {VALUE(Phase, forward), VALUE(Phase, backward), VALUE(Phase, optimizer)}) +

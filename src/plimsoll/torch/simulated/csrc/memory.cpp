@@ -1,7 +1,9 @@
 #include "memory.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -111,6 +113,36 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
+// How much of ranges of memory, each a start and a size, is in memory because somebody wrote to it:
+// as the kernel says of some pages of each. What was only read shares one page of zeros.
+std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kMostPages = 256;  // that are asked about
+  constexpr std::size_t kLeastOfEach = 4;
+  constexpr std::uint64_t kOfThisProcessAlone = std::uint64_t{1} << 56;
+  std::size_t total = 0;
+  for (const auto& [begin, size] : ranges) total += size;
+  const int map = total == 0 ? -1 : ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (map < 0) return 0;
+  double written = 0;
+  for (const auto& [begin, size] : ranges) {
+    const std::size_t share = size / std::max<std::size_t>(total / kMostPages, 1);
+    const std::size_t asked = std::min(std::max(share, kLeastOfEach), (size + kPage - 1) / kPage);
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < asked; ++i) {
+      const std::size_t offset = size / asked * i + size / asked / 2;
+      const auto page = (reinterpret_cast<std::uintptr_t>(begin) + offset) / kPage;
+      std::uint64_t entry = 0;
+      const auto place = static_cast<off_t>(page * sizeof entry);
+      if (::pread(map, &entry, sizeof entry, place) != sizeof entry) continue;
+      if ((entry & kOfThisProcessAlone) != 0) ++found;
+    }
+    written += static_cast<double>(size) * static_cast<double>(found) / static_cast<double>(asked);
+  }
+  ::close(map);
+  return static_cast<std::uint64_t>(written);
+}
+
 // PyTorch's pool of pinned memory hands out powers of two and keeps what is freed; what copies
 // still use waits for them (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
@@ -203,6 +235,21 @@ class PinnedAllocator final : public c10::Allocator {
       statistics_.allocated_bytes.decrease(size);
     }
     free_.clear();
+  }
+
+  std::uint64_t written_bytes() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::pair<const void*, std::size_t>> ranges;
+    for (const auto& [memory, block] : live_) ranges.emplace_back(memory, block.size);
+    for (const auto& [size, memory] : free_) ranges.emplace_back(memory, size);
+    for (const Waiting& waiting : waiting_) ranges.emplace_back(waiting.memory, waiting.size);
+    return simulated::written_bytes(ranges);
+  }
+  std::uint64_t registered_bytes() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const auto& [address, registered] : registered_) sum += registered.size;
+    return sum;
   }
 
   static PinnedAllocator& instance() {
@@ -345,6 +392,8 @@ void Counter::decrease(std::size_t amount) {
 PinnedStatistics pinned_statistics() { return PinnedAllocator::instance().statistics(); }
 void reset_pinned_statistics(bool peaks) { PinnedAllocator::instance().reset_statistics(peaks); }
 void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
+std::uint64_t pinned_written_bytes() { return PinnedAllocator::instance().written_bytes(); }
+std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }
 
 Allocation* allocation_of(const c10::StorageImpl& storage) {
   const c10::DataPtr& pointer = storage.data_ptr();

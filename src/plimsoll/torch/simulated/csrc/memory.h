@@ -53,6 +53,10 @@ PinnedStatistics pinned_statistics();
 void reset_pinned_statistics(bool peaks);
 // Gives back what the pool keeps and nobody holds.
 void empty_pinned_pool();
+// About what of pinned memory somebody wrote to; and what is pinned that the program has from
+// elsewhere.
+std::uint64_t pinned_written_bytes();
+std::uint64_t registered_bytes();
 
 // The allocation behind a tensor's storage; null for one without memory, or not of a device.
 Allocation* allocation_of(const c10::StorageImpl& storage);

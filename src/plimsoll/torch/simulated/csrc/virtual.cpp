@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "call.h"
+#include "host_account.h"
 #include "values/budget.h"
 #include "values/contents.h"
 #include "values/host_generator.h"
@@ -32,7 +33,11 @@ struct Mapping {
 void unmap(void* context) {
   const auto* const mapping = static_cast<Mapping*>(context);
   ::munmap(mapping->address, mapping->size);
-  if (mapping->is_budgeted) Budget::instance().give_bytes(mapping->size);
+  if (mapping->is_budgeted) {
+    Budget::instance().give_bytes(mapping->size);
+  } else {
+    note_absent(-static_cast<std::int64_t>(mapping->size));
+  }
   delete mapping;
 }
 
@@ -43,6 +48,7 @@ class MappingAllocator final : public c10::Allocator {
     void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(address != MAP_FAILED, "the host has no address space for ", size, " bytes");
+    if (!is_budgeted_) note_absent(static_cast<std::int64_t>(size));
     return {address, new Mapping{address, size, is_budgeted_}, &unmap,
             c10::Device(c10::DeviceType::CPU)};
   }

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "../host_account.h"
 #include "../memory.h"
 #include "../virtual.h"
 #include "budget.h"
@@ -255,17 +256,23 @@ void Contents::give_room_back() { memory_.reset(); }
 bool Contents::make_room(at::ScalarType type) {
   if (memory_ != nullptr) return true;
   if (are_few(size_, type)) {
-    memory_ = std::shared_ptr<std::byte[]>(new std::byte[size_]());
+    note_extra(static_cast<std::int64_t>(size_));
+    memory_ = std::shared_ptr<std::byte[]>(new std::byte[size_](), [size = size_](std::byte* few) {
+      delete[] few;
+      note_extra(-static_cast<std::int64_t>(size));
+    });
     return true;
   }
   if (!Budget::instance().take_bytes(size_)) return false;
   void* const made = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(made != MAP_FAILED, "the host has no address space for ", size_, " bytes");
+  note_extra(static_cast<std::int64_t>(size_));
   memory_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(made),
                                          [size = size_](std::byte* memory) {
                                            ::munmap(memory, size);
                                            Budget::instance().give_bytes(size);
+                                           note_extra(-static_cast<std::int64_t>(size));
                                          });
   return true;
 }

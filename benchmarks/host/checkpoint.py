@@ -1,0 +1,16 @@
+"""A checkpoint that is read to the host before it goes to the model: 640 MB, twice."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+device = sys.argv[1]
+model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(10)]).to(device)
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "checkpoint.pt"
+    torch.save(model.state_dict(), path)
+    state = torch.load(path, map_location="cpu")
+model.load_state_dict(state)

@@ -1,0 +1,108 @@
+"""The processes that are forked from this one, such as a loader's workers, and what they take.
+
+They share what was there before, until somebody writes to it: then there is a copy. How much was
+copied takes milliseconds to find out. So now and then one of them is asked, and the others are
+taken to be like it; what they have besides is looked at each time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.child.resident import common_bytes, resident
+from plimsoll.torch.simulated.library import HostAccount
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_MOST = 4096
+_SHARE = 0.003
+"""Of the time that passes, what finding out how much was copied may take."""
+
+
+class _Slot(ctypes.Structure):
+    """What a forked process tells; all that stems from this process has the same table."""
+
+    _fields_ = [
+        ("process", ctypes.c_int64),
+        ("uses_cuda", ctypes.c_int64),
+        ("inherited", ctypes.c_int64),  # in memory when it began
+        ("account", HostAccount),
+    ]
+
+
+class _Table(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_int64), ("slots", _Slot * _MOST)]
+
+
+class ForkedProcesses:
+    """Knows of each process that is forked from this one, from now on.
+
+    Attributes:
+        uses_cuda: How many of those that ended used a GPU.
+        spent: Seconds that finding out took how much was copied.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._began = time.monotonic()
+        self.spent = 0.0  # seconds
+        self._copied = 0  # the most that one of them was found to have copied
+        self._seen = self._number = 0
+        self._live: list[_Slot] = []
+        self._table = _Table.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Table)))
+        self._own: _Slot | None = None
+        self.uses_cuda = 0
+        os.register_at_fork(before=self._before, after_in_child=self._in_child)
+        simulation.on_first_use(self._note_cuda)
+
+    def look(self) -> tuple[int, int]:
+        """What all of them take now, beyond what they share with this process; and at most."""
+        known = min(self._table.count, _MOST)
+        self._live += [self._table.slots[number] for number in range(self._seen, known)]
+        self._seen = known
+        now = most = 0
+        for slot in list(self._live):
+            if not slot.process:  # it is about to begin
+                continue
+            memory = resident(slot.process)
+            if memory is None:
+                self._live.remove(slot)
+                self.uses_cuda += slot.uses_cuda
+                continue
+            if self.spent < _SHARE * (time.monotonic() - self._began):
+                self._find_copied(slot)
+            account = slot.account
+            besides = account.extra + slot.inherited - min(self._copied, slot.inherited)
+            now += max(0, memory.own - besides) + account.absent
+            most += max(0, memory.most_own - besides) + account.most_absent
+            account.most_absent = account.absent
+        return now, most
+
+    def _find_copied(self, slot: _Slot) -> None:
+        began = time.thread_time()
+        common = common_bytes(slot.process)
+        if common is not None:
+            self._copied = max(self._copied, slot.inherited - common)
+        self.spent += time.thread_time() - began
+
+    def _before(self) -> None:
+        self._number = self._table.count  # which the child has as it is now
+        self._table.count += 1
+
+    def _in_child(self) -> None:
+        if self._number >= _MOST:
+            return
+        self._own = self._table.slots[self._number]
+        self._simulation.library.account_host_in(self._own.account)
+        memory = resident()
+        self._own.inherited = 0 if memory is None else memory.own
+        self._own.process = os.getpid()
+
+    def _note_cuda(self) -> None:
+        if self._own is not None:
+            self._own.uses_cuda = 1

@@ -1,0 +1,47 @@
+"""What the processes of a program take of the host's memory, put together."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.files import NewFile
+from plimsoll.prediction.host_use import TORCH, HostUse, host_peak
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.child.host_watch import HostWatch
+    from plimsoll.prediction.request import Request
+
+
+def tell_host_use(watch: HostWatch, folder: str) -> None:
+    """Leave what a started process took where the program's own process finds it."""
+    use = watch.stop()
+    if use is None:
+        return
+    path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(4)}.host"
+    with suppress(InputError), NewFile(path) as file:  # the answer was given without it
+        file.write(json.dumps(asdict(use)).encode())
+
+
+def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str, Any]:
+    """What a prediction says of the host's memory.
+
+    Args:
+        own: Of the program's own process.
+        folder: Where the processes that it started left what they took.
+        request: What was asked; where only some of a job's ranks ran, nothing is said.
+    """
+    if own is None or request.ranks is not None:
+        return {}
+    if request.nproc_per_node is not None:  # torchrun's own process imports PyTorch
+        own = replace(own, own_bytes=own.own_bytes + TORCH.own_bytes)
+    told = [HostUse(**json.loads(file.read_text())) for file in Path(folder).glob("*.host")]
+    found = host_peak([own, *told])
+    assert found is not None
+    return {"host_peak_bytes": found[0], "host_peak_range_bytes": found[1]}

@@ -1,0 +1,62 @@
+"""Batches that a loader's workers have ready, in shared memory, when the program is slower."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class LoaderBatches:
+    """Watches PyTorch's loaders that have workers.
+
+    A loader has `num_workers * prefetch_factor` batches under way. On a GPU that is busy all of
+    them wait; here the program takes them as soon as they come.
+    """
+
+    def __init__(self) -> None:
+        self._loaders: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What would wait now."""
+        return sum(
+            count * size
+            for loader, (count, size) in list(self._loaders.items())
+            if not getattr(loader, "_shutdown", False)
+        )
+
+    def install(self, torch: ModuleType) -> None:
+        """Hear of the batches."""
+        kind = getattr(torch.utils.data.dataloader, "_MultiProcessingDataLoaderIter", None)
+        process = getattr(kind, "_process_data", None)
+        if kind is None or process is None:
+            return
+
+        @functools.wraps(process)
+        def watched(loader: Any, data: Any, *arguments: Any) -> Any:
+            self._note(loader, data)
+            return process(loader, data, *arguments)
+
+        kind._process_data = watched
+
+    def _note(self, loader: Any, data: Any) -> None:
+        """A batch arrived; with it, as many were under way as are now, and one."""
+        count, size = self._loaders.get(loader, (0, 0))
+        waiting = int(getattr(loader, "_tasks_outstanding", 0)) + 1
+        self._loaders[loader] = max(count, waiting), max(size, _bytes_of(data))
+
+
+def _bytes_of(data: Any) -> int:
+    """Of the tensors of a batch, as they lie in shared memory, or page-locked."""
+    from plimsoll.data.tree import tensors_of  # which needs PyTorch
+
+    return sum(
+        1 << (tensor.nbytes - 1).bit_length() if tensor.is_pinned() else tensor.nbytes
+        for tensor in tensors_of(data)
+        if tensor.device.type == "cpu" and tensor.layout is sys.modules["torch"].strided
+    )

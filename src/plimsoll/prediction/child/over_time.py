@@ -1,0 +1,71 @@
+"""Memory over a simulated run, for a picture of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.page.overview import bytes_by_group
+from plimsoll.prediction.parts import CATEGORIES
+from plimsoll.prediction.timeline import MOST_POINTS, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes
+
+_MOST_STEPS = 8
+"""More cannot be told apart in a picture; it is then of the step with the peak, and two beside."""
+_AROUND_THE_PEAK = 3
+
+
+def over_time(
+    blocks: Lifetimes,
+    rounded: NDArray[np.uint64],
+    category: NDArray[np.int64],
+    reserved: NDArray[np.int64],
+    steps: Sequence[int],
+) -> Timeline | None:
+    """Reduce a run to few points; of many steps, those around the peak.
+
+    Args:
+        blocks: Its blocks.
+        rounded: What each of them takes.
+        category: The index into `CATEGORIES` of each.
+        reserved: What was taken from the driver after each event.
+        steps: At which events a step ended.
+    """
+    level = blocks.level(rounded)
+    if not len(level):
+        return None
+    first, end, first_step, ends = _part(level, steps)
+    bounds = np.unique(np.linspace(first, end, MOST_POINTS + 1).astype(np.int64))
+    moments = np.array([low + int(np.argmax(level[low:high])) for low, high in pairwise(bounds)])
+    sizes = bytes_by_group(blocks, category, blocks.size, len(CATEGORIES), moments)
+    sizes[:, CATEGORIES.index("rounding")] += level[moments] - sizes.sum(axis=1)
+    points = np.searchsorted(bounds, ends, side="left") - 1
+    return Timeline(
+        first_event=first,
+        end_event=end,
+        by_category={
+            name: sizes[:, i].tolist() for i, name in enumerate(CATEGORIES) if sizes[:, i].any()
+        },
+        reserved_bytes=np.maximum.reduceat(reserved[:end], bounds[:-1]).tolist(),
+        first_step=first_step,
+        step_ends=points.tolist(),
+    )
+
+
+def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
+    """From which event to which, the first step that ends there, and where they end."""
+    ends = sorted({end for end in steps if 0 < end <= len(level)})
+    if len(ends) <= _MOST_STEPS:
+        return 0, len(level), 1, ends
+    top = int(np.searchsorted(ends, np.argmax(level), side="right"))
+    first = min(max(top - 1, 0), len(ends) - _AROUND_THE_PEAK)
+    shown = ends[first : first + _AROUND_THE_PEAK]
+    return ends[first - 1] if first else 0, shown[-1], first + 1, shown

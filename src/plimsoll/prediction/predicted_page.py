@@ -1,0 +1,86 @@
+"""The page of `plimsoll view` for predicted runs: one, or two side by side on one scale."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.files import check_can_be_made, check_ending
+from plimsoll.page import view
+from plimsoll.recordings import read_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plimsoll.page import ViewResult
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+
+_MOST_RUNS = 2
+
+
+def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> None:
+    """Say what is wrong before the first run.
+
+    Raises:
+        InputError: If there are more than two runs, one is a job, or the page cannot be there.
+    """
+    if len(requests) > _MOST_RUNS:
+        raise InputError("a page shows one run, or two side by side")
+    for request in requests:
+        if request.nproc_per_node is not None:
+            raise InputError(f"{request.script} is a job; a page is of a program of one process")
+    check_ending(output, ".html", ".htm", what="a page")
+    check_can_be_made(output, force=force)
+
+
+@contextmanager
+def recorded(requests: Sequence[Request]) -> Iterator[list[Request]]:
+    """The same requests, each recorded into a file that is there as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+        yield [
+            replace(request, record=str(Path(folder) / f"{number}.plim"))
+            for number, request in enumerate(requests)
+        ]
+
+
+def write_page(
+    requests: Sequence[Request],
+    found: Sequence[Prediction],
+    output: Path,
+    *,
+    force: bool = False,
+    names: Sequence[str] = (),
+) -> ViewResult:
+    """Write the page of runs that were recorded.
+
+    Where a script does not fit, it is that of the run on a card with memory without end, of which
+    the prediction's figures are, too.
+
+    Args:
+        requests: As `recorded` gives them.
+        found: What each of them took.
+        output: The page.
+        force: Replace a file of that name.
+        names: What the page calls each run; by default the script and its card.
+
+    Raises:
+        InputError: If there is nothing to show, or the page cannot be written.
+    """
+    names = names or [f"{Path(one.script).name} on {one.gpu}" for one in found]
+    recordings = []
+    for request, one, name in zip(requests, found, names, strict=True):
+        if one.processes or one.ranks:
+            raise InputError(
+                f"{one.script} starts processes that use GPUs; a page is of a program of one "
+                "process"
+            )
+        if not one.uses_cuda:
+            raise InputError(f"{one.script} never touches CUDA: there is nothing to view")
+        assert request.record is not None
+        recordings.append(replace(read_recording(request.record), name=name))
+    return view(*recordings, output=output, force=force)
