@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.cli.fit_within import run_within
 from plimsoll.cli.options import (
     DEFAULT_GPU,
     Allocator,
@@ -51,6 +53,22 @@ def fit(
     vary: Annotated[
         str | None, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
     ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="Without --vary: what the program may take of the card, such as 24GiB.",
+            show_default="the card's memory",
+            metavar="SIZE",
+        ),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(help="Without --vary: where to write the changed script.", metavar="FILE"),
+    ] = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="Without --vary: compile, which takes longer, is tried too."),
+    ] = None,
     start: Annotated[
         int | None,
         typer.Option(
@@ -83,7 +101,10 @@ def fit(
     keep_writes: KeepWrites = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
-    """Find the largest value of an argument with which a script fits a card.
+    """Find what to change so that a script fits a card, or the largest value of an argument.
+
+    Without --vary: changes to the script are tried, each on the script itself, at most fifteen
+    simulations; the answer is the plan that fits for the least time, as a difference to the script.
 
     Each value is a prediction of its own, at most eight of them, two at a time; stderr shows each
     as it ends, and the script's output only where it fails. The answer is a value that was tried,
@@ -96,8 +117,6 @@ def fit(
     from plimsoll.fitting import fit as run
     from plimsoll.prediction.options import Options
 
-    if vary is None:
-        raise InputError("fit needs an argument to vary, such as --vary=--batch-size")
     cards = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
@@ -107,6 +126,20 @@ def fit(
     ]  # fmt: skip
     for card in cards:  # what is wrong is said before the first run
         card.request(script, is_module=module)
+    if vary is None:
+        if module or nproc_per_node is not None:
+            raise InputError(
+                "what to change is searched for in a script that is no job; give --vary"
+            )
+        if headroom is not None:
+            raise InputError("without --vary, leave room by --within, or by --used")
+        run_within(
+            script, arguments or [], within=within, cards=cards, apply=apply, tries=tries or [],
+            as_json=as_json,
+        )  # fmt: skip
+        return
+    if within is not None or apply is not None or tries:
+        raise InputError("--within, --apply and --try are for changes, and not with --vary")
     any_fails = False
     for card in cards:
         with _shown(card, vary, names_card=len(cards) > 1) as progress:

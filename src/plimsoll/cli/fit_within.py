@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plimsoll.fitting.attempts import Attempt
+    from plimsoll.prediction.options import Options
 
 
 def run_within(
@@ -24,11 +26,10 @@ def run_within(
     arguments: Sequence[str],
     *,
     within: str | None,
-    gpus: Sequence[str],
+    cards: Sequence[Options],
     apply: Path | None,
     tries: Sequence[str],
     as_json: bool,
-    options: dict[str, object],
 ) -> None:
     """Search for each card, and print what was found.
 
@@ -41,13 +42,14 @@ def run_within(
     for name in tries:
         if name != "compile":
             raise InputError(f"there is no change {name!r} to try; there is compile")
-    if apply is not None and len(gpus) > 1:
+    if apply is not None and len(cards) > 1:
         raise InputError("--apply is for one card")
     all_fit, interrupted = True, False
-    for gpu in gpus:
+    for card in cards:
+        options = {name: value for name, value in asdict(card).items() if name != "gpu"}
         with _Progress.shown() as watcher:
             plan = fit_within(
-                script, arguments, within=within, gpu=gpu, apply=apply,
+                script, arguments, within=within, gpu=card.gpu, apply=apply,
                 compiles="compile" in tries, watcher=watcher, **options,
             )  # fmt: skip
         print(json_line(plan.to_dict()) if as_json else plan, flush=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.survey import AllocatorUse, Survey
 
@@ -138,12 +139,24 @@ class Attempts:
             allocator=use.allocator,  # type: ignore[arg-type]
             conf=use.conf if use.allocator == "native" else "",
         )
-        request = replace(self._request, setup=setup, files=self._files(changes))
+        request = replace(
+            self._request,
+            arguments=self._arguments(changes),
+            setup=setup,
+            files=self._files(changes),
+        )
         with started(request, shows_output=False, is_aside=True) as answer:
             return answer()
 
     def _files(self, changes: Changes) -> dict[str, str]:
         return {str(self._path): str(self.text(changes))} if changes else {}
+
+    def _arguments(self, changes: Changes) -> list[str]:
+        arguments = self._request.arguments
+        for change in changes:
+            for name, value in change.arguments:
+                arguments = put_in(take_out(arguments, name)[1], name, int(value))
+        return arguments
 
     def _start(self, changes: Changes, survey: Path, stack: ExitStack) -> Callable[[], Attempt]:
         setup = replace(self._request.setup, unlimited=True)
@@ -157,7 +170,12 @@ class Attempts:
             return lambda: Attempt(changes, None, None, reason)
         self.count += 1
         request = replace(
-            self._request, setup=setup, survey=str(survey), room=self._room, files=files
+            self._request,
+            arguments=self._arguments(changes),
+            setup=setup,
+            survey=str(survey),
+            room=self._room,
+            files=files,
         )
         answer = stack.enter_context(started(request, shows_output=False, is_aside=bool(changes)))
 

@@ -16,6 +16,7 @@ from plimsoll.fitting.plans import Plan
 from plimsoll.fitting.script_text import ScriptText
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.used_memory import used_memory
 from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ def fit_within(
     """
     began = time.perf_counter()
     profile = gpu_profile(gpu)
-    room = profile.total_bytes if within is None else parse_memory(within)
-    if room > profile.total_bytes:
+    whole = profile.total_bytes - used_memory(options.get("used"))
+    room = whole if within is None else parse_memory(within)
+    if room > whole:
         raise InputError(
-            f"{format_size(room)} is more than {profile.name} has: "
-            f"{format_size(profile.total_bytes)}"
+            f"{format_size(room)} is more than {profile.name} has for it: {format_size(whole)}"
         )
     dedicated = room - profile.context_bytes
     if dedicated <= 0:
