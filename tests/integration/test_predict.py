@@ -500,10 +500,11 @@ def test_what_others_use_and_what_is_to_stay_free_is_not_there() -> None:
     assert " of 14.57 GiB, 3.00 GiB of it used by others\n" in done.stdout
 
 
-def test_fit_names_what_it_needs() -> None:
+def test_fit_of_a_script_that_fails_as_it_is_says_why() -> None:
     done = command("fit", BATCH)
     assert done.returncode == 2
-    assert done.stderr == ("plimsoll: fit needs an argument to vary, such as --vary=--batch-size\n")
+    assert done.stdout == ""
+    assert "ended with status 1: TypeError" in done.stderr.splitlines()[-1]
 
 
 def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
