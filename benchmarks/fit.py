@@ -40,6 +40,8 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
 SHARES = (0.8, 0.6, 0.45)  # of what a script takes as it is
+FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")  # of these, the least that they can take, too
+FLOOR = 0.1
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
 
@@ -64,7 +66,9 @@ def plan(folder: Path, names: Sequence[str]) -> None:
 
 def _plan_one(folder: Path, name: str) -> None:
     base = _base_bytes(SCRIPTS[name])
-    for share in SHARES:
+    for share in [*SHARES, *([FLOOR] if name in FLOORS else [])]:
+        if (folder / f"{name}-{round(100 * share)}.json").exists():
+            continue
         within = int(base * share) >> 20 << 20
         search, context, seconds = _search(SCRIPTS[name], within)
         runs = list(_copies(search, folder, f"{name}-{round(100 * share)}"))
@@ -113,6 +117,7 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
             "changes": [change.name for change in attempt.changes],
             "keeps_results": all(change.keeps_results for change in attempt.changes),
             "is_best": is_best,
+            "least": min(attempt.allocators(), key=lambda use: use.peak_reserved_bytes).__dict__,
             "use": asdict(use),
             "step_seconds": attempt.step_seconds,
             "allocated": attempt.allocated_bytes(),
