@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.compiled import compiled_changes
+from plimsoll.fitting.changes.compiled import compiled_change, first_budgets, next_budgets
 from plimsoll.fitting.changes.offloading import offloading_change
 from plimsoll.fitting.changes.plain import plain_changes
 from plimsoll.fitting.changes.recomputing import recomputing_change
@@ -36,6 +36,7 @@ _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
+_MOST_BUDGETS = 8
 _MEASURED = ("recomputation", "offload")
 
 
@@ -87,6 +88,7 @@ class Search:
         self._room = room
         self._watcher = watcher
         self._compiles = compiles
+        self._compiled: dict[float, Change] = {}
         self._refuted: set[tuple[frozenset[Change], str, str]] = set()
         self._expected: dict[frozenset[Change], int] = {}
         self._margins: dict[frozenset[Change], int] = {}
@@ -102,6 +104,8 @@ class Search:
         self._take_best()
         if self.best is not None and not self.best.attempt.changes:
             return
+        if self._compiles:
+            self._sweep_budgets()
         items = list(self._items(keeps_results=True))
         self._try([(change,) for change in items])
         self._try([self._cheap(items)])
@@ -118,12 +122,28 @@ class Search:
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         changes = list(plain_changes(survey, peak))
-        if self._compiles:
-            changes += compiled_changes(survey, peak)
+        changes += self._compiled.values()
         for change in changes:
             matters = change.saves_bytes >= _LEAST_SHARE * peak
             if matters and change.keeps_results == keeps_results:
                 yield change
+
+    def _sweep_budgets(self) -> None:
+        """Compile the model under several budgets, and under others where that may help."""
+        survey, peak = self.base.survey, self.base.allocated_bytes()
+        assert survey is not None
+        budgets = list(first_budgets(survey))
+        while budgets and len(self._compiled) < _MOST_BUDGETS:
+            for budget in budgets:
+                self._compiled[budget] = compiled_change(survey, peak, budget)
+            self._try([(self._compiled[budget],) for budget in budgets])
+            peaks = {
+                budget: attempt.allocated_bytes()
+                for budget, change in self._compiled.items()
+                if (attempt := self._alone(change)) and attempt.prediction is not None
+            }
+            budgets = next_budgets(peaks, self._target()) if peaks else []
+            budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _cheap(self, items: Sequence[Change]) -> Changes:
         """All that takes no time: a peak may be lower only where several things are changed."""
