@@ -26,9 +26,9 @@ class HostCost:
 
 # Python itself, and what it takes besides when PyTorch is imported, CUDA has a context and a
 # program's kernels, and its libraries are used first: on an H200 with PyTorch 2.11, as
-# `benchmarks/host_memory.py parts` prints it. Kernels are loaded when they are called first, and the
-# more kinds of numbers a program multiplies the more of cuBLAS: these two are the middle of what
-# was seen. A further context was not measured.
+# `benchmarks/host_memory.py parts` prints it. Kernels are loaded when they are called first, and
+# the more kinds of numbers a program multiplies the more of cuBLAS: these two are the middle of
+# what was seen. A further context was not measured.
 PYTHON = HostCost(10 * MiB, 7 * MiB)
 TORCH = HostCost(267 * MiB, 208 * MiB)
 CONTEXT = HostCost(150 * MiB, 90 * MiB)

@@ -26,7 +26,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     whole = model.parameter_types.get("float32", 0)
     if not whole or any(model.parameter_types.get(half) for half in _HALVES):
         return
-    if model.autocast is None:
+    if model.autocast is None and survey.backwards:
         yield Change(
             "precision",
             "compute in bfloat16 where that is safe (autocast)",
