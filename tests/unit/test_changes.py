@@ -270,6 +270,12 @@ class TestBatch:
             changes[0].edit(ScriptText.of("train()\n"))
         assert not list(trainer_changes(survey(), GiB))
 
+    def test_one_call_that_makes_and_steps_an_optimizer_is_a_librarys(self) -> None:
+        place = Place(4, "main")
+        seen = survey(optimizer={"made": place, "stepped": place}, model={"autocast": None})
+        assert not list(optimizer_changes(seen))
+        assert any(change.name.startswith("use the fused") for change in trainer_changes(seen, GiB))
+
     def test_a_trainers_batches_are_smaller_and_more(self) -> None:
         text = "args = TrainingArguments('out', per_device_train_batch_size=8, bf16=True)\n"
         assert str(trainer_in_parts(ScriptText.of(text), 2)) == (

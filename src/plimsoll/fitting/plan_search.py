@@ -194,7 +194,9 @@ class Search:
             self._attempts.run(now, self._note)
 
     def _is_known(self, changes: Changes) -> bool:
-        return any(set(attempt.changes) == set(changes) for attempt in self.known)
+        """Whether they were tried, or others that nobody could tell from them."""
+        names = {change.name for change in changes}
+        return any(names == {each.name for each in attempt.changes} for attempt in self.known)
 
     def _note(self, attempt: Attempt) -> None:
         self.known.append(attempt)

@@ -24,7 +24,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
-    if use.made is None or not use.kind.startswith("torch.optim."):
+    if use.is_a_librarys or not use.kind.startswith("torch.optim."):
         return
     kind = use.kind.rpartition(".")[2]
     if use.is_foreach:

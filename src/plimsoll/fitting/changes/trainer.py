@@ -22,7 +22,7 @@ def trainer_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
-    if use.made is not None or use.stepped is not None:
+    if not use.is_a_librarys:
         return
     yield from _optimizers(use)
     try:
