@@ -117,7 +117,7 @@ def test_each_piece_is_one_line_and_one_thing_to_copy(gpu: str | None) -> None:
 @pytest.mark.parametrize("total_bytes", [None, 80 << 30])
 def test_a_setting_under_a_limit_is_one_thing_to_copy(total_bytes: int | None) -> None:
     (base,) = replay(recorded(nine_blocks))
-    found = KeptAdvice(base, failed=False, total_bytes=total_bytes, run_seconds=None)
+    found = KeptAdvice(base, failed=False, total_bytes=total_bytes)
     how = found.call(Setting("expandable_segments:True", 8 << 30))
     if total_bytes:
         conf = "expandable_segments:True,per_process_memory_fraction:0.100000"
@@ -129,14 +129,14 @@ def test_a_setting_under_a_limit_is_one_thing_to_copy(total_bytes: int | None) -
         assert second == f"torch.cuda.set_per_process_memory_fraction({most})"
 
 
-def test_what_driver_calls_take_is_a_cost_where_it_is_much_of_the_run() -> None:
-    recording = recorded(cached_and_kept)
-    (base,) = replay(recording)
-    slower = replace(base, peak_reserved_bytes=2 * MiB, driver_seconds=base.driver_seconds + 0.02)
+def test_returned_memory_is_a_cost_where_there_is_more_of_it_than_before() -> None:
+    (base,) = replay(recorded(cached_and_kept))
 
-    def cost(seconds: float | None) -> str:
-        found = KeptAdvice(base, failed=False, total_bytes=None, run_seconds=seconds)
-        found.add("elastic", "do this", "this", Trial(Setting(""), slower))
+    def cost(retries: int, limit: int | None = None) -> str:
+        found = KeptAdvice(base, failed=False, total_bytes=None)
+        tried = replace(base, peak_reserved_bytes=2 * MiB, num_alloc_retries=retries)
+        found.add("setting", "do this", "this", Trial(Setting("", limit), tried))
         return found.advice[0].cost
 
-    assert [cost(seconds) for seconds in (None, 1.0, 10.0)] == ["nothing", "time", "nothing"]
+    assert base.num_alloc_retries == 0
+    assert [cost(0), cost(1), cost(0, 100 * MiB)] == ["nothing", "time", "time"]

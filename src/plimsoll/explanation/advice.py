@@ -52,7 +52,6 @@ def give_advice(
     leaks: Sequence[tuple[Leak, NDArray[np.bool_]]],
     failure: OutOfMemory | None,
     total_bytes: int | None,
-    run_seconds: float | None,
 ) -> list[Advice]:
     """Search, and keep what helps.
 
@@ -65,7 +64,6 @@ def give_advice(
         leaks: What grows from step to step, each with which blocks are counted with it.
         failure: The last request that failed, in the recording or under a given limit.
         total_bytes: The memory of the card, if it is known.
-        run_seconds: How long the recorded run took, if it is known.
     """
     recording = search.recording
     own = recorded_setting(recording)
@@ -76,12 +74,8 @@ def give_advice(
         if before is None:
             return []
         base = before.result
-    found = KeptAdvice(
-        base,
-        failed=failure is not None or not base.fits,
-        total_bytes=total_bytes,
-        run_seconds=run_seconds,
-    )
+    has_failed = failure is not None or not base.fits
+    found = KeptAdvice(base, failed=has_failed, total_bytes=total_bytes)
     has_stacks = categories.source == "stacks"
     add_leaks(search, own, leaks, lifetimes, steps, found, has_stacks=has_stacks)
     unlimited = {own: base}
@@ -143,6 +137,9 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
         return
     most = format_size(trial.setting.limit)
     what = f"let PyTorch reserve no more than {most}, the least that serves all"
+    if setting.conf != found.base.conf:
+        changed = _in_words(setting.conf, found.base.conf)
+        what = f"{changed}, and reserve no more than {most}"
     found.add("limit", what, found.call(trial.setting), trial)
 
 

@@ -23,7 +23,7 @@ from plimsoll.explanation.parts import (
     ScriptRun,
     StepsFound,
 )
-from plimsoll.explanation.peak import find_peak, seconds_until, step_of
+from plimsoll.explanation.peak import find_peak, step_of
 from plimsoll.explanation.ranking import ranked
 from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.explanation.script_changes import try_changes
@@ -154,7 +154,6 @@ def explain(
             leaks=[(leak, group == names.index(leak.what)) for leak in leaks],
             failure=out_of_memory[-1] if out_of_memory else None,
             total_bytes=card.total_bytes if card else None,
-            run_seconds=seconds_until(trace, trace.event_count - 1),
         )
         if not search.trials and not search.ended_early:
             notes.append("there is no advice, as this recording cannot be replayed")

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from plimsoll.explanation.parts import Advice
-from plimsoll.explanation.ranking import LEAST_TIME
 from plimsoll.explanation.search import conf_keys, conf_text
 from plimsoll.units import MiB
 
@@ -31,27 +30,11 @@ class KeptAdvice:
         advice: What helps.
     """
 
-    def __init__(
-        self,
-        base: ReplayResult,
-        *,
-        failed: bool,
-        total_bytes: int | None,
-        run_seconds: float | None,
-    ) -> None:
-        """Begin with nothing.
-
-        Args:
-            base: The replay under the recorded settings.
-            failed: Whether a request failed.
-            total_bytes: The memory of the card, if it is known.
-            run_seconds: How long the recorded run took, if it is known.
-        """
+    def __init__(self, base: ReplayResult, *, failed: bool, total_bytes: int | None) -> None:
         self.base = base
         self.failed = failed
         self.total_bytes = total_bytes
         self.advice: list[Advice] = []
-        self._run_seconds = run_seconds
 
     def add(
         self,
@@ -172,9 +155,7 @@ class KeptAdvice:
         if result.shared is not None and result.shared.peak_bytes:
             return "bus"
         is_lower = limit is not None and (before.limit_bytes is None or limit < before.limit_bytes)
-        takes = result.driver_seconds - before.driver_seconds
-        is_slower = bool(self._run_seconds) and takes > LEAST_TIME * (self._run_seconds or 0)
-        if is_lower or is_slower or result.num_alloc_retries > before.num_alloc_retries:
+        if is_lower or result.num_alloc_retries > before.num_alloc_retries:
             return "time"
         return "nothing"
 

@@ -60,7 +60,7 @@ def find_peak(
     return Peak(
         event=event,
         step=step_of(steps, event),
-        seconds=seconds_until(trace, event),
+        seconds=_seconds(trace, event),
         allocated_bytes=allocated,
         requested_bytes=requested,
         blocks=len(live),
@@ -86,8 +86,7 @@ def step_of(steps: Steps, event: int) -> int | None:
     return step if 0 <= step < len(steps) else None
 
 
-def seconds_until(trace: DeviceTrace, event: int) -> float | None:
-    """From the first event to another one; None where times were not recorded."""
+def _seconds(trace: DeviceTrace, event: int) -> float | None:
     first: int | None = None
     for batch in trace.batches():
         if first is None:

@@ -2,10 +2,10 @@
 
 What costs as much is ordered by what it saves. Costs, the least first:
 
-- "nothing": the program runs as fast as before, and computes the same;
-- "time": cached memory has to go back to the driver before a request is served, as under a limit of
-  the program's own; driver calls take more than 1 % of the run; or a step of a changed script takes
-  more than 1 % longer, or nobody knows how long;
+- "nothing": the program computes the same, as fast as before, but for driver calls until memory has
+  grown to its peak;
+- "time": cached memory goes back to the driver so that requests are served, as under a limit of the
+  program's own; or a step of a changed script takes more than 1 % longer, or nobody knows how long;
 - "bus": memory is written to the host's memory, and read from there;
 - "results": what is computed differs.
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
 LEAST_TIME = 0.01
-"""Of the run, or of a step: what takes less of it costs nothing."""
+"""Of a step: what takes less of it costs nothing."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
-    """In the order of this module; of what saves as much, what leaves the most of the card free."""
+    """In this module's order; of what saves as much, what leaves the most of the card free."""
     return sorted(advice, key=_rank)
 
 
