@@ -20,6 +20,7 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
+_OTHER_RETRIES = ("elastic", "spill")  # of plimsoll's own allocator, which caches no segments
 _MOST_LEAKS = 5
 _INDENT = "  "
 _WIDTH = 100
@@ -346,7 +347,7 @@ def _details(a: Advice) -> Iterator[str]:
     if a.peak_dedicated_bytes is not None:
         reserved += f", {format_size(a.peak_dedicated_bytes)} on the card"
     yield reserved
-    if a.num_alloc_retries:
+    if a.num_alloc_retries and a.kind not in _OTHER_RETRIES:
         yield f"cached memory is returned {_times(a.num_alloc_retries)}"
     if abs(a.driver_seconds) >= 0.001:
         yield f"driver calls {a.driver_seconds:+.3f} s"
