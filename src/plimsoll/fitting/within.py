@@ -94,11 +94,7 @@ def fit_within(
     if request.keep_writes:
         raise InputError("what the trials write is thrown away; --keep-writes is for one run")
     path = Path(request.script).resolve()
-    try:
-        text = ScriptText.of(path.read_text())
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8") from None
-    attempts = Attempts(request, path, text, dedicated)
+    attempts = Attempts(request, path, ScriptText.read(path), dedicated)
     search = Search(attempts, dedicated, watcher or _Nobody(), compiles=compiles)
     interrupted = False
     try:
@@ -145,7 +141,7 @@ def _plan(
         fits=best is not None,
         plan=[
             PlannedChange(
-                change.name, _added(script, change.edit(script)), change.caveat, change.note
+                change.name, script.added(change.edit(script)), change.caveat, change.note
             )
             for change in chosen.changes
         ],
@@ -174,16 +170,6 @@ def _plan(
 
 def _least_use(attempt: Attempt) -> AllocatorUse:
     return min(attempt.allocators(), key=lambda use: use.peak_reserved_bytes)
-
-
-def _added(script: ScriptText, changed: ScriptText) -> list[str]:
-    """The lines that a change adds, or writes anew."""
-    before = list(script.lines)
-    return [
-        line.strip()
-        for line, origin in zip(changed.lines, changed.origins, strict=True)
-        if origin is None or line.strip() != before[origin - 1].strip()
-    ]
 
 
 def _command(request: Request, use: AllocatorUse, apply: str | PathLike[str] | None) -> str:
