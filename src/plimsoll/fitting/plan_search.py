@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.compiled import compiled_changes
+from plimsoll.fitting.changes.jobs import job_changes
 from plimsoll.fitting.changes.offloading import offloading_change
 from plimsoll.fitting.changes.plain import plain_changes
 from plimsoll.fitting.changes.recomputing import recomputing_change
@@ -69,7 +70,7 @@ class Search:
 
     Args:
         attempts: What runs the script.
-        room: What the program may take of the card, besides what is not PyTorch's.
+        room: What PyTorch and NCCL may take of the card.
         watcher: Hears of each trial.
         compiles: Whether compiling the model is tried.
 
@@ -117,7 +118,9 @@ class Search:
         """Changes without a measure, that could matter."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
-        changes = list(plain_changes(survey, peak))
+        changes = [
+            *plain_changes(survey, peak), *job_changes(survey, self._attempts.script),
+        ]  # fmt: skip
         if self._compiles:
             changes += compiled_changes(survey, peak)
         for change in changes:
@@ -354,7 +357,7 @@ class Search:
 
     def _target(self) -> int:
         """What may be allocated, with the allocator that wastes the least."""
-        return int(self._room * _LEAST_REST) - MiB
+        return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def _take_best(self) -> None:
         """Verify the best of what was tried, and what is next best where it does not hold."""
@@ -374,7 +377,7 @@ class Search:
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
         """What it takes under the limit; where that changes nothing, what it took without."""
         own = attempt.allocators()[0]
-        if use == own and use.peak_reserved_bytes <= self._room:
+        if use == own and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
             return attempt.prediction
         if self._attempts.count >= _SIMULATIONS:
             return None
