@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from plimsoll.fitting.changes.calls import with_settings
+from plimsoll.fitting.changes.call_settings import with_settings
 from plimsoll.fitting.changes.change import Change
 from plimsoll.fitting.changes.sites import calls_of
-from plimsoll.fitting.changes.wrappings import FULLY_SHARDED, find_wrapping, only_wrapping
+from plimsoll.fitting.changes.wrapped_model import FULLY_SHARDED, find_wrapping, only_wrapping
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:

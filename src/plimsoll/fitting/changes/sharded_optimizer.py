@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from plimsoll.fitting.changes.calls import keyword_text
+from plimsoll.fitting.changes.call_settings import keyword_text
 from plimsoll.fitting.changes.change import Change
 from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name, last_name
-from plimsoll.fitting.changes.wrappings import DATA_PARALLEL, only_wrapping
+from plimsoll.fitting.changes.wrapped_model import DATA_PARALLEL, only_wrapping
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.stops import Stop
-from plimsoll.prediction.child.survey.ranks import first_ranks_surveyor, leave_survey
+from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.parts import ProcessUse
 from plimsoll.prediction.request import Request

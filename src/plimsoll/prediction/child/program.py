@@ -39,7 +39,7 @@ from plimsoll.prediction.child.processes import (
 from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import StoppedError, Stops
-from plimsoll.prediction.child.survey.ranks import join_surveys
+from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.child.survey.surveyor import Surveyor
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
