@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from plimsoll.fitting import fit_within, plan_search
 from plimsoll.fitting.attempts import Attempts
+from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.jobs import job_changes
+from plimsoll.fitting.changes.recomputing import recomputing_change
 from plimsoll.fitting.script_text import ScriptText
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import predict
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.survey import Recomputation
 from plimsoll.units import GiB, MiB
 from tests.simulated import PROGRAMS
+from tests.unit.job_scripts import change_of, made, of_ddp
 
 pytest.importorskip("torch")
 
@@ -61,6 +66,33 @@ def test_a_sharded_model_is_whole_for_less_time_or_on_the_host() -> None:
     freed, on_host = attempts.run([(changes["sharding"],), (changes["host"],)])
     assert freed.allocated_bytes() < base.allocated_bytes() - 4 * MiB
     assert on_host.allocated_bytes() < base.allocated_bytes() - 4 * MiB
+
+
+def test_the_losses_of_real_ranks_stay_what_they_were(tmp_path: Path) -> None:
+    text = (PROGRAMS / "jobs" / "losses.py").read_text()
+    seen = of_ddp(text)
+    seen.models[0] = replace(seen.models[0], blocks=[""])
+    again = recomputing_change(seen, Recomputation(["0", "1"], GiB, 0.1), GiB)
+    parts = next(iter(batch_changes(seen, ScriptText.of(text))))
+    model, state, views = (
+        change_of(seen, text, part) for part in ("FSDP2", "ZeroRedundancyOptimizer", "buckets")
+    )
+    expected = losses(tmp_path / "as_it_is.py", text)
+    assert len(expected) == 6
+    for number, changes in enumerate([[model, again, parts], [state, views, again, parts]]):
+        found = losses(tmp_path / f"changed_{number}.py", made(changes, text))
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def losses(path: Path, text: str) -> list[float]:
+    """Of two ranks of PyTorch's own, on the host."""
+    path.write_text(text)
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = subprocess.run(
+        [sys.executable, *launch, path], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return [float(line) for line in done.stdout.split()]
 
 
 def test_a_module_is_refused_in_one_line() -> None:

@@ -189,6 +189,8 @@ class Attempts:
         def attempt() -> Attempt:
             try:
                 prediction = answer()
+                if not survey.exists():  # of a job of which no rank told
+                    raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
                 if not changes:
                     raise

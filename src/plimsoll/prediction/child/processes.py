@@ -101,9 +101,9 @@ class StartedProcesses:
                 stop = Stop("interrupted", line_of(error))
             seconds = time.perf_counter() - began
             report = make_report(simulation, labels, high_water, self.request, error, stop, seconds)
+            _write(path, told_by(simulation, high_water, report))
             if report["error"] is None and stop is None:
                 leave_survey(self.request, simulation, surveyor, report["device"])
-            _write(path, told_by(simulation, high_water, report))
 
         simulation.on_first_use(make_note)
 

@@ -89,19 +89,18 @@ def _blocks(model: Any) -> Iterator[str]:
     """Lists of modules of one kind, each with parameters: a model's layers; not those in others."""
     found: list[str] = []
     for name, module in model.named_modules():
-        if type(module).__name__ not in ("ModuleList", "Sequential"):
-            continue
-        parts = [unwrapped(part) for part in module.children()]
-        kinds = {type(part) for part in parts}
-        are_layers = len(parts) > 1 and len(kinds) == 1
-        are_trained = all(next(part.parameters(), None) is not None for part in parts)
-        if (
-            are_layers
-            and are_trained
-            and not any(not outer or name.startswith(f"{outer}.") for outer in found)
-        ):
+        is_inside = any(not outer or name.startswith(f"{outer}.") for outer in found)
+        if not is_inside and _are_layers(module):
             found.append(name)
             yield plain_name(name)
+
+
+def _are_layers(module: Any) -> bool:
+    if type(module).__name__ not in ("ModuleList", "Sequential"):
+        return False
+    parts = [unwrapped(part) for part in module.children()]
+    are_trained = all(next(part.parameters(), None) is not None for part in parts)
+    return len(parts) > 1 and len({type(part) for part in parts}) == 1 and are_trained
 
 
 def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str]]:
