@@ -52,6 +52,7 @@ class TestDataParallel:
     net = Net().cuda()
     for whole in [*net.parameters(), *net.buffers()]:
         torch.distributed.broadcast(whole.detach(), 0)
+    del whole
     for layer in net.layers:
         torch.distributed.fsdp.fully_shard(layer)
     model = torch.distributed.fsdp.fully_shard(net)
@@ -62,6 +63,11 @@ class TestDataParallel:
         new = made([change_of(of_ddp(text), text, "FSDP2")], text)
         assert "    whole_model = Net().cuda()\n    for whole in [*whole_model.parameters()" in new
         assert "    model = torch.distributed.fsdp.fully_shard(whole_model)\n" in new
+
+    def test_the_scripts_own_names_keep_their_values(self) -> None:
+        text = DDP.replace("    net = Net", "    layer = size()\n    net = Net")
+        new = made([change_of(of_ddp(text), text, "FSDP2")], text)
+        assert "    for layer_ in net.layers:\n" in new
 
     def test_modules_are_recomputed_in_a_sharded_model_too(self) -> None:
         plan = recomputing_change(of_ddp(), Recomputation(["layers.0"], GiB, 0.1), GiB)

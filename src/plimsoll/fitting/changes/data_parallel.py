@@ -81,11 +81,14 @@ def _sharded(script: ScriptText, survey: Survey, wrapping: Wrapping) -> ScriptTe
     name = script.text_of(model)
     before = []
     if not isinstance(model, ast.Name | ast.Attribute):
-        before, name = [f"whole_model = {name}"], "whole_model"
+        text, name = name, _unused(script, "whole_model")
+        before = [f"{name} = {text}"]
+    whole = _unused(script, "whole")
     before += [
-        f"for whole in [*{name}.parameters(), *{name}.buffers()]:",
-        "    torch.distributed.broadcast(whole.detach(), 0)",
-        *_blocks(name, [block for each in survey.models for block in each.blocks]),
+        f"for {whole} in [*{name}.parameters(), *{name}.buffers()]:",
+        f"    torch.distributed.broadcast({whole}.detach(), 0)",
+        f"del {whole}",
+        *_by_layer(script, name, [block for each in survey.models for block in each.blocks]),
     ]
     changed = script.replace(call, f"{_SHARD}({name})")
     changed = changed.insert(first_line(statement), before, statement.lineno)
@@ -110,13 +113,22 @@ def _wrapped_model(call: ast.Call) -> ast.expr:
     return given[0]
 
 
-def _blocks(model: str, names: Sequence[str]) -> list[str]:
+def _by_layer(script: ScriptText, model: str, names: Sequence[str]) -> list[str]:
     """Lines that shard each of a model's layers, so that one at a time is whole."""
     lists = [_part(model, name) for name in names]
     if not lists:
         return []
     layers = lists[0] if len(lists) == 1 else f"[{', '.join(f'*{each}' for each in lists)}]"
-    return [f"for layer in {layers}:", f"    {_SHARD}(layer)"]
+    layer = _unused(script, "layer")
+    return [f"for {layer} in {layers}:", f"    {_SHARD}({layer})"]
+
+
+def _unused(script: ScriptText, name: str) -> str:
+    """A name that the script has for nothing else."""
+    used = {node.id for node in ast.walk(script.tree) if isinstance(node, ast.Name)}
+    while name in used:
+        name += "_"
+    return name
 
 
 def _part(model: str, name: str) -> str:
