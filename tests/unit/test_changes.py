@@ -279,7 +279,7 @@ class TestBatch:
     def test_a_trainers_batches_are_smaller_and_more(self) -> None:
         text = "args = TrainingArguments('out', per_device_train_batch_size=8, bf16=True)\n"
         assert str(trainer_in_parts(ScriptText.of(text), 2)) == (
-            "args = TrainingArguments('out', bf16=True, per_device_train_batch_size=4, "
+            "args = TrainingArguments('out', per_device_train_batch_size=4, bf16=True, "
             "gradient_accumulation_steps=2)\n"
         )
         with pytest.raises(CannotChangeError, match="8 does not divide into 3 parts"):

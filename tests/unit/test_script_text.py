@@ -93,6 +93,15 @@ def test_an_expression_is_replaced_though_letters_take_several_bytes() -> None:
     assert str(script.replace(call.value, "g(0)")) == "ä = g(0); b = 2\n"
 
 
+def test_lines_of_an_expression_that_stay_keep_their_origins() -> None:
+    script = ScriptText.of("x = f(\n    a,\n    b,\n)\ny = 1\n")
+    (first, _) = script.tree.body
+    assert isinstance(first, ast.Assign)
+    changed = script.replace(first.value, "f(\n    a,\n    c,\n    d,\n)")
+    assert str(changed) == "x = f(\n    a,\n    c,\n    d,\n)\ny = 1\n"
+    assert changed.origins == (1, 2, None, None, 4, 5)
+
+
 def test_a_statement_moves_before_others(script: ScriptText) -> None:
     changed = script.move_before(statement(script, 15), script.now(12))
     assert [line.strip() for line in changed.lines[11:14]] == [

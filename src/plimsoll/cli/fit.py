@@ -127,10 +127,8 @@ def fit(
     for card in cards:  # what is wrong is said before the first run
         card.request(script, is_module=module)
     if vary is None:
-        if module or nproc_per_node is not None:
-            raise InputError(
-                "what to change is searched for in a script that is no job; give --vary"
-            )
+        if module:
+            raise InputError("what to change is searched for in a script, not in a module (-m)")
         if headroom is not None:
             raise InputError("without --vary, leave room by --within, or by --used")
         run_within(

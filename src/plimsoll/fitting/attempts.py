@@ -50,7 +50,14 @@ class Attempt:
     @property
     def step_seconds(self) -> float | None:
         """How long a step takes; None where that is not known."""
-        return None if self.prediction is None else self.prediction.step_seconds
+        if self.prediction is None or self.prediction.step_seconds is None:
+            return None
+        return self.prediction.step_seconds + sum(each.unseen_seconds for each in self.changes)
+
+    @property
+    def nccl_bytes(self) -> int:
+        """What NCCL takes of the card."""
+        return 0 if self.prediction is None else self.prediction.nccl_bytes
 
     def allocated_bytes(self) -> int:
         """The most in live blocks on the card."""
@@ -61,7 +68,7 @@ class Attempt:
     def outside_bytes(self) -> int:
         """What the card holds besides what PyTorch reserves."""
         assert self.prediction is not None
-        return self.prediction.context_bytes + self.prediction.nccl_bytes
+        return self.prediction.context_bytes + self.nccl_bytes
 
     def allocators(self) -> list[AllocatorUse]:
         """What allocators reserve for it, PyTorch's own first."""
@@ -94,7 +101,7 @@ class Attempts:
         request: The script as it is.
         path: Its file.
         script: Its text.
-        room: What the program may take of the card, besides what is not PyTorch's.
+        room: What PyTorch and NCCL may take of the card.
     """
 
     def __init__(self, request: Request, path: Path, script: ScriptText, room: int) -> None:
@@ -182,6 +189,8 @@ class Attempts:
         def attempt() -> Attempt:
             try:
                 prediction = answer()
+                if not survey.exists():  # of a job of which no rank told
+                    raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
                 if not changes:
                     raise
@@ -200,7 +209,7 @@ class Attempts:
         assert prediction.shared is not None
         reserved = prediction.shared.peak_dedicated_bytes
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
-        fits = reserved <= self._room
+        fits = reserved <= self._room - prediction.nccl_bytes
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.compiled import compiled_change, first_budgets, next_budgets
+from plimsoll.fitting.changes.jobs import job_changes
 from plimsoll.fitting.changes.offloading import offloading_change
 from plimsoll.fitting.changes.plain import plain_changes
 from plimsoll.fitting.changes.recomputing import recomputing_change
@@ -70,7 +71,7 @@ class Search:
 
     Args:
         attempts: What runs the script.
-        room: What the program may take of the card, besides what is not PyTorch's.
+        room: What PyTorch and NCCL may take of the card.
         watcher: Hears of each trial.
         compiles: Whether compiling the model is tried.
 
@@ -121,8 +122,10 @@ class Search:
         """Changes without a measure, that could matter."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
-        changes = list(plain_changes(survey, peak))
-        changes += self._compiled.values()
+        changes = [
+            *plain_changes(survey, peak), *job_changes(survey, self._attempts.script),
+            *self._compiled.values(),
+        ]  # fmt: skip
         for change in changes:
             matters = change.saves_bytes >= _LEAST_SHARE * peak
             if matters and change.keeps_results == keeps_results:
@@ -376,7 +379,7 @@ class Search:
 
     def _target(self) -> int:
         """What may be allocated, with the allocator that wastes the least."""
-        return int(self._room * _LEAST_REST) - MiB
+        return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def _take_best(self) -> None:
         """Verify the best of what was tried, and what is next best where it does not hold."""
@@ -396,7 +399,7 @@ class Search:
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
         """What it takes under the limit; where that changes nothing, what it took without."""
         own = attempt.allocators()[0]
-        if use == own and use.peak_reserved_bytes <= self._room:
+        if use == own and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
             return attempt.prediction
         if self._attempts.count >= _SIMULATIONS:
             return None

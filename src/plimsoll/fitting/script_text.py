@@ -180,14 +180,19 @@ class ScriptText:
         )
 
     def replace(self, node: ast.expr, text: str) -> ScriptText:
-        """Put other text in an expression's place."""
+        """Put other text in an expression's place; lines of it that stay keep their origins."""
         if node.end_lineno is None or node.end_col_offset is None:
             raise CannotChangeError("an expression without an end")
         first, last = node.lineno - 1, node.end_lineno - 1
         begin = self.lines[first].encode()[: node.col_offset].decode()
         rest = self.lines[last].encode()[node.end_col_offset :].decode()
         new = (begin + text + rest).split("\n")
-        origins = [self.origins[first], *[None] * (len(new) - 1)]
+        origins: list[int | None] = [self.origins[first], *[None] * (len(new) - 1)]
+        for place, line in enumerate(self.lines[first : last + 1]):
+            if new[place : place + 1] == [line]:
+                origins[place] = self.origins[first + place]
+        if len(new) > 1 and new[-1] == self.lines[last]:
+            origins[-1] = self.origins[last]
         return ScriptText(
             (*self.lines[:first], *new, *self.lines[last + 1 :]),
             (*self.origins[:first], *origins, *self.origins[last + 1 :]),

@@ -15,6 +15,7 @@ from plimsoll.fitting.plan_search import Search
 from plimsoll.fitting.plans import Plan
 from plimsoll.fitting.script_text import ScriptText
 from plimsoll.gpus import gpu_profile
+from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.units import format_size, parse_memory
@@ -91,6 +92,8 @@ def fit_within(
         )
     asked = Options(gpu, **{**options, "dedicated": dedicated})
     request = asked.request(script, arguments)
+    if request.runs_distinct:
+        request = replace(request, ranks=find_roles(request).ranks, runs_distinct=False)
     if request.keep_writes:
         raise InputError("what the trials write is thrown away; --keep-writes is for one run")
     path = Path(request.script).resolve()
@@ -174,6 +177,10 @@ def _least_use(attempt: Attempt) -> AllocatorUse:
 
 def _command(request: Request, use: AllocatorUse, apply: str | PathLike[str] | None) -> str:
     script = "the changed script" if apply is None else str(apply)
+    if request.nproc_per_node is not None:
+        nodes = f" --nnodes {request.nnodes}" if request.nnodes > 1 else ""
+        count = f"{nodes} --nproc-per-node {request.nproc_per_node}"
+        script = f"-m torch.distributed.run{count} {script}"
     if request.setup.allocator == "native" and use.allocator == "elastic":
         return f"plimsoll run {script}"
     if use.allocator == "native" and use.conf != request.setup.conf:

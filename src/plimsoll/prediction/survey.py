@@ -132,6 +132,8 @@ class ModelUse:
         autocast: The type of autocast during its call; None for none.
         parameter_types: Bytes of parameters on GPUs by type.
         recomputations: What could be computed again, the fewest bytes first.
+        blocks: Lists of modules of one kind in it, by name: its layers. "" for the model itself.
+        is_wrapped: Whether it is called by way of DistributedDataParallel or the like.
     """
 
     kind: str
@@ -145,6 +147,26 @@ class ModelUse:
     autocast: str | None
     parameter_types: dict[str, int]
     recomputations: list[Recomputation] = field(default_factory=list)
+    blocks: list[str] = field(default_factory=list)
+    is_wrapped: bool = False
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """Where a model is put into what several ranks train it by.
+
+    Attributes:
+        kind: The wrapper's class, "DistributedDataParallel" or "FullyShardedDataParallel".
+        made: Where the script does that; None where a library does.
+        settings: Of what it was made with, what matters: "gradient_as_bucket_view", or
+            "sharding_strategy" by its name.
+        comes_first: Whether no optimizer had been made then.
+    """
+
+    kind: str
+    made: Place | None
+    settings: dict[str, Scalar]
+    comes_first: bool
 
 
 @dataclass(frozen=True)
@@ -176,7 +198,10 @@ class Survey:
         models: Those that are trained, the one that keeps the most first.
         losses: Calls of cross_entropy, the largest first.
         backwards: Where the script calls `backward`.
-        allocators: What these reserve for the same requests; the script's own is the first.
+        allocators: What these reserve for the same requests; the script's own is the first. Of a
+            job, what the rank needs that needs the most.
+        ranks: How many ranks the job has; 1 for no job.
+        wrappings: Of the job's models, the outermost ones.
     """
 
     arguments: list[ArgumentUse] = field(default_factory=list)
@@ -185,6 +210,8 @@ class Survey:
     losses: list[LossUse] = field(default_factory=list)
     backwards: list[Place] = field(default_factory=list)
     allocators: list[AllocatorUse] = field(default_factory=list)
+    ranks: int = 1
+    wrappings: list[Wrapping] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -202,6 +229,10 @@ class Survey:
             ],
             backwards=[Place(**each) for each in values["backwards"]],
             allocators=[AllocatorUse(**each) for each in values["allocators"]],
+            ranks=values["ranks"],
+            wrappings=[
+                Wrapping(**{**each, "made": _place(each["made"])}) for each in values["wrappings"]
+            ],
         )
 
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from plimsoll.errors import InputError
+from plimsoll.training.wrappers import unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ def recompute(model: torch.nn.Module, *names: str) -> None:
     >>> plimsoll.recompute(model, "blocks.0-7", "head")  # doctest: +SKIP
 
     Args:
-        model: What the names are of.
+        model: What the names are of; of one in DistributedDataParallel or FSDP, the model in it.
         names: Modules, as `model.get_submodule` takes them; "blocks.0-7" means eight of them.
 
     Raises:
@@ -60,8 +61,9 @@ def expanded(name: str) -> Iterator[str]:
 
 
 def _module(model: torch.nn.Module, name: str) -> torch.nn.Module:
+    model = unwrapped(model)
     try:
-        return model.get_submodule(name)
+        return unwrapped(model.get_submodule(name))
     except AttributeError:
         known = [each for each, _ in model.named_children()]
         raise InputError(

@@ -6,7 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from plimsoll.fitting.changes.sites import last_name, with_settings
+from plimsoll.fitting.changes.call_settings import with_settings
+from plimsoll.fitting.changes.sites import last_name
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:

@@ -31,5 +31,7 @@ def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
 
 
 def _fused(script: ScriptText, survey: Survey) -> ScriptText:
-    model = find_model(script, trained(survey))
-    return script.insert_after(model.statement, [f'{model.name}.set_attn_implementation("sdpa")'])
+    use = trained(survey)
+    model = find_model(script, use)
+    name = f'getattr({model.name}, "module", {model.name})' if use.is_wrapped else model.name
+    return script.insert_after(model.statement, [f'{name}.set_attn_implementation("sdpa")'])

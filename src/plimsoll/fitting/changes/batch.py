@@ -44,6 +44,8 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     notes = ["the loss is taken to be a mean over the batch"]
     if model.has_dropout:
         notes.append("dropout draws other random numbers")
+    if survey.ranks > 1:
+        notes.append("ranks add up gradients after each part")
     parts = 2
     while model.batch % parts == 0 and parts <= _MOST_PARTS:
         options = options_for(survey, parts)

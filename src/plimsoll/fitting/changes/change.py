@@ -33,6 +33,7 @@ class Change:
         note: What to know about results that stay what they were.
         saves_bytes: No more than this, of the peak; a bound.
         costs_seconds: Of a step, about; below 0 where it is faster. Until it was tried.
+        unseen_seconds: Of a step, about, that no simulation counts: what the host computes.
         excludes: Kinds that it cannot be with.
     """
 
@@ -48,6 +49,7 @@ class Change:
     note: str = ""
     saves_bytes: int = field(default=0, compare=False)
     costs_seconds: float = field(default=0.0, compare=False)
+    unseen_seconds: float = field(default=0.0, compare=False)
     excludes: frozenset[str] = frozenset()
 
     @property

@@ -36,6 +36,8 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
         )
+    if survey.ranks > 1:  # a wrapper has taken note of the parameters by then
+        return
     yield Change(
         "precision",
         "keep parameters, gradients and optimizer state in bfloat16",

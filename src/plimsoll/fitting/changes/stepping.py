@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from plimsoll.fitting.changes.call_settings import with_settings
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name, with_settings
+from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,9 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.accumulation import find_trainer_call
+from plimsoll.fitting.changes.call_settings import with_settings
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import trained, with_settings
+from plimsoll.fitting.changes.sites import trained
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.stops import Stop
+from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.parts import ProcessUse
 from plimsoll.prediction.request import Request
@@ -34,6 +35,7 @@ from plimsoll.session.simulate import simulate_started
 from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:
+    from plimsoll.prediction.child.survey.surveyor import Surveyor
     from plimsoll.torch.simulated.simulation import Simulation
 
 
@@ -55,19 +57,30 @@ class StartedProcesses:
         """In a process that was started, before PyTorch is imported: observe it; let it tell."""
         labels = BlockLabels(simulation)
         high_water = HighWaterMarks(simulation)
+        surveyor = first_ranks_surveyor(self.request, simulation, labels)
+        if surveyor is not None:
+            surveyor.listen()
 
         def install() -> None:
             torch = sys.modules["torch"]
             high_water.install(torch)
             labels.install(torch)
+            if surveyor is not None:
+                surveyor.install(torch)
 
         simulation.after_import(install)
-        self.tell(simulation, labels, high_water)
+        self.tell(simulation, labels, high_water, surveyor)
         host = HostWatch(simulation, labels)
         host.begin()
         Finalize(None, tell_host_use, (host, self.folder), exitpriority=1)
 
-    def tell(self, simulation: Simulation, labels: BlockLabels, high_water: HighWaterMarks) -> None:
+    def tell(
+        self,
+        simulation: Simulation,
+        labels: BlockLabels,
+        high_water: HighWaterMarks,
+        surveyor: Surveyor | None = None,
+    ) -> None:
         """Let this process, and those forked from it, tell what they use; not the program's own."""
         began = time.perf_counter()
 
@@ -89,6 +102,8 @@ class StartedProcesses:
             seconds = time.perf_counter() - began
             report = make_report(simulation, labels, high_water, self.request, error, stop, seconds)
             _write(path, told_by(simulation, high_water, report))
+            if report["error"] is None and stop is None:
+                leave_survey(self.request, simulation, surveyor, report["device"])
 
         simulation.on_first_use(make_note)
 

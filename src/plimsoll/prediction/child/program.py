@@ -39,6 +39,7 @@ from plimsoll.prediction.child.processes import (
 from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import StoppedError, Stops
+from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.child.survey.surveyor import Surveyor
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
@@ -147,6 +148,8 @@ def main() -> None:
             add_least(simulation, report)
         if surveyor is not None and request.survey is not None:
             Path(request.survey).write_text(json.dumps(surveyor.survey().to_dict()))
+        if is_job:
+            join_surveys(request)
         report = started.add_to(told_by(simulation, high_water, report), failed_rank)
         report["prediction"] |= host_figures(host_use, started.folder, request)
         report["prediction"]["assumptions"] += map(asdict, programs.assumptions())

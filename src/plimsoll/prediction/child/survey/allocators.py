@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
+from plimsoll.prediction.child.answer import recorded_run
 from plimsoll.prediction.survey import AllocatorUse
 from plimsoll.replays import replay
 
@@ -13,20 +14,22 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.recording import Recording
     from plimsoll.simulator import Allocator
+    from plimsoll.torch.simulated.simulation import Simulation
 
 _EXPANDABLE = "expandable_segments:True"
 
 
-def try_allocators(
-    recording: Recording, allocator: Allocator, room: int | None
-) -> list[AllocatorUse]:
+def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
     """Replay a run under its own settings and others.
 
     Args:
-        recording: The run's requests.
-        allocator: The one that served them.
-        room: What the program may take; None for all that it asks for.
+        simulation: What ran.
+        device: The card whose requests are served.
+        room: What the program and NCCL may take; None for all that they ask for.
     """
+    recording, allocator = recorded_run(simulation, device), simulation.allocators[device]
+    if room is not None:
+        room -= simulation.nccl_bytes(device)
     own = allocator.conf if allocator.name == "native" else ""
     settings = [(allocator.name, own)]
     if allocator.name == "native":

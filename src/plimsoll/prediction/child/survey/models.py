@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.survey.calls import addresses
+from plimsoll.prediction.child.survey.own_bytes import own_bytes
 from plimsoll.prediction.child.survey.places import place_of, script_frames
 from plimsoll.prediction.survey import ModelCall, ModelUse
+from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +40,7 @@ def _use(torch: ModuleType, module: Any, given: list[Any]) -> ModelUse:
     storages = set(addresses(given))
     frames = list(script_frames())
     parts = list(module.modules())
-    own = _unwrapped(module)
+    own = unwrapped(module)
     config = getattr(own, "config", None)
     return ModelUse(
         kind=f"{type(own).__module__}.{type(own).__qualname__}",
@@ -51,14 +53,9 @@ def _use(torch: ModuleType, module: Any, given: list[Any]) -> ModelUse:
         has_dropout=any(_draws(torch, each) for each in parts),
         autocast=_autocast(torch),
         parameter_types=_types(module),
+        blocks=list(_blocks(own)),
+        is_wrapped=own is not module,
     )
-
-
-def _unwrapped(module: Any) -> Any:
-    """What a wrapper such as DistributedDataParallel is around."""
-    while type(module).__module__.startswith("torch.nn.parallel") and hasattr(module, "module"):
-        module = module.module
-    return module
 
 
 def _is_transformers(module: Any) -> bool:
@@ -84,8 +81,26 @@ def _types(module: Any) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for parameter in module.parameters():
         if parameter.is_cuda:
-            sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.nbytes
+            sizes[str(parameter.dtype).removeprefix("torch.")] += own_bytes(parameter)
     return dict(sizes)
+
+
+def _blocks(model: Any) -> Iterator[str]:
+    """Lists of modules of one kind, each with parameters: a model's layers; not those in others."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        is_inside = any(not outer or name.startswith(f"{outer}.") for outer in found)
+        if not is_inside and _are_layers(module):
+            found.append(name)
+            yield plain_name(name)
+
+
+def _are_layers(module: Any) -> bool:
+    if type(module).__name__ not in ("ModuleList", "Sequential"):
+        return False
+    parts = [unwrapped(part) for part in module.children()]
+    are_trained = all(next(part.parameters(), None) is not None for part in parts)
+    return len(parts) > 1 and len({type(part) for part in parts}) == 1 and are_trained
 
 
 def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str]]:
@@ -93,7 +108,7 @@ def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str
     inside = {id(part): path for path, part in module.named_modules()}
     wrapped = {id(module): ""}
     part = module
-    while _unwrapped(part) is not part:
+    while is_wrapper(part):
         part = part.module
         wrapped[id(part)] = inside[id(part)]
     for frame in reversed(frames):

@@ -6,6 +6,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.prediction.child.survey.own_bytes import own_bytes
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import OptimizerUse
 
@@ -63,6 +64,11 @@ class Optimizers:
             if noted.steps and any(_gradients(noted.optimizer)):
                 noted.kept_gradients += 1
 
+    @property
+    def any_made(self) -> bool:
+        """Whether there is one yet."""
+        return bool(self._optimizers)
+
     def uses(self) -> list[OptimizerUse]:
         """The optimizers that made a step."""
         return [_use(noted) for noted in self._optimizers.values() if noted.steps]
@@ -89,9 +95,9 @@ def _use(noted: _Optimizer) -> OptimizerUse:
         made=noted.made,
         stepped=noted.stepped,
         settings=settings,
-        parameter_bytes=sum(p.nbytes for p in _parameters(optimizer)),
+        parameter_bytes=sum(map(own_bytes, _parameters(optimizer))),
         gradient_bytes=noted.gradient_bytes,
-        state_bytes=sum(each.nbytes for each in state if getattr(each, "is_cuda", False)),
+        state_bytes=sum(own_bytes(each) for each in state if getattr(each, "is_cuda", False)),
         is_foreach=settings.get("foreach") is not False
         and "foreach" in settings
         and not settings.get("fused"),
@@ -104,4 +110,4 @@ def _parameters(optimizer: Any) -> Iterator[Any]:
 
 
 def _gradients(optimizer: Any) -> Iterator[int]:
-    return (p.grad.nbytes for p in _parameters(optimizer) if p.grad is not None)
+    return (own_bytes(p.grad) for p in _parameters(optimizer) if p.grad is not None)

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.prediction.child.answer import recorded_run, run_of
+from plimsoll.prediction.child.answer import run_of
 from plimsoll.prediction.child.peak_contents import blocks_of
 from plimsoll.prediction.child.survey.allocators import try_allocators
 from plimsoll.prediction.child.survey.arguments import Arguments
@@ -16,8 +16,10 @@ from plimsoll.prediction.child.survey.models import Models
 from plimsoll.prediction.child.survey.optimizers import Optimizers
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.child.survey.recomputation import Call, modules_by_name, recomputations
+from plimsoll.prediction.child.survey.wrappings import Wrappings
 from plimsoll.prediction.survey import Survey
 from plimsoll.torch.simulated.compiled.frames import let_through
+from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +62,7 @@ class Surveyor:
         self._optimizers = Optimizers()
         self._losses = Losses()
         self._models = Models()
+        self._wrappings = Wrappings(lambda: self._optimizers.any_made)
         self._calls = StepCalls(simulation)
         self._backwards: dict[Place, None] = {}
         self._began_backward: list[int] = []
@@ -70,6 +73,7 @@ class Surveyor:
         """Listen to PyTorch."""
         self._optimizers.install(torch)
         self._losses.install(torch)
+        self._wrappings.install(torch)
         self._watch_modules(torch)
         self._watch_backward(torch)
         from torch.optim.optimizer import (
@@ -93,15 +97,15 @@ class Surveyor:
             for module, use in self._models.uses()
         ]
         device = 0 if self._fullest is None else self._fullest.device
-        recording = recorded_run(self._simulation, device)
-        allocator = self._simulation.allocators[device]
         return Survey(
             arguments=self._arguments.uses(),
             optimizers=self._optimizers.uses(),
             models=models,
             losses=self._losses.uses(),
             backwards=list(self._backwards),
-            allocators=try_allocators(recording, allocator, self._room),
+            allocators=try_allocators(self._simulation, device, self._room),
+            ranks=self._simulation.world_size or 1,
+            wrappings=self._wrappings.uses(),
         )
 
     def _watch_modules(self, torch: ModuleType) -> None:
@@ -164,7 +168,11 @@ class Surveyor:
         step = self._fullest
         if step is None or self._labels is None:
             return []
-        names = {id(module): name for name, module in model.named_modules()}
+        names = {
+            id(module): plain_name(name)
+            for name, module in unwrapped(model).named_modules()
+            if not is_wrapper(module)
+        }
         calls = [call for call in step.calls if call.module is model]
         if not calls:
             return []
@@ -179,7 +187,8 @@ class Surveyor:
     ) -> Iterator[tuple[str, bool, Call, str | None]]:
         for call in outer.inner:
             name = names.get(id(call.module))
-            if name is None:
+            if not name:  # a wrapper's, or the model's own in it
+                yield from self._inner(call, backwards, names, parent)
                 continue
             backward = next((each for each in backwards if each >= call.end), call.end)
             noted = Call(

@@ -1,0 +1,79 @@
+"""The survey of a job: its first rank's, and what the rank needs that needs the most.
+
+Each rank leaves a file beside the one that was asked for; who started the ranks joins these.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.child.survey.allocators import try_allocators
+from plimsoll.prediction.child.survey.surveyor import Surveyor
+from plimsoll.prediction.survey import Survey
+from plimsoll.telemetry.job import launched_as
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.prediction.child.labels import BlockLabels
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.survey import AllocatorUse
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+def first_ranks_surveyor(
+    request: Request, simulation: Simulation, labels: BlockLabels
+) -> Surveyor | None:
+    """What surveys the program where this process is the first rank of a job that is surveyed."""
+    if request.survey is None or request.nproc_per_node is None:
+        return None
+    if launched_as("RANK") != min(request.ranks or [0]):
+        return None
+    return Surveyor(simulation, labels, request.room)
+
+
+def leave_survey(
+    request: Request, simulation: Simulation, surveyor: Surveyor | None, device: int
+) -> None:
+    """Leave what this rank saw; a rank that is not the first one tells what allocators reserve."""
+    rank = launched_as("RANK")
+    if request.survey is None or request.nproc_per_node is None or rank is None:
+        return
+    if surveyor is not None:
+        survey = surveyor.survey()
+    else:
+        survey = Survey(allocators=try_allocators(simulation, device, request.room))
+    Path(f"{request.survey}.{rank}").write_text(json.dumps(survey.to_dict()))
+
+
+def join_surveys(request: Request) -> None:
+    """Make one of what the ranks left, if they did."""
+    if request.survey is None:
+        return
+    asked = Path(request.survey)
+    left = {
+        int(path.suffix[1:]): Survey.from_dict(json.loads(path.read_text()))
+        for path in asked.parent.glob(f"{asked.name}.*")
+    }
+    if not left:
+        return
+    own = left[min(left)]
+    allocators = [
+        _fullest([survey.allocators for survey in left.values()], use) for use in own.allocators
+    ]
+    asked.write_text(json.dumps(replace(own, allocators=allocators).to_dict()))
+
+
+def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
+    """What an allocator reserves on the rank where it reserves the most."""
+    uses = [
+        use
+        for uses in ranks
+        for use in uses
+        if (use.allocator, use.conf) == (of.allocator, of.conf)
+    ]
+    fullest = max(uses, key=lambda use: use.peak_reserved_bytes)
+    return replace(fullest, fits=all(use.fits for use in uses))

@@ -1,0 +1,60 @@
+"""Where models are wrapped so that several ranks train them, and how."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.survey.places import innermost_place
+from plimsoll.prediction.survey import Wrapping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.prediction.survey import Place, Scalar
+
+_KINDS = ("DistributedDataParallel", "FullyShardedDataParallel")
+
+
+class Wrappings:
+    """Hears of every model that is wrapped.
+
+    Args:
+        any_optimizer: Whether there is an optimizer yet.
+    """
+
+    def __init__(self, any_optimizer: Callable[[], bool]) -> None:
+        self._any_optimizer = any_optimizer
+        self._found: dict[Place | None, tuple[Any, bool]] = {}
+
+    def install(self, torch: ModuleType) -> None:
+        """Listen."""
+        base = torch.nn.Module
+        make = base.__init__
+
+        @functools.wraps(make)
+        def noted(module: Any, *given: Any, **named: Any) -> None:
+            make(module, *given, **named)
+            if type(module).__name__ in _KINDS:
+                # Those that a wrapper makes of a model's parts have the same place, and come later.
+                self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
+
+        base.__init__ = noted
+
+    def uses(self) -> list[Wrapping]:
+        """The wrappings, in their order."""
+        return [
+            Wrapping(type(module).__name__, made, _settings(module), comes_first)
+            for made, (module, comes_first) in self._found.items()
+        ]
+
+
+def _settings(module: Any) -> dict[str, Scalar]:
+    found: dict[str, Scalar] = {}
+    if hasattr(module, "gradient_as_bucket_view"):
+        found["gradient_as_bucket_view"] = bool(module.gradient_as_bucket_view)
+    strategy = getattr(module, "sharding_strategy", None)
+    if strategy is not None:
+        found["sharding_strategy"] = str(strategy.name)
+    return found
