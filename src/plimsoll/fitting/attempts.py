@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
+from plimsoll.fitting.parts import INTERRUPTED
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.child_process import started
+from plimsoll.prediction.ranges import with_range
 from plimsoll.prediction.survey import AllocatorUse, Survey
 
 if TYPE_CHECKING:
@@ -133,30 +135,42 @@ class Attempts:
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
         """Simulate it under the limit, with the allocator with which it is to fit."""
         self.count += 1
+        request = self.request(changes, use)
+        with started(request, shows_output=False, is_aside=True) as answer:
+            return _finished(answer())
+
+    def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
+        """What `verify` found, and how far it hangs on data that nobody knows."""
+        if not found.depends_on_data:
+            return found
+        self.count += 2
+        return with_range(self.request(changes, use), found)
+
+    def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
+        """The script with changes, under an allocator, and under the limit or not."""
         setup = replace(
             self._request.setup,
-            unlimited=False,
+            unlimited=unlimited,
             allocator=use.allocator,  # type: ignore[arg-type]
             conf=use.conf if use.allocator == "native" else "",
         )
-        request = replace(
+        return replace(
             self._request,
-            arguments=self._arguments(changes),
+            arguments=self.arguments(changes),
             setup=setup,
             files=self._files(changes),
         )
-        with started(request, shows_output=False, is_aside=True) as answer:
-            return answer()
 
-    def _files(self, changes: Changes) -> dict[str, str]:
-        return {str(self._path): str(self.text(changes))} if changes else {}
-
-    def _arguments(self, changes: Changes) -> list[str]:
+    def arguments(self, changes: Changes) -> list[str]:
+        """What the script is called with, where changes have options of their own."""
         arguments = self._request.arguments
         for change in changes:
             for name, value in change.arguments:
                 arguments = put_in(take_out(arguments, name)[1], name, int(value))
-        return arguments
+        return list(arguments)
+
+    def _files(self, changes: Changes) -> dict[str, str]:
+        return {str(self._path): str(self.text(changes))} if changes else {}
 
     def _start(self, changes: Changes, survey: Path, stack: ExitStack) -> Callable[[], Attempt]:
         setup = replace(self._request.setup, unlimited=True)
@@ -171,7 +185,7 @@ class Attempts:
         self.count += 1
         request = replace(
             self._request,
-            arguments=self._arguments(changes),
+            arguments=self.arguments(changes),
             setup=setup,
             survey=str(survey),
             room=self._room,
@@ -181,7 +195,7 @@ class Attempts:
 
         def attempt() -> Attempt:
             try:
-                prediction = answer()
+                prediction = _finished(answer())
             except (ScriptError, InputError) as error:
                 if not changes:
                     raise
@@ -202,6 +216,13 @@ class Attempts:
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
         fits = reserved <= self._room
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+
+def _finished(found: Prediction) -> Prediction:
+    """What a run found that nobody interrupted: what it took so far says nothing."""
+    if found.stopped is not None and found.stopped.why == INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
 
 
 def _reason(error: Exception) -> str:

@@ -43,7 +43,7 @@ class Watcher(Protocol):
     """Hears how a search goes on."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """These changes are tried together; none is the script as it is."""
+        """These changes are tried together, by their labels; none is the script as it is."""
 
     def ended(self, attempt: Attempt) -> None:
         """They were."""
@@ -87,6 +87,7 @@ class Search:
         self._room = room
         self._watcher = watcher
         self._compiles = compiles
+        self._may_simulate = True
         self._refuted: set[tuple[frozenset[Change], str, str]] = set()
         self._expected: dict[frozenset[Change], int] = {}
         self._margins: dict[frozenset[Change], int] = {}
@@ -112,6 +113,18 @@ class Search:
             self._branch([*items, *others])
         self._drop_needless()
         self._try_alone()
+
+    def find_range(self) -> None:
+        """How far the best plan hangs on data that nobody knows."""
+        if self.best is not None:
+            attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
+            verified = self._attempts.with_range(attempt.changes, use, verified)
+            self.best = Best(attempt, use, verified)
+
+    def settle(self) -> None:
+        """Take the best of what was tried, without another simulation: after an interrupt."""
+        self._may_simulate = False
+        self._take_best()
 
     def _items(self, *, keeps_results: bool) -> Iterator[Change]:
         """Changes without a measure, that could matter."""
@@ -166,11 +179,12 @@ class Search:
 
     def _try(self, sets: Sequence[Changes]) -> None:
         at_a_time = self._attempts.at_a_time
-        left = [changes for changes in sets if not self._is_known(changes)]
+        asked = {frozenset(changes): changes for changes in sets}.values()
+        left = [changes for changes in asked if not self._is_known(changes)]
         while left and self._left() > 0:
             now, left = left[:at_a_time], left[at_a_time:]
             for changes in now:
-                self._watcher.begins([change.name for change in changes])
+                self._watcher.begins([change.label for change in changes])
             self._attempts.run(now, self._note)
 
     def _is_known(self, changes: Changes) -> bool:
@@ -376,7 +390,7 @@ class Search:
         own = attempt.allocators()[0]
         if use == own and use.peak_reserved_bytes <= self._room:
             return attempt.prediction
-        if self._attempts.count >= _SIMULATIONS:
+        if not self._may_simulate or self._attempts.count >= _SIMULATIONS:
             return None
         return self._attempts.verify(attempt.changes, use)
 

@@ -34,6 +34,7 @@ class Change:
         saves_bytes: No more than this, of the peak; a bound.
         costs_seconds: Of a step, about; below 0 where it is faster. Until it was tried.
         excludes: Kinds that it cannot be with.
+        short: The name where there is little room, as "fused AdamW"; "" where `name` is as short.
     """
 
     kind: str
@@ -49,8 +50,14 @@ class Change:
     saves_bytes: int = field(default=0, compare=False)
     costs_seconds: float = field(default=0.0, compare=False)
     excludes: frozenset[str] = frozenset()
+    short: str = field(default="", compare=False)
 
     @property
     def keeps_results(self) -> bool:
         """Whether results stay what they were."""
         return not self.caveat
+
+    @property
+    def label(self) -> str:
+        """What lists and tables call it."""
+        return self.short or self.name

@@ -28,6 +28,7 @@ def compiled_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "compile",
             f"compile the model{kept}",
+            short="compiled" if budget is None else f"compiled, {budget:.0%} kept",
             edit=lambda script, budget=budget: _compiled(script, survey, budget),  # type: ignore[misc]
             saves_bytes=allocated_bytes,
             excludes=frozenset({"recomputation", "offload"}),
