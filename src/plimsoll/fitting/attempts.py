@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -191,7 +192,10 @@ class Attempts:
             room=self._room,
             files=files,
         )
-        answer = stack.enter_context(started(request, shows_output=False, is_aside=bool(changes)))
+        shown = None if changes else sys.stderr.buffer
+        answer = stack.enter_context(
+            started(request, shows_output=False, is_aside=True, failed_output=shown)
+        )
 
         def attempt() -> Attempt:
             try:

@@ -36,6 +36,7 @@ _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
+_NOTHING = 0.05  # of what should be saved: what is as good as none
 _MEASURED = ("recomputation", "offload")
 
 
@@ -47,6 +48,19 @@ class Watcher(Protocol):
 
     def ended(self, attempt: Attempt) -> None:
         """They were."""
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """What a set of changes should allocate at its peak.
+
+    Attributes:
+        with_bytes: With all of them.
+        without_bytes: Without those that have a measure.
+    """
+
+    with_bytes: int
+    without_bytes: int
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,7 @@ class Search:
         self._compiles = compiles
         self._may_simulate = True
         self._refuted: set[tuple[frozenset[Change], str, str]] = set()
-        self._expected: dict[frozenset[Change], int] = {}
+        self._aims: dict[frozenset[Change], _Aim] = {}
         self._margins: dict[frozenset[Change], int] = {}
 
     @property
@@ -221,16 +235,33 @@ class Search:
     def _candidates(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
         """Sets that were not tried and that should fit, with what they should cost."""
         useful = [change for change in [*items, *self._parts()] if self._gain(change) > 0]
-        for count in range(min(len(useful), _MOST_TOGETHER) + 1):
-            for chosen in combinations(useful, count):
-                if not _agree(chosen):
-                    continue
-                for changes, allocated, seconds in self._with_measured(chosen):
-                    if self._is_known(changes) or not _agree(changes):
-                        continue
-                    if allocated <= self._target():
-                        self._expected[frozenset(changes)] = allocated
-                        yield seconds * (1 + _PER_CHANGE * len(changes)), changes
+        counts = range(min(len(useful), _MOST_TOGETHER) + 1)
+        chosen = {frozenset(each): each for count in counts for each in combinations(useful, count)}
+        for each in list(chosen.values()):
+            for begun in self._together():
+                more = (*begun, *[change for change in each if change not in begun])
+                chosen.setdefault(frozenset(more), more)
+        for each in chosen.values():
+            if _agree(each):
+                yield from self._candidates_with(each)
+
+    def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
+        """Those that have some changes, and besides none but measured ones."""
+        without = self._estimate(chosen, self._nearest(chosen))[0]
+        for changes, allocated, seconds in self._with_measured(chosen):
+            is_new = not self._is_known(changes) and _agree(changes)
+            if is_new and allocated <= self._target():
+                self._aims[frozenset(changes)] = _Aim(allocated, without)
+                yield seconds * (1 + _PER_CHANGE * len(changes)), changes
+
+    def _together(self) -> Iterator[Changes]:
+        """Sets that save more than their changes alone, where several phases are about as high."""
+        for attempt in self.known:
+            plain = _plain(attempt.changes)
+            if attempt.prediction is not None and len(plain) == len(attempt.changes) > 1:
+                saved = self.base.allocated_bytes() - attempt.allocated_bytes()
+                if saved > sum(map(self._gain, plain)):
+                    yield plain
 
     def _with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
         """A set with none or one of the changes that have a measure: how much of it is needed."""
@@ -255,7 +286,8 @@ class Search:
                 break
         else:
             yield from self._with_both(chosen, allocated, seconds, survey, target)
-        if "offload" not in enough and target > _LEAST_BUDGET:
+        can_offload = target > _LEAST_BUDGET and self._reach({"offload"}, chosen) <= self._target()
+        if "offload" not in enough and can_offload:
             offload = offloading_change(places, target, allocated - target)
             yield (*chosen, offload), target, seconds + offload.costs_seconds
 
@@ -280,6 +312,8 @@ class Search:
         plans, places = survey.models[0].recomputations, self.base.survey
         if not plans or places is None or target <= _LEAST_BUDGET:
             return
+        if self._reach(set(_MEASURED), chosen) > self._target():
+            return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)
         again = recomputing_change(places, plans[-1], saves)
@@ -287,17 +321,54 @@ class Search:
         cost = seconds + plans[-1].seconds + offload.costs_seconds
         yield (*chosen, again, offload), target, cost
 
+    def _reach(self, kinds: set[str], chosen: Changes) -> int:
+        """The least that measured changes of these kinds could come to beside a set; 0 if unknown.
+
+        It is known where they were asked for more than they can save beside a part of the set.
+        """
+        inside = [
+            attempt
+            for attempt in self.known
+            if attempt.kinds & set(_MEASURED) == kinds
+            and set(_plain(attempt.changes)) <= set(chosen)
+            and self._is_exhausted(attempt)
+        ]
+        if not inside:
+            return 0
+        nearest = max(inside, key=lambda attempt: len(attempt.changes))
+        others = set(chosen) - set(nearest.changes)
+        return nearest.allocated_bytes() - sum(map(self._gain, others))
+
+    def _is_exhausted(self, attempt: Attempt) -> bool:
+        """Whether its measured changes saved nothing, or no more than when they had to save less."""
+        aim = self._aims.get(frozenset(attempt.changes))
+        if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
+            return False
+        saved = aim.without_bytes - attempt.allocated_bytes()
+        if saved <= _NOTHING * (aim.without_bytes - aim.with_bytes):
+            return True
+        beside = set(_plain(attempt.changes))
+        return any(
+            each.prediction is not None
+            and each.kinds == attempt.kinds
+            and set(_plain(each.changes)) == beside
+            and (other := self._aims.get(frozenset(each.changes))) is not None
+            and other.with_bytes > aim.with_bytes
+            and each.allocated_bytes() <= attempt.allocated_bytes()
+            for each in self.known
+        )
+
     def _margin(self, chosen: Changes) -> int:
         """By how much measured changes beside these missed their aim so far."""
         return self._margins.get(frozenset(chosen), 0)
 
     def _learn(self, attempt: Attempt) -> None:
         """From an attempt that took more than was expected."""
-        expected = self._expected.get(frozenset(attempt.changes))
-        if expected is None or attempt.prediction is None:
+        aim = self._aims.get(frozenset(attempt.changes))
+        if aim is None or attempt.prediction is None:
             return
-        beside = frozenset(c for c in attempt.changes if c.kind not in _MEASURED)
-        missed = attempt.allocated_bytes() - expected
+        beside = frozenset(_plain(attempt.changes))
+        missed = attempt.allocated_bytes() - aim.with_bytes
         if len(beside) < len(attempt.changes) and missed > 0:
             self._margins[beside] = self._margins.get(beside, 0) + missed
 
@@ -424,6 +495,11 @@ class Search:
             alone.setdefault(change.name, (change,))
         self._try([changes for changes in alone.values() if changes[0].kind not in done])
         self._take_best()
+
+
+def _plain(changes: Changes) -> Changes:
+    """Those that have no measure."""
+    return tuple(change for change in changes if change.kind not in _MEASURED)
 
 
 def _agree(changes: Changes) -> bool:

@@ -171,9 +171,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bool]:
         try:
             return process.wait(seconds), True
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            process.kill()
-            process.wait()
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt from None  # which ends it, and what it started
 
 
 def _temporary_folder(stack: ExitStack) -> Path:
