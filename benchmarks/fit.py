@@ -11,6 +11,7 @@ copies on the machine with the GPU, those of the plans under a hard limit; `tabl
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -40,8 +41,13 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
 SHARES = (0.8, 0.6, 0.45)  # of what a script takes as it is
+FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")  # of these, the least that they can take, too
+FLOOR = 0.1
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
+SECONDS = float(os.environ.get("SECONDS", "3600"))  # after these no further run is timed
+AT_A_TIME = 4
+ROOM = 120 << 30  # of a card, for what runs at a time
 
 
 class Quiet:
@@ -64,7 +70,9 @@ def plan(folder: Path, names: Sequence[str]) -> None:
 
 def _plan_one(folder: Path, name: str) -> None:
     base = _base_bytes(SCRIPTS[name])
-    for share in SHARES:
+    for share in [*SHARES, *([FLOOR] if name in FLOORS else [])]:
+        if (folder / f"{name}-{round(100 * share)}.json").exists():
+            continue
         within = int(base * share) >> 20 << 20
         search, context, seconds = _search(SCRIPTS[name], within)
         runs = list(_copies(search, folder, f"{name}-{round(100 * share)}"))
@@ -113,6 +121,7 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
             "changes": [change.name for change in attempt.changes],
             "keeps_results": all(change.keeps_results for change in attempt.changes),
             "is_best": is_best,
+            "least": min(attempt.allocators(), key=lambda use: use.peak_reserved_bytes).__dict__,
             "use": asdict(use),
             "step_seconds": attempt.step_seconds,
             "allocated": attempt.allocated_bytes(),
@@ -120,33 +129,75 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 
 
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Run the copies, each in a process of its own that has imported all before."""
+    """Run the copies, each in a process of its own that has imported all before.
+
+    Those that are to fit run several at a time; those whose steps are timed run alone, pass by
+    pass, until the time is up.
+    """
     import torch
     import transformers  # noqa: F401
 
     import plimsoll  # noqa: F401
 
+    began = time.monotonic()
     plans = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     plans = [each for each in plans if not names or each["script"] in names]
-    seen: dict[str, dict[str, Any]] = {}
+    found: dict[str, Any] = {"gpu": torch_name(), "plans": plans, "held": {}, "timed": {}}
+    _run_beside(torch, folder, list(_limited(plans)), found["held"])
+    out.write_text(json.dumps(found, indent=1))
+    timed = [run for each in plans for run in each["runs"]]
+    for run in timed:
+        run["sha"] = hashlib.sha256((folder / run["file"]).read_bytes()).hexdigest()
     for turn in range(PASSES):
-        for each in plans:
-            for run in each["runs"]:
-                limit = each["within"] - each["context"] if run["is_best"] else None
-                text = (folder / run["file"]).read_text()
-                key = f"{run['use']['allocator']} {run['use']['conf']} {limit} {text}"
-                if turn and len(seen[key]["steps"]) == 0:
-                    continue
-                if key not in seen or turn >= seen[key]["turns"]:
-                    found = _in_process(torch, folder / run["file"], run["use"], limit)
-                    before = seen.setdefault(key, {**found, "turns": 0, "steps": []})
-                    before["turns"] += 1
-                    before["steps"].append(found["step_seconds"])
-                run["measured"] = seen[key]
-                if not turn:
-                    print(each["script"], run["file"], seen[key]["outcome"], flush=True)
-        out.write_text(json.dumps({"gpu": torch_name(), "plans": plans}, indent=1))
+        done: set[tuple[str, ...]] = set()
+        for run in timed:
+            file, use = run["file"], run["use"]
+            same = (run["sha"], use["allocator"], use["conf"])
+            if same in done or time.monotonic() - began > SECONDS:
+                continue
+            done.add(same)
+            outcome = _in_process(torch, folder / file, use, None).result()
+            found["timed"].setdefault(file, []).append(outcome)
+            if not turn:
+                print(file, outcome["outcome"][:200], flush=True)
+        out.write_text(json.dumps(found, indent=1))
     table(out)
+
+
+def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
+    """Names, files, allocators and limits of what is to fit, or not to."""
+    for plan in plans:
+        floor = min(plan["runs"], key=lambda run: run["least"]["peak_reserved_bytes"])
+        for run in plan["runs"]:
+            room = plan["within"] - plan["context"]
+            if run["is_best"]:
+                yield f"{run['file']} fits", run["file"], run["use"], room
+            elif not plan["fits"] and run is floor and plan["script"] in FLOORS:
+                use = run["least"]
+                for part in (0.98, 1.02):
+                    size = int(part * use["peak_reserved_bytes"])
+                    yield f"{run['file']} floor {part}", run["file"], use, size
+
+
+def _run_beside(
+    torch: Any,
+    folder: Path,
+    runs: list[tuple[str, str, dict[str, Any], int]],
+    found: dict[str, Any],
+) -> None:
+    waiting, taken = list(runs), 0
+    running: dict[str, tuple[Child, int]] = {}
+    while waiting or running:
+        if waiting and len(running) < AT_A_TIME and (not running or taken + waiting[0][3] < ROOM):
+            name, file, use, limit = waiting.pop(0)
+            running[name] = (_in_process(torch, folder / file, use, limit), limit)
+            taken += limit
+            continue
+        name = next(iter(running))
+        child, limit = running.pop(name)
+        taken -= limit
+        found[name] = {"limit": limit, **child.result()}
+        print(f"{name}: {found[name]['outcome'][:200]}", flush=True)
 
 
 def torch_name() -> str:
@@ -159,7 +210,21 @@ def torch_name() -> str:
     ).stdout.strip()
 
 
-def _in_process(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
+class Child:
+    """A process that answers once, as JSON."""
+
+    def __init__(self, process: int, reader: int) -> None:
+        self._process, self._reader = process, reader
+
+    def result(self) -> dict[str, Any]:
+        """What the process found; where the process died, that."""
+        with os.fdopen(self._reader) as answer:
+            text = answer.read()
+        os.waitpid(self._process, 0)
+        return json.loads(text) if text else {"outcome": "died", "step_seconds": None}
+
+
+def _in_process(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> Child:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -169,10 +234,7 @@ def _in_process(torch: Any, file: Path, use: dict[str, str], limit: int | None) 
             answer.write(json.dumps(found))
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else {"outcome": "died", "step_seconds": None}
+    return Child(child, reader)
 
 
 def _run(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
@@ -221,41 +283,79 @@ def table(path: Path) -> None:
     """Print what was found."""
     found = json.loads(path.read_text())
     print(found["gpu"])
-    held, pairs, right = 0, 0, 0
+    fits = {name: each["outcome"] for name, each in found["held"].items() if "fits" in name}
+    right, pairs = 0, 0
     for plan in found["plans"]:
         best = next((run for run in plan["runs"] if run["is_best"]), None)
-        if best is None:
-            print(f"{plan['script']} within {plan['within'] >> 20} MiB: no plan")
-            continue
-        outcome = best["measured"]["outcome"]
-        held += outcome == "finished"
+        outcome = "no plan" if best is None else fits.get(f"{best['file']} fits", "not run")
+        names = "" if best is None else "; " + (" + ".join(best["changes"]) or "as it is")
         print(
             f"{plan['script']} within {plan['within'] >> 20} MiB, {len(plan['runs'])} trials in "
-            f"{plan['seconds']:.0f} s: {outcome}; {' + '.join(best['changes']) or 'as it is'}"
+            f"{plan['seconds']:.0f} s: {outcome}{names}"
         )
-        for run in plan["runs"]:
-            seconds = run["measured"]["step_seconds"]
-            if seconds and run["step_seconds"]:
-                print(
-                    f"    {1e3 * run['step_seconds']:8.1f} ms predicted {1e3 * seconds:8.1f} ms, "
-                    f"allocated {run['measured']['allocated'] / max(1, run['allocated']):.4f}  "
-                    f"{' + '.join(run['changes']) or 'as it is'}"
-                )
-            elif run["measured"]["outcome"] != "finished":
-                print(f"    {run['measured']['outcome']}: {' + '.join(run['changes'])}")
-        for one, other in combinations(plan["runs"], 2):
-            times = [statistics.median(_steps(run)) for run in (one, other) if _steps(run)]
-            said = [run["step_seconds"] for run in (one, other)]
-            if len(times) < 2 or None in said or max(times) <= 1.05 * min(times):
-                continue
-            pairs += 1
-            right += (times[0] < times[1]) == (said[0] < said[1])
-    print(f"plans that finish under their limit: {held} of {len(found['plans'])}")
+        timed = [(run, _seconds(found, run)) for run in plan["runs"]]
+        base = next((run for run in plan["runs"] if not run["changes"]), None)
+        for run, seconds in timed:
+            _row(found, run, seconds, base)
+        known = [
+            (run["step_seconds"], seconds)
+            for run, seconds in timed
+            if seconds and run["step_seconds"]
+        ]
+        for (said, took), (other_said, other_took) in combinations(known, 2):
+            if max(took, other_took) > 1.05 * min(took, other_took):
+                pairs += 1
+                right += (took < other_took) == (said < other_said)
+    for name, each in found["held"].items():
+        if "floor" in name:
+            print(f"{name}, limit {each['limit'] / 2**20:.0f} MiB: {each['outcome'][:60]}")
+    held = sum(outcome == "finished" for outcome in fits.values())
+    print(f"plans that finish under their limit: {held} of {len(fits)}")
     print(f"pairs of changes in the right order: {right} of {pairs} ({right / max(1, pairs):.1%})")
 
 
-def _steps(run: dict[str, Any]) -> list[float]:
-    return [each for each in run["measured"].get("steps", []) if each]
+def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was measured of a copy, or of the same copy of another plan."""
+    for plan in found["plans"]:
+        for other in plan["runs"]:
+            same = other["sha"] == run["sha"] and other["use"]["conf"] == run["use"]["conf"]
+            if same and other["use"]["allocator"] == run["use"]["allocator"]:
+                measured: list[dict[str, Any]] = found["timed"].get(other["file"], [])
+                if measured:
+                    return measured
+    return []
+
+
+def _seconds(found: dict[str, Any], run: dict[str, Any]) -> float | None:
+    steps = [each["step_seconds"] for each in _timed(found, run) if each["step_seconds"]]
+    return statistics.median(steps) if steps else None
+
+
+def _row(
+    found: dict[str, Any],
+    run: dict[str, Any],
+    seconds: float | None,
+    base: dict[str, Any] | None,
+) -> None:
+    name = " + ".join(run["changes"]) or "as it is"
+    measured = _timed(found, run)
+    failed = next((each for each in measured if each["outcome"] != "finished"), None)
+    if failed is not None:
+        print(f"    {failed['outcome'][-300:]}: {name}")
+    elif seconds and run["step_seconds"]:
+        differs = _apart(measured[0], _timed(found, base)[-1]) if base else None
+        kept = "" if run["keeps_results"] else " (may)"
+        losses = "" if differs is None else f", losses differ by {differs:.1e}{kept}"
+        print(
+            f"    {1e3 * run['step_seconds']:8.1f} ms predicted {1e3 * seconds:8.1f} ms, "
+            f"allocated {measured[0]['allocated'] / max(1, run['allocated']):.4f}{losses}  {name}"
+        )
+
+
+def _apart(one: dict[str, Any], other: dict[str, Any]) -> float | None:
+    """The largest relative difference of two runs' losses."""
+    pairs = list(zip(one["losses"], other["losses"], strict=False))
+    return max((abs(a - b) / max(abs(b), 1e-9) for a, b in pairs), default=None)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,10 @@ def test_types_that_a_gpu_does_not_multiply_are_refused() -> None:
     )
     refused("\"addmm_cuda\" not implemented for 'Long'", lambda: square.long() @ square.long())
     refused('"addmv_impl_cuda" not implemented', lambda: square.long() @ zeros(4, kind=long))
+    scaler, optimizer = torch.amp.GradScaler("cuda"), torch.optim.SGD([square.bfloat16()])
+    optimizer.param_groups[0]["params"][0].grad = square.bfloat16()
+    scaler.scale(square.sum())
+    refused("not implemented for 'BFloat16'", lambda: scaler.step(optimizer))
     heads = zeros(1, 1, 4, 8)
     refused(
         "Expected query, key, and value to have the same dtype",

@@ -11,7 +11,7 @@ from plimsoll.fitting.attempts import changed
 from plimsoll.fitting.changes.accumulation import trainer_in_parts
 from plimsoll.fitting.changes.attention import attention_changes
 from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.compiled import compiled_changes
+from plimsoll.fitting.changes.compiled import compiled_change, first_budgets, next_budgets
 from plimsoll.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.fitting.changes.loss import loss_changes
 from plimsoll.fitting.changes.offloading import offloading_change
@@ -307,11 +307,26 @@ class TestModel:
         assert 'model.set_attn_implementation("sdpa")' in made([change])
 
     def test_compiling_takes_a_budget(self) -> None:
-        changes = list(compiled_changes(survey(), GiB))
-        assert "    model.compile()\n" in made([changes[0]])
-        new = made([named(changes, "50%")])
+        whole = compiled_change(survey(), GiB, 1.0)
+        assert whole.keeps_results
+        assert "    model.compile()\n" in made([whole])
+        assert "activation_memory_budget" not in made([whole])
+        new = made([compiled_change(survey(), GiB, 0.5)])
         assert "torch._functorch.config.activation_memory_budget = 0.5\n" in new
         assert "import torch._functorch.config\n" in new
+
+    def test_a_model_that_drops_out_is_compiled_without_a_budget(self) -> None:
+        random = survey(model={"has_dropout": True})
+        assert first_budgets(random) == (1.0,)
+        assert 0.0 in first_budgets(survey())
+        assert not compiled_change(random, GiB, 1.0).keeps_results
+
+    def test_budgets_go_on_beside_what_takes_the_least_or_above_what_is_enough(self) -> None:
+        peaks = {1.0: 900, 0.5: 700, 0.25: 400, 0.1: 500, 0.0: 800}
+        assert next_budgets(peaks, 300) == [0.175, 0.375]
+        assert next_budgets(peaks, 450) == [0.375]
+        assert next_budgets(peaks, 1000) == []
+        assert next_budgets({0.1: 2, 0.14: 1, 0.18: 3}, 0) == []
 
 
 class TestPasses:

@@ -165,7 +165,7 @@ def search(
     """`fit` of a script that needs what a function of the value says, and what ran."""
     script = tmp_path / "script.py"
     script.touch()
-    monkeypatch.setattr(values, "slots", lambda _: slots)
+    monkeypatch.setattr(values, "slots", lambda *_, **__: slots)
 
     def search(
         need: Need,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.fitting.parts import INTERRUPTED
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.fitting.side_by_side import slots
 from plimsoll.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.ranges import with_range
@@ -110,7 +110,7 @@ class Attempts:
     @property
     def at_a_time(self) -> int:
         """How many run beside each other."""
-        return 1 if self._request.nproc_per_node else max(1, min(os.cpu_count() or 1, 4))
+        return slots(self._request)
 
     def text(self, changes: Changes) -> ScriptText:
         """The script with changes."""

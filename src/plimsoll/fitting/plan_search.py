@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.compiled import compiled_changes
+from plimsoll.fitting.changes.compiled import compiled_change, first_budgets, next_budgets
 from plimsoll.fitting.changes.offloading import offloading_change
 from plimsoll.fitting.changes.plain import plain_changes
 from plimsoll.fitting.changes.recomputing import recomputing_change
@@ -37,6 +37,7 @@ _TIMES_ENOUGH = 0.01
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
 _NOTHING = 0.05  # of what should be saved: what is as good as none
+_MOST_BUDGETS = 8
 _MEASURED = ("recomputation", "offload")
 
 
@@ -102,6 +103,7 @@ class Search:
         self._watcher = watcher
         self._compiles = compiles
         self._may_simulate = True
+        self._compiled: dict[float, Change] = {}
         self._refuted: set[tuple[frozenset[Change], str, str]] = set()
         self._aims: dict[frozenset[Change], _Aim] = {}
         self._margins: dict[frozenset[Change], int] = {}
@@ -117,6 +119,8 @@ class Search:
         self._take_best()
         if self.best is not None and not self.best.attempt.changes:
             return
+        if self._compiles:
+            self._sweep_budgets()
         items = list(self._items(keeps_results=True))
         self._try([(change,) for change in items])
         self._try([self._cheap(items)])
@@ -145,12 +149,28 @@ class Search:
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         changes = list(plain_changes(survey, peak))
-        if self._compiles:
-            changes += compiled_changes(survey, peak)
+        changes += self._compiled.values()
         for change in changes:
             matters = change.saves_bytes >= _LEAST_SHARE * peak
             if matters and change.keeps_results == keeps_results:
                 yield change
+
+    def _sweep_budgets(self) -> None:
+        """Compile the model under several budgets, and under others where that may help."""
+        survey, peak = self.base.survey, self.base.allocated_bytes()
+        assert survey is not None
+        budgets = list(first_budgets(survey))
+        while budgets and len(self._compiled) < _MOST_BUDGETS:
+            for budget in budgets:
+                self._compiled[budget] = compiled_change(survey, peak, budget)
+            self._try([(self._compiled[budget],) for budget in budgets])
+            peaks = {
+                budget: attempt.allocated_bytes()
+                for budget, change in self._compiled.items()
+                if (attempt := self._alone(change)) and attempt.prediction is not None
+            }
+            budgets = next_budgets(peaks, self._target()) if peaks else []
+            budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _cheap(self, items: Sequence[Change]) -> Changes:
         """All that takes no time: a peak may be lower only where several things are changed."""
@@ -340,7 +360,7 @@ class Search:
         return nearest.allocated_bytes() - sum(map(self._gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Whether its measured changes saved nothing, or no more than when they had to save less."""
+        """Whether its measured changes saved nothing, or no more than when less was asked."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False

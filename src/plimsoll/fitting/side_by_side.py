@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
-from plimsoll.prediction.child_process import started
+from plimsoll.prediction.child_process import MOST_AT_A_TIME, started
 from plimsoll.prediction.predict import predict_request
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
-
-_MOST_AT_A_TIME = 2
-"""Each holds PyTorch, and what the script keeps in the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,11 @@ class Outcome:
     output: bytes = b""
 
 
-def slots(request: Request) -> int:
-    """How many trials like this one can run at the same time: one a core."""
+def slots(request: Request, most: int = MOST_AT_A_TIME) -> int:
+    """How many trials like this one can run at the same time: one a core, up to `most`."""
     if request.nproc_per_node is not None or request.keep_writes:
         return 1  # a job fills the machine; what one writes, the other would read
-    return min(_MOST_AT_A_TIME, len(os.sched_getaffinity(0)))
+    return min(most, len(os.sched_getaffinity(0)))
 
 
 def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None]) -> list[Outcome]:

@@ -122,7 +122,7 @@ class _Search:
         self._bracket = bracket
         self._headroom = headroom
         self._progress = progress
-        self._slots = slots(request)
+        self._slots = slots(request, most=2)  # of eight runs, most follow from others
         self._trials: dict[int, Trial] = {}
         self._written: list[Written] = []
         self._seconds = 0.0

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from plimsoll.prediction.parts import Written
 
 
+MOST_AT_A_TIME = 4
+"""So many runs beside each other: each holds PyTorch, and what the script keeps in memory."""
 _SECONDS_TO_ANSWER = 60
 
 
@@ -90,6 +92,8 @@ def started(
         folder = _temporary_folder(stack)
         report = folder / "report.json"
         environment = dict(os.environ)
+        if is_aside:
+            environment.setdefault("OMP_NUM_THREADS", str(_threads_aside()))
         asked = replace(request, report=str(report), parent=os.getpid())
         recorded = folder / "recorded.plim"
         if request.record is not None:
@@ -144,6 +148,11 @@ def started(
                 raise
 
         yield answer
+
+
+def _threads_aside() -> int:
+    """For what a script computes on the CPU, so that runs beside each other share the cores."""
+    return max(1, (os.cpu_count() or 1) // MOST_AT_A_TIME)
 
 
 def _by_itself(request: Request, folder: Path) -> list[Written]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
@@ -9,36 +10,72 @@ from plimsoll.fitting.changes.sites import find_model, trained
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from plimsoll.fitting.script_text import ScriptText
     from plimsoll.prediction.survey import Survey
 
-_BUDGETS = (None, 0.75, 0.5, 0.25, 0.0)
+_BUDGETS = (1.0, 0.5, 0.25, 0.1, 0.0)
+_FINEST = 0.05
 
 
-def compiled_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Compile the model, under several budgets for what it keeps for the backward pass."""
+def first_budgets(survey: Survey) -> tuple[float, ...]:
+    """Parts of its activations that a compiled model may keep, to be tried first.
+
+    All of them only where it draws random numbers: PyTorch draws others when it computes anew
+    (pytorch #190758).
+    """
     try:
-        trained(survey)
+        model = trained(survey)
     except CannotChangeError:
-        return
-    for budget in _BUDGETS:
-        kept = "" if budget is None else f", and keep {budget:.0%} of its activations"
-        yield Change(
-            "compile",
-            f"compile the model{kept}",
-            short="compiled" if budget is None else f"compiled, {budget:.0%} kept",
-            edit=lambda script, budget=budget: _compiled(script, survey, budget),  # type: ignore[misc]
-            saves_bytes=allocated_bytes,
-            excludes=frozenset({"recomputation", "offload"}),
-        )
+        return ()
+    return _BUDGETS[:1] if model.has_dropout else _BUDGETS
 
 
-def _compiled(script: ScriptText, survey: Survey, budget: float | None) -> ScriptText:
+def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
+    """What to try next, of budgets between those that were tried.
+
+    The peak is not monotonic in the budget (pytorch #197838). Above the largest budget that is
+    enough may be a larger one; where none is enough, a lower peak may be on either side of the
+    lowest.
+
+    >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 600)
+    [0.375]
+    >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 400)
+    [0.125, 0.375]
+
+    Args:
+        peaks: Bytes at the peak, by budget.
+        most_bytes: What there is.
+    """
+    tried = sorted(peaks)
+    enough = [budget for budget in tried if peaks[budget] <= most_bytes]
+    middle = tried.index(enough[-1] if enough else min(tried, key=peaks.__getitem__))
+    beside = tried[middle : middle + 2] if enough else tried[max(0, middle - 1) : middle + 2]
+    return [round((low + high) / 2, 3) for low, high in pairwise(beside) if high - low > _FINEST]
+
+
+def compiled_change(survey: Survey, allocated_bytes: int, budget: float) -> Change:
+    """Compile the model, with a budget for what it keeps for the backward pass."""
+    kept = "" if budget == 1 else f", and keep {budget:.3g} of its activations"
+    return Change(
+        "compile",
+        f"compile the model{kept}",
+        short="compiled" if budget == 1 else f"compiled, {budget:.3g} kept",
+        edit=lambda script: _compiled(script, survey, budget),
+        caveat="other elements are dropped out, as with another seed"
+        if trained(survey).has_dropout
+        else "",
+        note="fused kernels round sums otherwise",
+        saves_bytes=allocated_bytes,
+        excludes=frozenset({"recomputation", "offload"}),
+    )
+
+
+def _compiled(script: ScriptText, survey: Survey, budget: float) -> ScriptText:
     model = find_model(script, trained(survey))
     changed = script.insert_after(model.statement, [f"{model.name}.compile()"])
-    if budget is None:
+    if budget == 1:
         return changed
     setting = f"torch._functorch.config.activation_memory_budget = {budget}"
     return changed.importing("torch", "torch._functorch.config").at_top([setting])

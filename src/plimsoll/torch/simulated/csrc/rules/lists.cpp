@@ -43,10 +43,19 @@ void foreach_max(Call& call) {
   call.temporary(chunk_results(list) * list[0].itemsize());
 }
 
+// GradScaler's kernel is for gradients in float16, float32 and float64.
+void unscale(Call& call) {
+  for (const at::Tensor& gradient : call.tensors(0)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(gradient.scalar_type() != at::kBFloat16,
+                                "\"_amp_foreach_non_finite_check_and_unscale_cuda\"",
+                                " not implemented for 'BFloat16'");
+  }
+}
+
 constexpr RuleRow kListRules[] = {
     {"_foreach*", kUnknown, kOnLists | kMixesDevices},
     {"_fused*", kUnknown, kMixesDevices},
-    {"_amp_foreach_non_finite_check_and_unscale_", nothing, kFindsFinite},
+    {"_amp_foreach_non_finite_check_and_unscale_", unscale, kFindsFinite},
     {"_foreach_norm", foreach_norm},
     {"_foreach_max", foreach_max},
 };
