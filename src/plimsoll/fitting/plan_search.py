@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.fitting.attempts import Attempt, Attempts, Changes
     from plimsoll.fitting.changes.change import Change
     from plimsoll.prediction.results import Prediction
-    from plimsoll.prediction.survey import AllocatorUse, Survey
+    from plimsoll.prediction.survey import AllocatorUse
 
 _SIMULATIONS = 15
 _LEAST_SHARE = 0.004  # of the peak: what may save less is not tried
@@ -36,7 +36,9 @@ _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
-_NOTHING = 0.05  # of what should be saved: what is as good as none
+_FAR = 0.75  # of what should be saved: where less was, more cannot be asked for
+_ALIKE = 0.99
+_TURNS = 2
 _MOST_BUDGETS = 8
 _MEASURED = ("recomputation", "offload")
 
@@ -197,16 +199,19 @@ class Search:
         return tuple(chosen)
 
     def _drop_needless(self) -> None:
-        """Try the best plan without each change that saves nothing alone."""
+        """Try the best plan without changes that it may not need, what costs the most first."""
         while self.best is not None and self._left() > 0:
             changes = self.best.attempt.changes
-            less = [
-                tuple(other for other in changes if other != change)
-                for change in changes
-                if self._alone(change) is not None and self._gain(change) < self._room // 200
+            spare = self._target() - self.best.attempt.allocated_bytes()
+            needless = [
+                change
+                for change in sorted(changes, key=self._slower, reverse=True)
+                if self._alone(change) is not None
+                and self._gain(change) < max(self._room // 200, spare)
             ]
+            less = [tuple(each for each in changes if each != change) for change in needless]
             before = len(self.known)
-            self._try(less)
+            self._try(less[: self._attempts.at_a_time])
             self._take_best()
             if len(self.known) == before or self.best.attempt.changes == changes:
                 return
@@ -234,7 +239,8 @@ class Search:
         return _SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
-        """Try sets of changes, the most promising first."""
+        """Try sets of changes, the most promising first; all of them, where these do not fit."""
+        turns = 0
         while self._left() > 0:
             self._take_best()
             limit = None if self.best is None else self._cost(self.best.attempt)
@@ -244,13 +250,21 @@ class Search:
                 for cost, changes in ranked
                 if limit is None or cost < limit * (1 - _TIMES_ENOUGH)
             ]
-            if not better and self.best is None:
-                everything = self._everything(items)
-                better = [] if self._is_known(everything) else [everything]
+            turns += 1
+            if self.best is None and (turns > _TURNS or not better):
+                all_of_them = self._all_together(items)
+                better = [*all_of_them, *better] if all_of_them else []
             if not better:
                 break
             self._try(better[: self._attempts.at_a_time])
         self._take_best()
+
+    def _all_together(self, items: Sequence[Change]) -> list[Changes]:
+        """All changes, or these with measured ones, whichever is next; none if nothing is left."""
+        everything = self._everything(items)
+        if not self._is_known(everything):
+            return [everything]
+        return [changes for _, changes in sorted(self._candidates_with(everything), key=_first)][:1]
 
     def _candidates(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
         """Sets that were not tried and that should fit, with what they should cost."""
@@ -305,7 +319,7 @@ class Search:
                 yield (*chosen, change), plan.peak_bytes - saved, seconds + plan.seconds
                 break
         else:
-            yield from self._with_both(chosen, allocated, seconds, survey, target)
+            yield from self._with_both(chosen, allocated, seconds, start, target)
         can_offload = target > _LEAST_BUDGET and self._reach({"offload"}, chosen) <= self._target()
         if "offload" not in enough and can_offload:
             offload = offloading_change(places, target, allocated - target)
@@ -326,14 +340,19 @@ class Search:
         return found
 
     def _with_both(
-        self, chosen: Changes, allocated: int, seconds: float, survey: Survey, target: int
+        self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
         """All that may be computed again, and offload for the rest."""
+        survey, saved = start.survey, start.allocated_bytes() - allocated
+        assert survey is not None
         plans, places = survey.models[0].recomputations, self.base.survey
         if not plans or places is None or target <= _LEAST_BUDGET:
             return
         if self._reach(set(_MEASURED), chosen) > self._target():
             return
+        reach, least = self._reach({"offload"}, chosen), plans[-1].peak_bytes - saved
+        if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
+            return  # the peak is of something else
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)
         again = recomputing_change(places, plans[-1], saves)
@@ -365,7 +384,7 @@ class Search:
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False
         saved = aim.without_bytes - attempt.allocated_bytes()
-        if saved <= _NOTHING * (aim.without_bytes - aim.with_bytes):
+        if saved <= _FAR * (aim.without_bytes - aim.with_bytes):
             return True
         beside = set(_plain(attempt.changes))
         return any(
@@ -422,12 +441,20 @@ class Search:
         return max(inside, key=lambda attempt: len(attempt.changes))
 
     def _estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
-        """What a set should allocate at its peak, and how long a step should take."""
+        """What a set should allocate at its peak, and how long a step should take.
+
+        More than a set does that has all of its changes, and others.
+        """
         allocated, seconds = start.allocated_bytes(), self._seconds(start)
         for change in set(changes) - set(start.changes):
             allocated -= self._gain(change)
             seconds += self._slower(change)
-        return allocated, max(seconds, 0.0)
+        more = [
+            attempt.allocated_bytes()
+            for attempt in self.known
+            if attempt.prediction is not None and set(changes) < set(attempt.changes)
+        ]
+        return max([allocated, *more]), max(seconds, 0.0)
 
     def _alone(self, change: Change) -> Attempt | None:
         return next((each for each in self.known if each.changes == (change,)), None)
@@ -515,6 +542,10 @@ class Search:
             alone.setdefault(change.name, (change,))
         self._try([changes for changes in alone.values() if changes[0].kind not in done])
         self._take_best()
+
+
+def _first(candidate: tuple[float, Changes]) -> float:
+    return candidate[0]
 
 
 def _plain(changes: Changes) -> Changes:
