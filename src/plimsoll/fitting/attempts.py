@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from plimsoll.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.ranges import with_range
 from plimsoll.prediction.survey import AllocatorUse, Survey
+from plimsoll.prediction.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +122,7 @@ class Attempts:
         """Simulate the script with each of some sets of changes, where memory has no end."""
         found = []
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+            folder = stack.enter_context(temporary_folder())
             answers = [
                 self._start(changes, folder / f"survey-{number}.json", stack)
                 for number, changes in enumerate(sets)
