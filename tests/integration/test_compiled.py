@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from itertools import pairwise
@@ -466,3 +467,18 @@ def test_a_prediction_compiles_as_a_plain_run_does(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(TRAINS + "\nprint(torch.cuda.max_memory_allocated())\n")
     assert predict(path, gpu="A100-80GB").peak_allocated_bytes == int(output_of(path))
+
+
+@on_simulated_gpus()
+def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
+    class Table:
+        @property
+        def inputs(self) -> float:
+            table = torch.zeros(1 << 19)
+            table[5:7] = 3
+            return float(table[4:8].sum())
+
+    held = [torch.zeros(1 << 20) for _ in range(16)]  # as much as is computed, and more
+    assert len(held) == 16
+    partitioners = importlib.import_module("torch._functorch.partitioners")
+    assert partitioners.choose_saved_values_set(None, Table(), memory_budget=0) == 6

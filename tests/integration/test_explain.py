@@ -14,6 +14,7 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.explanation import Explanation, explain
+from plimsoll.explanation.ranking import COSTS
 from plimsoll.explanation.search import Search, Setting
 from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
@@ -188,12 +189,15 @@ def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
     recording = read_recording(tmp_path / "leak.pickle")
     (trace,) = recording.devices
     assert (trace.load().action == Action.ALLOC).sum() > 10_000
-    found = explain(recording, advice=False)
+    found = explain(recording)
     (leak,) = found.leaks
     assert f"leak.py:{line} main" in leak.what
     assert leak.slope_bytes == 64 * 256 * 4
     assert leak.confidence > 0.999
     assert f"leak.py:{line} main: 64.00 KiB more each step" in str(found)
+    first = found.advice[0]
+    assert first.what == f"keep nothing of leak.py:{line} main on the GPU, 64.00 KiB more each step"
+    assert first.saves_bytes > 4 * MiB
 
 
 # --- advice --------------------------------------------------------------------------------------
@@ -250,9 +254,9 @@ def test_what_is_advised_first_of_the_recorded_settings_was_right(workload: str)
 
 def test_advice_is_ranked_and_no_more_than_was_tried() -> None:
     found = explained(TRAIN, advice=True)
-    assert [one.saves_bytes for one in found.advice] == sorted(
-        (one.saves_bytes for one in found.advice), reverse=True
-    )
+    order = [(COSTS.index(one.cost), -one.saves_bytes) for one in found.advice]
+    assert order == sorted(order)
+    assert [one.kind for one in found.advice][-2:] == ["limit", "spill"]
     kinds = {one.kind for one in found.advice}
     assert {"setting", "elastic", "spill"} <= kinds
     for one in found.advice:

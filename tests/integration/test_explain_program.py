@@ -6,47 +6,60 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll import InputError, predict
-from plimsoll.explanation.script_changes import _halved, try_changes
+from plimsoll import predict
+from plimsoll.explanation.ranking import ranked
+from plimsoll.explanation.script_changes import try_changes
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
 
 if TYPE_CHECKING:
     from plimsoll.engines.protocol import AllocatorName
+    from plimsoll.explanation import Advice
+    from plimsoll.explanation.parts import ScriptRun
 
 SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
+
+
+def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
+    """What is advised, by the first word; those that leave results alone first."""
+    arguments = ["--batch-size", str(batch)]
+    recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes
+    advice, run, _ = try_changes(
+        str(SCRIPT), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size",
+        recorded_bytes=recorded, is_whole=True,
+    )  # fmt: skip
+    assert run.seems_recorded
+    assert run.runs <= 8
+    return {one.what.split()[0]: one for one in reversed(ranked(advice))}, run
+
+
+@pytest.mark.long
+def test_where_the_optimizers_step_is_the_peak_a_fused_one_costs_nothing() -> None:
+    by_name, run = tried(64)
+    fused = by_name["use"]
+    assert fused.what == "use the fused AdamW"
+    assert fused.how == "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"
+    assert fused.cost == "nothing"
+    assert fused.saves_bytes == run.peak_reserved_bytes - fused.peak_reserved_bytes
+    assert [one for one in by_name.values() if one.cost == "nothing"] == [fused]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_changes_save_what_a_direct_prediction_says(allocator: AllocatorName) -> None:
-    arguments = ["--batch-size", "8192"]
-    recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes
-    advice, run, notes = try_changes(
-        str(SCRIPT), arguments, gpu="H100", conf="", allocator=allocator, vary="--batch-size",
-        recorded_bytes=recorded, is_whole=True,
-    )  # fmt: skip
-    assert run.runs == 5
-    assert run.seems_recorded
-    assert notes == []
-    by_name = {one.what.split()[0]: one for one in advice}
-    assert {"halve", "checkpoint", "compute"} <= set(by_name)
+    by_name, _ = tried(8192, allocator)
     whole, half = (
         predict(SCRIPT, ["--batch-size", str(size)], allocator=allocator).peak_reserved_bytes
         for size in (8192, 4096)
     )
     assert by_name["halve"].how == "--batch-size 4096"
+    assert by_name["halve"].cost == "results"
     assert by_name["halve"].peak_reserved_bytes == half
     assert by_name["halve"].saves_bytes == whole - half
     # Of a layer's 512 + 2048 + 2048 + 512 numbers a row, only the 512 that go in are kept.
-    assert by_name["checkpoint"].peak_reserved_bytes < 0.5 * whole
+    recomputed = by_name["recompute"]
+    assert recomputed.how.splitlines()[-1] == 'plimsoll.recompute(model, "layers.0-5")'
+    assert recomputed.cost == "time"
+    assert recomputed.peak_reserved_bytes < 0.6 * whole
     assert by_name["compute"].peak_reserved_bytes < whole
-
-
-def test_half_of_an_argument() -> None:
-    assert _halved(["-a", "--batch", "9", "b"], "--batch") == (4, ["-a", "--batch", "4", "b"])
-    assert _halved(["--batch=8"], "--batch") == (4, ["--batch", "4"])
-    for bad in (["--batch"], ["--batch", "one"], ["--batch", "1"], ["--other", "4"]):
-        with pytest.raises(InputError, match="--batch is to be halved"):
-            _halved(bad, "--batch")

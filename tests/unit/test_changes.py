@@ -18,6 +18,7 @@ from plimsoll.fitting.changes.offloading import offloading_change
 from plimsoll.fitting.changes.precision import precision_changes
 from plimsoll.fitting.changes.recomputing import ranges, recomputing_change
 from plimsoll.fitting.changes.stepping import optimizer_changes
+from plimsoll.fitting.changes.trainer import trainer_changes
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.survey import (
     ArgumentUse,
@@ -254,6 +255,26 @@ class TestBatch:
         change = named(batches(seen), "4 parts")
         assert change.arguments == (("--batch-size", "2"), ("--grad-accum", "8"))
         assert made([change]) == SCRIPT
+
+    def test_a_trainer_is_told_by_its_arguments(self) -> None:
+        seen = survey(optimizer={"made": None, "stepped": None}, model={"autocast": None})
+        changes = [each for each in trainer_changes(seen, GiB) if "bitsandbytes" not in each.name]
+        text = "arguments = TrainingArguments(folder, bf16=False)\n"
+        assert [str(change.edit(ScriptText.of(text))) for change in changes] == [
+            'arguments = TrainingArguments(folder, bf16=False, optim="adamw_torch_fused")\n',
+            'arguments = TrainingArguments(folder, bf16=False, optim="adafactor")\n',
+            "arguments = TrainingArguments(folder, bf16=True)\n",
+        ]
+        assert [change.keeps_results for change in changes] == [True, False, False]
+        with pytest.raises(CannotChangeError, match="makes no arguments of a Trainer"):
+            changes[0].edit(ScriptText.of("train()\n"))
+        assert not list(trainer_changes(survey(), GiB))
+
+    def test_one_call_that_makes_and_steps_an_optimizer_is_a_librarys(self) -> None:
+        place = Place(4, "main")
+        seen = survey(optimizer={"made": place, "stepped": place}, model={"autocast": None})
+        assert not list(optimizer_changes(seen))
+        assert any(change.name.startswith("use the fused") for change in trainer_changes(seen, GiB))
 
     def test_a_trainers_batches_are_smaller_and_more(self) -> None:
         text = "args = TrainingArguments('out', per_device_train_batch_size=8, bf16=True)\n"

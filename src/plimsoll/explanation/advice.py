@@ -1,20 +1,20 @@
-"""What would help: every piece of it tried by replaying, ranked by the bytes that it saves.
+"""What would help: every piece of it tried by replaying.
 
-The search replays the recorded requests under settings of PyTorch's allocator and combinations of
-those that help, under plimsoll's elastic allocator, under smaller limits or the larger one that a
-failed request needed, with shared memory to spill into, and with the frees of gradients moved to
-where `zero_grad` could be called. What was on in the recording is where it starts from, and no
-advice.
+The search replays the recorded requests without what leaks, under settings of PyTorch's allocator
+and combinations of those that help, under plimsoll's elastic allocator, under smaller limits or the
+larger one that a failed request needed, with shared memory to spill into, and with the frees of
+gradients moved to where `zero_grad` could be called. What was on in the recording is where it
+starts from, and no advice.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.explanation.gradients import with_earlier_zero_grad
-from plimsoll.explanation.parts import Advice, AdviceKind
+from plimsoll.explanation.kept_advice import KeptAdvice
+from plimsoll.explanation.leak_advice import add_leaks
 from plimsoll.explanation.search import (
     Search,
     Setting,
@@ -25,16 +25,19 @@ from plimsoll.explanation.search import (
     search_settings,
 )
 from plimsoll.replays import AMPLE_MEMORY
-from plimsoll.units import MiB, format_size
+from plimsoll.units import MiB, format_seconds, format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from plimsoll.analysis import Categories, Lifetimes, Steps
-    from plimsoll.explanation.parts import OutOfMemory
+    from plimsoll.explanation.parts import Advice, Leak, OutOfMemory
     from plimsoll.recordings import Recording
     from plimsoll.replays import ReplayResult
 
-_LEAST_SAVED = 2 * MiB
-_LEAST_SHARE = 0.01  # of peak reserved memory
 _MOST_SETTINGS = 3
 _SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
 
@@ -46,6 +49,7 @@ def give_advice(
     steps: Steps,
     categories: Categories,
     *,
+    leaks: Sequence[tuple[Leak, NDArray[np.bool_]]],
     failure: OutOfMemory | None,
     total_bytes: int | None,
 ) -> list[Advice]:
@@ -57,6 +61,7 @@ def give_advice(
         lifetimes: Its blocks.
         steps: The program's steps.
         categories: What blocks are for.
+        leaks: What grows from step to step, each with which blocks are counted with it.
         failure: The last request that failed, in the recording or under a given limit.
         total_bytes: The memory of the card, if it is known.
     """
@@ -69,7 +74,10 @@ def give_advice(
         if before is None:
             return []
         base = before.result
-    found = _Found(base, failure is not None or not base.fits, total_bytes)
+    has_failed = failure is not None or not base.fits
+    found = KeptAdvice(base, failed=has_failed, total_bytes=total_bytes)
+    has_stacks = categories.source == "stacks"
+    add_leaks(search, own, leaks, lifetimes, steps, found, has_stacks=has_stacks)
     unlimited = {own: base}
     if own.allocator == "native":
         settings = search_settings(search, base)
@@ -96,19 +104,8 @@ def give_advice(
     if not found.failed and not base.reconstructed_start:
         edited = with_earlier_zero_grad(recording, lifetimes, steps, categories)
         if edited is not None:
-            is_known = categories.source == "stacks"
-            _add_zero_grad(search, own, edited, found, is_known=is_known)
+            _add_zero_grad(search, own, edited, found, is_known=has_stacks)
     return found.advice
-
-
-def ranked(advice: list[Advice]) -> list[Advice]:
-    """What saves the most first; of what saves as much, what leaves the most of the card free."""
-
-    def on_card(one: Advice) -> int:
-        dedicated = one.peak_dedicated_bytes
-        return one.peak_reserved_bytes if dedicated is None else dedicated
-
-    return sorted(advice, key=lambda one: (-one.saves_bytes, on_card(one)))
 
 
 def _in_words(conf: str, before: str) -> str:
@@ -129,90 +126,7 @@ def _change(key: str, value: str) -> str:
     return f"set {key} to {value}"
 
 
-class _Found:
-    """Keeps what helps.
-
-    Attributes:
-        base: The replay under the recorded settings.
-        failed: Whether a request failed.
-        total_bytes: The memory of the card, if it is known.
-        advice: What helps.
-    """
-
-    def __init__(self, base: ReplayResult, failed: bool, total_bytes: int | None) -> None:
-        self.base = base
-        self.failed = failed
-        self.total_bytes = total_bytes
-        self.advice: list[Advice] = []
-
-    def add(
-        self,
-        kind: AdviceKind,
-        what: str,
-        how: str,
-        trial: Trial | None,
-        note: str = "",
-        against: ReplayResult | None = None,
-    ) -> None:
-        """Keep a trial if it saves enough, or serves what failed.
-
-        Args:
-            kind: What it changes.
-            what: What to do.
-            how: The setting or the call.
-            trial: What was tried; None where it was not.
-            note: What else to know.
-            against: What it is compared with, if not with the base.
-        """
-        if trial is None or not trial.works:
-            return
-        before, result, failed = against or self.base, trial.result, self.failed
-        dedicated = None if result.shared is None else result.shared.peak_dedicated_bytes
-        on_card = result.peak_reserved_bytes if dedicated is None else dedicated
-        saves = before.peak_reserved_bytes - on_card
-        if not failed and saves < max(_LEAST_SAVED, _LEAST_SHARE * before.peak_reserved_bytes):
-            return
-        self.advice.append(
-            Advice(
-                kind=kind,
-                what=what,
-                how=how,
-                saves_bytes=0 if failed else saves,
-                peak_reserved_bytes=result.peak_reserved_bytes,
-                peak_reserved_range_bytes=result.peak_reserved_range_bytes,
-                peak_dedicated_bytes=dedicated,
-                serves_failed_requests=True if failed else None,
-                num_alloc_retries=result.num_alloc_retries,
-                driver_seconds=result.driver_seconds - before.driver_seconds,
-                note=note,
-            )
-        )
-
-    def call(self, setting: Setting) -> str:
-        """How to run PyTorch under a setting; limits are rounded up, for less was not tried."""
-        parts = []
-        if setting.conf != self.base.conf:
-            parts.append(f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}")
-        if setting.limit is not None:
-            share = f"{setting.limit} / total_memory"
-            if self.total_bytes:
-                share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"
-            parts.append(f"torch.cuda.set_per_process_memory_fraction({share})")
-        return ", ".join(parts)
-
-    def drop_needless_limits(self) -> None:
-        """Drop settings under a limit where the limit alone saves as much."""
-        limits = [one.saves_bytes for one in self.advice if one.kind == "limit"]
-        self.advice = [
-            one
-            for one in self.advice
-            if one.kind != "setting"
-            or "set_per_process_memory_fraction" not in one.how
-            or one.saves_bytes > max(limits, default=-1)
-        ]
-
-
-def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Found) -> None:
+def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: KeptAdvice) -> None:
     """A limit that saves more than the setting does without one."""
     if found.failed:
         return
@@ -222,11 +136,16 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: _Fo
     if reserved_bytes(trial) >= alone.peak_reserved_bytes:
         return
     most = format_size(trial.setting.limit)
-    what = f"let PyTorch reserve no more than {most}, the least that all requests fit in"
+    what = f"let PyTorch reserve no more than {most}, the least that serves all"
+    if setting.conf != found.base.conf:
+        changed = _in_words(setting.conf, found.base.conf)
+        what = f"{changed}, and reserve no more than {most}"
     found.add("limit", what, found.call(trial.setting), trial)
 
 
-def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found: _Found) -> None:
+def _add_higher_limit(
+    search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
+) -> None:
     """Where a limit was the cause: the least that serves all, of what the card surely had."""
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
@@ -241,12 +160,12 @@ def _add_higher_limit(search: Search, own: Setting, failure: OutOfMemory, found:
     limit = trial.setting.limit or most
     if found.total_bytes is not None and limit > found.total_bytes:
         return
-    which = "the least that all requests fit in" if free is None else "which the card had"
+    which = "the least that serves all" if free is None else "which the card had"
     what = f"raise the limit to {format_size(limit)}, {which}"
     found.add("limit", what, found.call(trial.setting), trial)
 
 
-def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
+def _add_spill(search: Search, elastic: Trial | None, found: KeptAdvice) -> None:
     """With the elastic allocator, and less dedicated memory than it needs."""
     if elastic is None:
         return
@@ -262,12 +181,11 @@ def _add_spill(search: Search, elastic: Trial | None, found: _Found) -> None:
     shared = trial.result.shared
     found.add(
         "spill",
-        f"cap the card at {format_size(dedicated)} and spill the rest "
-        f"({format_size(shared.peak_bytes)}) to host memory",
+        f"cap the card at {format_size(dedicated)} and spill {format_size(shared.peak_bytes)} "
+        "to host memory",
         f"plimsoll run --policy spill --dedicated {dedicated // MiB}MiB",
         trial,
-        f"to write and read each spilled byte once takes {shared.transfer_seconds:.2f} s of the "
-        "whole run, at the least",
+        f"over the bus {format_seconds(shared.transfer_seconds)} or more",
     )
 
 
@@ -275,19 +193,18 @@ def _add_zero_grad(
     search: Search,
     own: Setting,
     edited: tuple[Recording, Recording],
-    found: _Found,
+    found: KeptAdvice,
     *,
     is_known: bool,
 ) -> None:
     """Gradients that outlive their step, freed at its end: the effect on the same requests."""
     before, after = (search.trial(own, one) for one in edited)
-    guess = "" if is_known else "; which blocks are gradients is a guess"
     found.add(
         "program",
-        "free the gradients right after the optimizer's step, not in the next step",
+        "free the gradients right after the optimizer's step",
         "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
         after,
-        f"replayed with those frees moved to the end of each step{guess}",
+        "" if is_known else "which blocks are gradients is a guess",
         None if before is None else before.result,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
-from plimsoll.explanation.advice import give_advice, ranked
+from plimsoll.explanation.advice import give_advice
 from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.leaks import find_leaks
@@ -24,6 +24,7 @@ from plimsoll.explanation.parts import (
     StepsFound,
 )
 from plimsoll.explanation.peak import find_peak, step_of
+from plimsoll.explanation.ranking import ranked
 from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
@@ -80,8 +81,8 @@ def explain(
         search_events: How many events the search may replay, by default 400 million, which is forty
             replays of ten million; 0 for no search. Where frees wait for other streams a replay
             counts three times. The same recording always gets the same advice.
-        script: The program that was recorded, if it is to be run again where there is no GPU, with
-            checkpoints, autocast and a smaller batch. That takes time of its own.
+        script: The program that was recorded, if it is to be run again where there is no GPU, up to
+            eight times: as it is, and with changes of `fit`. That takes time of its own.
         arguments: Its arguments.
         vary: Which of them says how large a batch is, such as "--batch-size".
 
@@ -141,6 +142,7 @@ def explain(
         limit=limit_bytes or _room(out_of_memory),
         events=search_events,
     )
+    leaks = find_leaks(lifetimes, steps, group, names)
     found: list[Advice] = []
     if advice and is_known and search_events != 0:
         found = give_advice(
@@ -149,6 +151,7 @@ def explain(
             lifetimes,
             steps,
             categories,
+            leaks=[(leak, group == names.index(leak.what)) for leak in leaks],
             failure=out_of_memory[-1] if out_of_memory else None,
             total_bytes=card.total_bytes if card else None,
         )
@@ -184,7 +187,7 @@ def explain(
         fragmentation=fragmentation,
         num_alloc_retries=past.num_alloc_retries,
         steps=StepsFound(len(steps), steps.source, steps.confidence),
-        leaks=find_leaks(lifetimes, steps, group, names),
+        leaks=leaks,
         out_of_memory=out_of_memory,
         served_requests=base.avoided_ooms if base is not None and past.is_what_if else 0,
         advice=ranked(found),

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll.analysis import CATEGORIES
-from plimsoll.recordings import Recording
-from plimsoll.recordings.events import Action
-from plimsoll.recordings.recording import LoadedTrace
+from plimsoll.explanation.edited_history import requests_alone
 
 if TYPE_CHECKING:
     from plimsoll.analysis import Categories, Lifetimes, Steps
-    from plimsoll.recordings import EventBatch
+    from plimsoll.recordings import Recording
 
 
 def with_earlier_zero_grad(
@@ -43,12 +41,7 @@ def with_earlier_zero_grad(
     place[lifetimes.completed[late]] = ends[late] - 0.5
     events = trace.load()
     order = np.argsort(place, kind="stable")
-    programs = events.action <= Action.FREE_COMPLETED
-    as_was = events[programs]
-    moved = events[order][programs[order]]
-
-    def of(name: str, batch: EventBatch) -> Recording:
-        trace_of = LoadedTrace(trace.device, batch, [])
-        return Recording(f"{recording.name}, {name}", [trace_of], recording.settings)
-
-    return of("requests alone", as_was), of("gradients freed earlier", moved)
+    return (
+        requests_alone(recording, events, "requests alone"),
+        requests_alone(recording, events[order], "gradients freed earlier"),
+    )

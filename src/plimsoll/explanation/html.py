@@ -51,7 +51,7 @@ def explanation_html(e: ExplanationParts) -> str:
             [(leak.what, format_size(round(leak.slope_bytes))) for leak in e.leaks],
         ),
         _table(
-            "Advice, by what it saves",
+            "Advice, the cheapest first, and what it saves",
             [(f"{a.what}: {a.how}", format_size(a.saves_bytes)) for a in e.advice],
         ),
     ]

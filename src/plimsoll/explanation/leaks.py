@@ -42,10 +42,9 @@ def find_leaks(
     """
     if len(steps) < LEAST_STEPS:
         return []
-    # The last boundary is a guess, where steps were found; the first steps warm up.
+    # The last boundary is a guess, where steps were found.
     last = len(steps) + (steps.source == "marks")
-    first = max(2, len(steps) // 10)
-    moments = steps.boundaries[first:last] - 1
+    moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
     spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))
     number = spread.round().astype(np.int64)
     moments = moments[number]
@@ -78,6 +77,11 @@ def find_leaks(
             )
         )
     return sorted(found, key=lambda leak: -leak.slope_bytes)
+
+
+def steps_to_warm_up(steps: Steps) -> int:
+    """How many of the first steps are not looked at, for programs grow while they warm up."""
+    return max(2, len(steps) // 10)
 
 
 def _levels(

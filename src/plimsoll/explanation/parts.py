@@ -11,7 +11,8 @@ OomCause = Literal["limit", "card"]
 OomReason = Literal[
     "too_little", "fragmentation", "other_streams", "other_pools", "max_split_size", "unknown"
 ]
-AdviceKind = Literal["setting", "limit", "elastic", "spill", "program", "script"]
+AdviceKind = Literal["leak", "setting", "limit", "elastic", "spill", "program", "script"]
+AdviceCost = Literal["nothing", "time", "bus", "results"]
 
 
 @dataclass(frozen=True)
@@ -233,15 +234,16 @@ class Advice:
 
     Attributes:
         kind: What it changes; "script" was tried by running the script again, simulated.
-        what: What to do, in words.
-        how: The setting or the call itself.
+        what: What to do, in words: one line.
+        how: What to copy: a setting, a command, or lines of code.
+        cost: What it costs, as `plimsoll.explanation.ranking` has it.
         saves_bytes: Peak reserved memory less than before; of "spill", less dedicated memory. 0
             where requests failed: what counts then is that they are served.
         peak_reserved_bytes: What it came to.
         peak_reserved_range_bytes: The least and the most, where it depends on timing.
         peak_dedicated_bytes: What of it was on the card, where the rest is in shared memory.
         serves_failed_requests: Whether the requests that failed, in the recording or under the
-            given limit, were served; None where none failed.
+            given limit, were served; None where none failed, and of a leak that was not tried.
         num_alloc_retries: How often cached memory had to be returned to serve a request.
         driver_seconds: Time in driver calls, by the cost model, more than before.
         note: What else to know, or "".
@@ -250,6 +252,7 @@ class Advice:
     kind: AdviceKind
     what: str
     how: str
+    cost: AdviceCost
     saves_bytes: int
     peak_reserved_bytes: int
     peak_reserved_range_bytes: tuple[int, int] | None
@@ -308,7 +311,7 @@ class ExplanationParts:
         leaks: What grows from step to step, fastest first.
         out_of_memory: Each request that failed, in the recording or under the given limit.
         served_requests: How many that failed in the recording are served under the given limit.
-        advice: What helps, most bytes first.
+        advice: What helps, as `plimsoll.explanation.ranking` orders it.
         tried: How many replays the search for advice made.
         search_ended_early: Whether the search ended before everything was tried.
         script: The script that changes were tried on, or None.

@@ -1,88 +1,36 @@
 """Changes to the program itself, tried by running the script on a simulated GPU.
 
-A recording cannot say what a smaller batch would have done; the script can. Each change is a few
-lines around the script, so that the script stays as it is.
+A recording cannot say what a smaller batch would have done; the script can. The changes are those
+that `plimsoll fit` makes (`plimsoll.fitting.changes`), each tried by itself.
 """
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError, ScriptError
+from plimsoll.errors import InputError
+from plimsoll.explanation.kept_advice import LEAST_SHARE
 from plimsoll.explanation.parts import Advice, ScriptRun
-from plimsoll.units import format_size
+from plimsoll.explanation.ranking import LEAST_TIME
+from plimsoll.fitting.attempts import Attempts
+from plimsoll.fitting.changes.batch import batch_changes
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.changes.plain import plain_changes
+from plimsoll.fitting.changes.recomputing import recomputing_change
+from plimsoll.fitting.script_text import ScriptText
+from plimsoll.fitting.varied_argument import take_out
+from plimsoll.gpus import gpu_profile
+from plimsoll.prediction.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from plimsoll.engines.protocol import AllocatorName
-    from plimsoll.prediction import Prediction
+    from plimsoll.explanation.parts import AdviceCost
+    from plimsoll.fitting.attempts import Attempt
 
-_AROUND = """\
-import contextlib
-import runpy
-import sys
-from pathlib import Path
-
-import torch
-
-{before}
-sys.argv[0] = {script!r}
-sys.path[0] = str(Path({script!r}).resolve().parent)
-with {context}:
-    runpy.run_path({script!r}, run_name="__main__")
-"""
-
-_CHECKPOINTS = """\
-from torch.nn.modules.module import register_module_module_registration_hook
-from torch.utils.checkpoint import checkpoint
-
-
-def in_checkpoint(forward):
-    def wrapped(*arguments, **named):
-        if not torch.is_grad_enabled():
-            return forward(*arguments, **named)
-        return checkpoint(forward, *arguments, use_reentrant=False, **named)
-    return wrapped
-
-
-def on_registration(parent, name, child):
-    if isinstance(parent, torch.nn.ModuleList) and child is not None:
-        child.forward = in_checkpoint(child.forward)
-
-
-register_module_module_registration_hook(on_registration)
-"""
-
-_ZERO_GRAD = """\
-from torch.optim.optimizer import register_optimizer_step_post_hook
-
-register_optimizer_step_post_hook(lambda optimizer, *_: optimizer.zero_grad(set_to_none=True))
-"""
-
-_CHANGES = (
-    (
-        "checkpoint the layers of each ModuleList: keep their inputs, and compute the rest again",
-        "torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
-        _CHECKPOINTS,
-        "contextlib.nullcontext()",
-    ),
-    (
-        "compute in bfloat16 where that is safe",
-        "with torch.autocast('cuda', dtype=torch.bfloat16):",
-        "",
-        "torch.autocast('cuda', dtype=torch.bfloat16)",
-    ),
-    (
-        "free the gradients right after each optimizer's step",
-        "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
-        _ZERO_GRAD,
-        "contextlib.nullcontext()",
-    ),
-)
-_LEAST_SHARE = 0.01
+_MOST_CHANGES = 7
 _ALIKE = 0.05
 """By less do the peaks of one program differ, recorded and simulated; docs/predict.md has both."""
 
@@ -98,7 +46,7 @@ def try_changes(
     recorded_bytes: int,
     is_whole: bool,
 ) -> tuple[list[Advice], ScriptRun, list[str]]:
-    """Run a script as it is and with changes.
+    """Run a script as it is, and with each change that may save the most.
 
     Args:
         script: The script.
@@ -117,43 +65,36 @@ def try_changes(
         InputError: If the script or `vary` cannot be used, or if it allocates nothing on a GPU.
         ScriptError: If the script, as it is, ends with an error.
     """
-    from plimsoll.prediction import predict
-
-    halved = None if vary is None else _halved(arguments, vary)
-    base = predict(script, arguments, gpu=gpu, conf=conf, allocator=allocator)
-    if not base.peak_reserved_bytes:
+    halved = None if vary is None else halving_change(arguments, vary)
+    profile = gpu_profile(gpu)
+    request = Options(gpu, conf=conf, allocator=allocator).request(script, arguments)
+    path = Path(request.script).resolve()
+    room = profile.total_bytes - profile.context_bytes
+    attempts = Attempts(request, path, ScriptText.read(path), room)
+    (base,) = attempts.run([()])
+    assert base.prediction is not None
+    if not base.prediction.peak_reserved_bytes:
         raise InputError(
             f"{script} allocates nothing on a GPU with these arguments, so that there is nothing "
             "to save; does it need one, such as --device cuda, after --?"
         )
-    notes: list[str] = []
+    changes = [*([] if halved is None else [halved]), *_changes(base, attempts.script)]
     advice: list[Advice] = []
-    runs = 1
-    if halved is not None:
-        value, changed = halved
-        result = predict(script, changed, gpu=gpu, conf=conf, allocator=allocator)
-        advice += _advice(f"halve the {vary}", f"{vary} {value}", base, result)
-        runs += 1
-    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
-        for number, (what, how, before, context) in enumerate(_CHANGES):
-            around = Path(folder) / f"change_{number}.py"
-            absolute = str(Path(script).resolve())
-            around.write_text(_AROUND.format(before=before, script=absolute, context=context))
-            runs += 1
-            try:
-                result = predict(around, arguments, gpu=gpu, conf=conf, allocator=allocator)
-            except ScriptError:
-                notes.append(f"with a change the script failed: {what}")
-                continue
-            advice += _advice(what, how, base, result)
+    notes: list[str] = []
+    for attempt in _tried(attempts, changes[:_MOST_CHANGES]):
+        (change,) = attempt.changes
+        if attempt.prediction is None:
+            notes.append(f"not possible: {change.name}: {attempt.failure}")
+        else:
+            advice += _advice(change, attempt, base, attempts.script)
     script_run = ScriptRun(
         script=script,
-        gpu=base.gpu,
-        peak_allocated_bytes=base.peak_allocated_bytes,
-        peak_reserved_bytes=base.peak_reserved_bytes,
-        fits=base.fits,
-        seems_recorded=_is_alike(base.peak_allocated_bytes, recorded_bytes, is_whole),
-        runs=runs,
+        gpu=base.prediction.gpu,
+        peak_allocated_bytes=base.allocated_bytes(),
+        peak_reserved_bytes=base.prediction.peak_reserved_bytes,
+        fits=_fits(base),
+        seems_recorded=_is_alike(base.allocated_bytes(), recorded_bytes, is_whole),
+        runs=attempts.count,
     )
     return advice, script_run, notes
 
@@ -165,40 +106,120 @@ def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool
     return not is_whole or simulated_bytes <= recorded_bytes * (1 + _ALIKE)
 
 
-def _halved(arguments: Sequence[str], vary: str) -> tuple[int, list[str]]:
-    """Half the value of an argument, and the arguments with it."""
-    for place, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name != vary:
-            continue
-        if not equals:
-            value = arguments[place + 1] if place + 1 < len(arguments) else ""
-        if not value.isdigit() or int(value) < 2:
-            raise InputError(f"{vary} is to be halved, and is {value!r}")
-        half = int(value) // 2
-        rest = list(arguments[place + 1 + (not equals) :])
-        return half, [*arguments[:place], vary, str(half), *rest]
-    raise InputError(f"{vary} is to be halved, and is not among the script's arguments")
+def halving_change(arguments: Sequence[str], vary: str) -> Change:
+    """Half the value of an argument.
+
+    Raises:
+        InputError: If it is not there, or no number that has a half.
+    """
+    value, _ = take_out(arguments, vary)
+    if value is None:
+        raise InputError(f"{vary} is to be halved, and is not among the script's arguments")
+    if value < 2:
+        raise InputError(f"{vary} is to be halved, and is {value}")
+    return Change(
+        "batch",
+        f"halve {vary}",
+        arguments=((vary, str(value // 2)),),
+        caveat="a step has half the batch",
+    )
 
 
-def _advice(what: str, how: str, base: Prediction, result: Prediction) -> list[Advice]:
-    saves = base.peak_reserved_bytes - result.peak_reserved_bytes
-    helps = result.fits and not base.fits
-    if not result.fits or (not helps and saves < max(1, _LEAST_SHARE * base.peak_reserved_bytes)):
+def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
+    """What could be changed, each in its strongest form: those that leave results alone first."""
+    survey, peak = base.survey, base.allocated_bytes()
+    assert survey is not None
+    if len(survey.models) == 1 and survey.models[0].recomputations:
+        plan = min(survey.models[0].recomputations, key=lambda each: each.peak_bytes)
+        yield recomputing_change(survey, plan, peak - plan.peak_bytes)
+    yield from list(batch_changes(survey, script))[:1]
+    plain = [
+        change for change in plain_changes(survey, peak) if change.saves_bytes >= LEAST_SHARE * peak
+    ]
+    yield from sorted(plain, key=lambda each: (not each.keeps_results, -each.saves_bytes))
+
+
+def _tried(attempts: Attempts, changes: Sequence[Change]) -> Iterator[Attempt]:
+    """Each change by itself, as many beside each other as there is room for."""
+    step = attempts.at_a_time
+    for first in range(0, len(changes), step):
+        yield from attempts.run([(change,) for change in changes[first : first + step]])
+
+
+def _advice(change: Change, attempt: Attempt, base: Attempt, script: ScriptText) -> list[Advice]:
+    reserved = _reserved_bytes(attempt)
+    saves = _reserved_bytes(base) - reserved
+    helps = _fits(attempt) and not _fits(base)
+    least = LEAST_SHARE * _reserved_bytes(base)
+    if not _fits(attempt) or (not helps and saves < max(1, least)):
         return []
+    assert attempt.prediction is not None
     return [
         Advice(
             kind="script",
-            what=what,
-            how=how,
+            what=change.name,
+            how=_how(change, script),
+            cost=_cost(change, attempt, base),
             saves_bytes=0 if helps else saves,
-            peak_reserved_bytes=result.peak_reserved_bytes,
+            peak_reserved_bytes=attempt.prediction.peak_reserved_bytes,
             peak_reserved_range_bytes=None,
-            peak_dedicated_bytes=None,
-            serves_failed_requests=None if base.fits else True,
+            peak_dedicated_bytes=reserved if _spills(attempt) else None,
+            serves_failed_requests=True if helps else None,
             num_alloc_retries=0,
             driver_seconds=0.0,
-            note=f"by running the script on a simulated {base.gpu}, against "
-            f"{format_size(base.peak_reserved_bytes)} as it is",
+            note="; ".join(_notes(change, attempt, base)),
         )
     ]
+
+
+def _how(change: Change, script: ScriptText) -> str:
+    """The lines that a change adds, or the arguments that it sets."""
+    options = " ".join(f"{name} {value}" for name, value in change.arguments)
+    return options or "\n".join(script.added(change.edit(script)))
+
+
+def _cost(change: Change, attempt: Attempt, base: Attempt) -> AdviceCost:
+    if not change.keeps_results:
+        return "results"
+    if _spills(attempt):
+        return "bus"
+    times = _times_the_step(attempt, base)
+    return "nothing" if times is not None and times <= 1 + LEAST_TIME else "time"
+
+
+def _notes(change: Change, attempt: Attempt, base: Attempt) -> Iterator[str]:
+    times = _times_the_step(attempt, base)
+    if times is not None and abs(times - 1) > LEAST_TIME:
+        yield f"{times:.2f} times the step"
+    if change.caveat:
+        yield f"results differ: {change.caveat}"
+    if change.note:
+        yield change.note
+    if change.allocator is not None:
+        yield f"needs plimsoll run --allocator {change.allocator}"
+
+
+def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
+    """How long a step takes, in steps of the script as it is; None where that is not known."""
+    if attempt.step_seconds is None or not base.step_seconds:
+        return None
+    return attempt.step_seconds / base.step_seconds
+
+
+def _fits(attempt: Attempt) -> bool:
+    """Whether it gets all its memory on the card, under its own allocator."""
+    return attempt.allocators()[0].fits
+
+
+def _reserved_bytes(attempt: Attempt) -> int:
+    """The most that its own allocator takes of the card."""
+    prediction = attempt.prediction
+    assert prediction is not None
+    if prediction.shared is None or not _spills(attempt):
+        return prediction.peak_reserved_bytes
+    return prediction.shared.peak_dedicated_bytes
+
+
+def _spills(attempt: Attempt) -> bool:
+    assert attempt.prediction is not None
+    return attempt.prediction.shared is not None and attempt.prediction.shared.peak_bytes > 0

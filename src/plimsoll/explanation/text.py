@@ -20,6 +20,7 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
+_OTHER_RETRIES = ("elastic", "spill")  # of plimsoll's own allocator, which caches no segments
 _MOST_LEAKS = 5
 _INDENT = "  "
 _WIDTH = 100
@@ -293,7 +294,7 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
         return
     ended = "; --search-events ended the search early" if e.search_ended_early else ""
     count = format_count(e.tried, "replay")
-    yield f"Advice, each tried by replaying this recording ({count}{ended})"
+    yield f"Advice, the cheapest first, each tried by replaying this recording ({count}{ended})"
     mine = [advice for advice in e.advice if advice.kind != "script"]
     if not mine:
         failed = " serves the request that failed" if e.out_of_memory else " would save 1 % or more"
@@ -301,11 +302,7 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
     for number, advice in enumerate(mine, 1):
         yield from _one_advice(number, advice)
     if e.script is None:
-        yield from _wrapped(
-            f"{_INDENT}Not tried, as it takes the program: a smaller batch, checkpointing, "
-            "autocast. With --script they are, on a simulated card.",
-            _INDENT,
-        )
+        yield f"{_INDENT}Not tried: changes to the program. With --script train.py they are."
 
 
 def _of_the_script(e: ExplanationParts) -> Iterator[str]:
@@ -326,27 +323,36 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
 
 
 def _one_advice(number: int, a: Advice) -> Iterator[str]:
-    if a.serves_failed_requests:
-        effect = f"serves what failed, with {format_size(a.peak_reserved_bytes)} reserved"
-    else:
-        saved = format_size(a.saves_bytes)
-        effect = f"saves {saved}: {format_size(a.peak_reserved_bytes)} reserved"
-        if a.peak_dedicated_bytes is not None:
-            effect += f", {format_size(a.peak_dedicated_bytes)} of it on the card"
-    yield from _wrapped(f"{number:>3}. {a.what}: {effect}", "     ")
-    yield f"     {a.how}"
-    extra = []
+    """A line that says what to do, what to copy, and a line of what else is known."""
+    effect = ""
+    if a.serves_failed_requests is False:
+        effect = ": not enough for what failed"
+    elif a.serves_failed_requests:
+        effect = ": serves what failed"
+    elif a.saves_bytes:
+        effect = f": saves {format_size(a.saves_bytes)}"
+    yield f"{number:>3}. {a.what}{effect}"
+    for line in a.how.splitlines():
+        yield f"{_INDENT * 2} {line}"
+    if details := "; ".join(_details(a)):
+        yield f"{_INDENT * 2} {details}"
+
+
+def _details(a: Advice) -> Iterator[str]:
     if a.peak_reserved_range_bytes is not None:
         least, most = map(format_size, a.peak_reserved_range_bytes)
-        extra.append(f"{least} to {most}, as frees wait for other streams")
-    if a.num_alloc_retries:
-        extra.append(f"{_times(a.num_alloc_retries)} cached memory is returned to serve a request")
+        reserved = f"{least} to {most} reserved"
+    else:
+        reserved = f"{format_size(a.peak_reserved_bytes)} reserved"
+    if a.peak_dedicated_bytes is not None:
+        reserved += f", {format_size(a.peak_dedicated_bytes)} on the card"
+    yield reserved
+    if a.num_alloc_retries and a.kind not in _OTHER_RETRIES:
+        yield f"cached memory is returned {_times(a.num_alloc_retries)}"
     if abs(a.driver_seconds) >= 0.001:
-        extra.append(f"driver calls take {a.driver_seconds:+.3f} s, by the cost model")
+        yield f"driver calls {a.driver_seconds:+.3f} s"
     if a.note:
-        extra.append(a.note)
-    if extra:
-        yield from _wrapped(f"     {'; '.join(extra)}", "     ")
+        yield a.note
 
 
 def _notes(e: ExplanationParts) -> Iterator[str]:

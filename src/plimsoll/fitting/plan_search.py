@@ -218,7 +218,7 @@ class Search:
 
     def _try(self, sets: Sequence[Changes]) -> None:
         at_a_time = self._attempts.at_a_time
-        asked = {frozenset(changes): changes for changes in sets}.values()
+        asked = {frozenset(each.name for each in changes): changes for changes in sets}.values()
         left = [changes for changes in asked if not self._is_known(changes)]
         while left and self._left() > 0:
             now, left = left[:at_a_time], left[at_a_time:]
@@ -227,7 +227,9 @@ class Search:
             self._attempts.run(now, self._note)
 
     def _is_known(self, changes: Changes) -> bool:
-        return any(set(attempt.changes) == set(changes) for attempt in self.known)
+        """Whether they were tried, or others that nobody could tell from them."""
+        names = {change.name for change in changes}
+        return any(names == {each.name for each in attempt.changes} for attempt in self.known)
 
     def _note(self, attempt: Attempt) -> None:
         self.known.append(attempt)

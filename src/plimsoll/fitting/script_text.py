@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from plimsoll.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 
 class CannotChangeError(Exception):
@@ -33,6 +36,18 @@ class ScriptText:
 
     lines: tuple[str, ...]
     origins: tuple[int | None, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> ScriptText:
+        """The script in a file.
+
+        Raises:
+            InputError: If it is no text.
+        """
+        try:
+            return cls.of(path.read_text())
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is no text in UTF-8") from None
 
     @classmethod
     def of(cls, text: str) -> ScriptText:
@@ -216,6 +231,14 @@ class ScriptText:
     def text_of(self, node: ast.AST) -> str:
         """The text of a part of its syntax."""
         return ast.get_source_segment(str(self), node) or ast.unparse(node)
+
+    def added(self, changed: ScriptText) -> list[str]:
+        """The lines that a changed one adds, or writes anew, without their indentation."""
+        return [
+            line.strip()
+            for line, origin in zip(changed.lines, changed.origins, strict=True)
+            if origin is None or line.strip() != self.lines[origin - 1].strip()
+        ]
 
     def difference(self, other: ScriptText, name: str) -> str:
         """How another text differs from this one, as `diff -u` has it."""

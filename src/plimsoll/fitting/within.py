@@ -114,11 +114,7 @@ def fit_within(
     if view is not None:
         check_page([request], Path(view), force=force)
     path = Path(request.script).resolve()
-    try:
-        text = ScriptText.of(path.read_text())
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is no text in UTF-8") from None
-    attempts = Attempts(request, path, text, dedicated)
+    attempts = Attempts(request, path, ScriptText.read(path), dedicated)
     search = Search(attempts, dedicated, watcher or _Nobody(), compiles=compiles)
     interrupted = False
     try:
@@ -248,10 +244,5 @@ def _least_use(attempt: Attempt) -> AllocatorUse:
 
 def _planned(change: Change, script: ScriptText) -> PlannedChange:
     """A change, with the lines that it adds, or writes anew."""
-    changed = change.edit(script)
-    lines = [
-        line.strip()
-        for line, origin in zip(changed.lines, changed.origins, strict=True)
-        if origin is None or line.strip() != script.lines[origin - 1].strip()
-    ]
+    lines = script.added(change.edit(script))
     return PlannedChange(change.name, lines, change.caveat, change.note, change.label)

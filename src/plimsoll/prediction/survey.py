@@ -61,6 +61,11 @@ class OptimizerUse:
     is_foreach: bool
     keeps_gradients: bool
 
+    @property
+    def is_a_librarys(self) -> bool:
+        """Whether a library makes and steps it, perhaps both in one call of the script's."""
+        return self.made is None or self.made == self.stepped
+
 
 @dataclass(frozen=True)
 class LossUse:

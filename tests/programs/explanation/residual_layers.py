@@ -29,8 +29,8 @@ class Model(nn.Module):  # type: ignore[misc]
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int)
 model = Model().to("cuda")
-optimizer = torch.optim.SGD(model.parameters())
-for _ in range(2):
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(4):
     x = torch.randn(parser.parse_args().batch_size, 512, device="cuda")
     loss = model(x).square().mean()
     loss.backward()

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from plimsoll.fitting.changes.sites import last_name
+from plimsoll.fitting.changes.sites import last_name, with_settings
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:
@@ -43,44 +43,43 @@ def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[t
 
 def has_trainer(script: ScriptText) -> bool:
     """Whether the script makes the arguments of Transformers' Trainer, or of one built on it."""
-    return _trainer_call(script) is not None
+    return next(_trainer_calls(script), None) is not None
 
 
 def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
     """A Trainer with smaller batches, as many more of which make a step.
 
     Raises:
-        CannotChangeError: If the sizes are no plain numbers, or do not divide.
+        CannotChangeError: If there is no Trainer, or its sizes are no plain numbers, or do not
+            divide.
     """
-    call = _trainer_call(script)
-    if call is None:
-        raise CannotChangeError("the script makes no arguments of a Trainer")
+    call = find_trainer_call(script)
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     batch = _number(given.get(_TRAINER_BATCH), _TRAINER_DEFAULT)
     steps = _number(given.get(_TRAINER_STEPS), 1)
     if batch % parts:
         raise CannotChangeError(f"a batch of {batch} does not divide into {parts} parts")
-    changed = {_TRAINER_BATCH: batch // parts, _TRAINER_STEPS: steps * parts}
-    kept = [script.text_of(each) for each in call.args]
-    for keyword in call.keywords:
-        if keyword.arg not in changed:
-            text = script.text_of(keyword.value)
-            kept.append(f"**{text}" if keyword.arg is None else f"{keyword.arg}={text}")
-    kept += [f"{name}={value}" for name, value in changed.items()]
-    return script.replace(call, f"{script.text_of(call.func)}({', '.join(kept)})")
+    changed = {_TRAINER_BATCH: str(batch // parts), _TRAINER_STEPS: str(steps * parts)}
+    return script.replace(call, with_settings(script, call, changed))
 
 
-def _trainer_call(script: ScriptText) -> ast.Call | None:
-    calls = (node for node in ast.walk(script.tree) if isinstance(node, ast.Call))
-    return next(
-        (
-            call
-            for call in calls
-            if last_name(call.func).endswith("TrainingArguments")
-            or any(keyword.arg == _TRAINER_BATCH for keyword in call.keywords)
-        ),
-        None,
-    )
+def find_trainer_call(script: ScriptText) -> ast.Call:
+    """Where the script makes the arguments of a Trainer.
+
+    Raises:
+        CannotChangeError: If it makes none.
+    """
+    call = next(_trainer_calls(script), None)
+    if call is None:
+        raise CannotChangeError("the script makes no arguments of a Trainer")
+    return call
+
+
+def _trainer_calls(script: ScriptText) -> Iterator[ast.Call]:
+    for call in (node for node in ast.walk(script.tree) if isinstance(node, ast.Call)):
+        named = any(keyword.arg == _TRAINER_BATCH for keyword in call.keywords)
+        if named or last_name(call.func).endswith("TrainingArguments"):
+            yield call
 
 
 def _number(value: ast.expr | None, default: int) -> int:

@@ -9,6 +9,7 @@ from plimsoll.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.fitting.changes.loss import loss_changes
 from plimsoll.fitting.changes.precision import precision_changes
 from plimsoll.fitting.changes.stepping import optimizer_changes
+from plimsoll.fitting.changes.trainer import trainer_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,3 +25,4 @@ def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     yield from loss_changes(survey)
     yield from attention_changes(survey, allocated_bytes)
     yield from precision_changes(survey, allocated_bytes)
+    yield from trainer_changes(survey, allocated_bytes)

@@ -26,7 +26,8 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     whole = model.parameter_types.get("float32", 0)
     if not whole or any(model.parameter_types.get(half) for half in _HALVES):
         return
-    if model.autocast is None:
+    by_library = any(use.is_a_librarys for use in survey.optimizers)
+    if model.autocast is None and not by_library:
         yield Change(
             "precision",
             "compute in bfloat16 where that is safe (autocast)",

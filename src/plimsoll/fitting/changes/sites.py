@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from plimsoll.fitting.script_text import CannotChangeError, own_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from plimsoll.fitting.script_text import ScriptText
     from plimsoll.prediction.survey import ModelCall, ModelUse, OptimizerUse, Place, Survey
@@ -189,6 +189,17 @@ def find_optimizer_name(statement: ast.stmt, call: ast.Call) -> str:
     ):
         return ast.unparse(statement.targets[0])
     raise CannotChangeError("no variable of the script holds the optimizer")
+
+
+def with_settings(script: ScriptText, call: ast.Call, settings: Mapping[str, str | None]) -> str:
+    """The text of a call, with arguments set to others, or without them where these are None."""
+    given = [script.text_of(each) for each in call.args]
+    for keyword in call.keywords:
+        if keyword.arg not in settings:
+            text = script.text_of(keyword.value)
+            given.append(f"**{text}" if keyword.arg is None else f"{keyword.arg}={text}")
+    given += [f"{name}={value}" for name, value in settings.items() if value is not None]
+    return f"{script.text_of(call.func)}({', '.join(given)})"
 
 
 def last_name(node: ast.expr) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name
+from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name, with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
-    if use.made is None or not use.kind.startswith("torch.optim."):
+    if use.is_a_librarys or not use.kind.startswith("torch.optim."):
         return
     kind = use.kind.rpartition(".")[2]
     if use.is_foreach:
@@ -81,20 +80,9 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
 def _edit(use: OptimizerUse, settings: dict[str, str | None]) -> Callable[[ScriptText], ScriptText]:
     def edit(script: ScriptText) -> ScriptText:
         call, _ = find_optimizer_call(script, use)
-        return script.replace(call, _with_settings(script, call, settings))
+        return script.replace(call, with_settings(script, call, settings))
 
     return edit
-
-
-def _with_settings(script: ScriptText, call: ast.Call, settings: dict[str, str | None]) -> str:
-    """The text of a call, with arguments set to others, or without them where these are None."""
-    given = [script.text_of(each) for each in call.args]
-    for keyword in call.keywords:
-        if keyword.arg not in settings:
-            text = script.text_of(keyword.value)
-            given.append(f"**{text}" if keyword.arg is None else f"{keyword.arg}={text}")
-    given += [f"{name}={value}" for name, value in settings.items() if value is not None]
-    return f"{script.text_of(call.func)}({', '.join(given)})"
 
 
 def _placed(use: OptimizerUse) -> Callable[[ScriptText], ScriptText]:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import threading
 from array import array
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,7 @@ from plimsoll.errors import InputError
 from plimsoll.torch.building.compiler import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _HERE = Path(__file__).parent
 
@@ -319,6 +320,15 @@ class Library:
         statistics = PinnedStatistics()
         self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
         return statistics
+
+    @contextmanager
+    def contents_kept(self) -> Iterator[None]:
+        """Tensors of the host that this thread makes meanwhile have values, however large."""
+        self.lib.plimsoll_keep_contents(1)
+        try:
+            yield
+        finally:
+            self.lib.plimsoll_keep_contents(0)
 
     def host_account(self) -> HostAccount:
         """Where the host's memory differs; `most_absent` is the most since the last question."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from plimsoll.torch.simulated.library import Library
     from plimsoll.torch.simulated.simulation import Simulation
 
 _ONCE = {
@@ -53,6 +54,19 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
     for name, value in _SETTINGS.items():
         if hasattr(module, name):
             setattr(module, name, value)
+
+
+def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load the partitioner, which computes on the host with tables of any size."""
+    execute()
+    choose = module.choose_saved_values_set
+
+    @functools.wraps(choose)
+    def chosen(*arguments: Any, **named: Any) -> Any:
+        with library.contents_kept():
+            return choose(*arguments, **named)
+
+    module.choose_saved_values_set = chosen  # type: ignore[attr-defined]
 
 
 def count_all(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from plimsoll.torch.simulated.compiled.inductor import (
     benchmark_once,
     count_all,
     set_defaults,
+    solve_with_values,
     tune_again,
 )
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
@@ -40,6 +41,7 @@ def compiler_modules(
         "torch._dynamo.utils": count_all,
         "torch._inductor.async_compile": compile_here,
         "torch._functorch.config": set_defaults,
+        "torch._functorch.partitioners": partial(solve_with_values, simulation.library),
         "torch._inductor.codecache": tune_again,
         "torch._inductor.config": set_defaults,
         "torch._inductor.fx_passes.pad_mm": partial(benchmark_again, first_calls.watch),

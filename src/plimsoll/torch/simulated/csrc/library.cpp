@@ -21,6 +21,7 @@
 #include "values/budget.h"
 #include "values/capture.h"
 #include "values/description.h"
+#include "virtual.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -130,6 +131,14 @@ PLIMSOLL_EXPORT void plimsoll_keep_history(int keeps) { runtime().keeps_history 
 
 PLIMSOLL_EXPORT void plimsoll_set_phase(int phase) {
   runtime().set_phase(static_cast<Phase>(phase));
+}
+
+PLIMSOLL_EXPORT void plimsoll_keep_contents(int keeps) {
+  if (keeps != 0) {
+    WithContentsScope::enter();
+  } else {
+    WithContentsScope::leave();
+  }
 }
 
 PLIMSOLL_EXPORT int plimsoll_current_device() { return runtime().current_device(); }

@@ -16,14 +16,17 @@ constexpr c10::DispatchKey kVirtualKey = c10::DispatchKey::CustomRNGKeyId;
 void register_virtual_tensors();
 
 // Tensors of the host that this thread makes meanwhile have contents, whatever their size: those
-// with which the simulation itself computes.
+// with which the simulation itself computes, and a compiler.
 class WithContentsScope {
  public:
-  WithContentsScope() { ++depth; }
-  ~WithContentsScope() { --depth; }
+  WithContentsScope() { enter(); }
+  ~WithContentsScope() { leave(); }
   WithContentsScope(const WithContentsScope&) = delete;
   WithContentsScope& operator=(const WithContentsScope&) = delete;
   static bool is_entered() { return depth != 0; }
+  // For callers in Python, which enter and leave in pairs.
+  static void enter() { ++depth; }
+  static void leave() { --depth; }
 
  private:
   inline static thread_local int depth = 0;

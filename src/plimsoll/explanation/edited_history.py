@@ -1,0 +1,20 @@
+"""Histories of which the program's part was changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.recordings import Recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.recording import LoadedTrace
+
+if TYPE_CHECKING:
+    from plimsoll.recordings import EventBatch
+
+
+def requests_alone(recording: Recording, events: EventBatch, name: str) -> Recording:
+    """A recording of one device with other events, without what its allocator did."""
+    (trace,) = recording.devices
+    is_request = (events.action <= Action.FREE_COMPLETED) | (events.action == Action.OOM)
+    edited = LoadedTrace(trace.device, events[is_request], [])
+    return Recording(f"{recording.name}, {name}", [edited], recording.settings)

@@ -1,0 +1,64 @@
+"""Advice against leaks: what to do at the line, and what that would have saved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.explanation.mended_leaks import with_leak_mended
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes, Steps
+    from plimsoll.explanation.kept_advice import KeptAdvice
+    from plimsoll.explanation.parts import Leak
+    from plimsoll.explanation.search import Search, Setting, Trial
+
+MOST_LEAKS = 3
+
+
+def add_leaks(
+    search: Search,
+    own: Setting,
+    leaks: Sequence[tuple[Leak, NDArray[np.bool_]]],
+    lifetimes: Lifetimes,
+    steps: Steps,
+    found: KeptAdvice,
+    *,
+    has_stacks: bool,
+) -> None:
+    """Advise to mend the fastest leaks, each replayed as if its line had kept nothing.
+
+    Args:
+        search: What replays the recording.
+        own: The setting that was recorded.
+        leaks: Each with which blocks are counted with it.
+        lifetimes: The blocks.
+        steps: The program's steps.
+        found: Where advice is kept.
+        has_stacks: Whether leaks are named by lines.
+    """
+    before: Trial | None = None
+    for leak, is_of_line in leaks[:MOST_LEAKS]:
+        what, how = _words(leak, has_stacks=has_stacks)
+        after: Trial | None = None
+        edited = None
+        if not found.base.reconstructed_start:
+            edited = with_leak_mended(search.recording, lifetimes, steps, is_of_line)
+        if edited is not None:
+            before = before or search.trial(own, edited[0])
+            after = before and search.trial(own, edited[1])
+        found.add_leak(what, how, after, None if before is None else before.result)
+
+
+def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
+    """What to do about a leak, and what to copy: it also lets go of what autograd has saved."""
+    where = leak.what.rpartition("/")[2]
+    grows = f"{format_size(round(leak.slope_bytes))} more each step"
+    if not has_stacks:
+        return f"find out what keeps {where}, {grows}", "plimsoll run --record run.plim"
+    return f"keep nothing of {where} on the GPU, {grows}", "kept = kept.detach().cpu()"

@@ -1,0 +1,61 @@
+"""A history as it would have been if a leaking line had kept nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.explanation.edited_history import requests_alone
+from plimsoll.explanation.leaks import steps_to_warm_up
+from plimsoll.recordings.events import Action, EventBatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plimsoll.analysis import Lifetimes, Steps
+    from plimsoll.recordings import Recording
+
+
+def with_leak_mended(
+    recording: Recording, lifetimes: Lifetimes, steps: Steps, is_of_line: NDArray[np.bool_]
+) -> tuple[Recording, Recording] | None:
+    """The recording's requests and frees, as they were and with what leaks freed.
+
+    What a line allocates in a step, after those in which the program warms up, is freed with the
+    end of the next one at the latest: until then a variable may rightly hold it. What the allocator
+    did is left out of both, so that they differ in nothing else. None if nothing lives longer.
+
+    Args:
+        recording: The recording, of one device.
+        lifetimes: Its blocks.
+        steps: The program's steps.
+        is_of_line: Which blocks the line allocates.
+    """
+    count = len(steps)
+    step = np.searchsorted(steps.boundaries, lifetimes.start, side="right") - 1
+    leaves_time = (step >= steps_to_warm_up(steps)) & (step + 2 <= count)
+    latest = steps.boundaries[np.clip(step + 2, 0, count)]
+    leaks = np.flatnonzero(is_of_line & leaves_time & (lifetimes.end > latest))
+    if not len(leaks):
+        return None
+    (trace,) = recording.devices
+    events = trace.load()
+    is_kept = np.ones(len(events), dtype=np.bool_)
+    for ends in (lifetimes.end[leaks], lifetimes.completed[leaks]):
+        is_kept[ends[ends < len(events)]] = False
+    kept, frees = events[is_kept], _frees(events[lifetimes.start[leaks]])
+    place = np.concatenate([np.flatnonzero(is_kept), np.repeat(latest[leaks], 2) - 0.5])
+    mended = EventBatch.join([kept, frees])[np.argsort(place, kind="stable")]
+    return (
+        requests_alone(recording, events, "requests alone"),
+        requests_alone(recording, mended, "without a leak"),
+    )
+
+
+def _frees(allocations: EventBatch) -> EventBatch:
+    """Both events of the free of each block, one after the other."""
+    twice = allocations[np.repeat(np.arange(len(allocations)), 2)]
+    action = np.tile([Action.FREE_REQUESTED, Action.FREE_COMPLETED], len(allocations))
+    return replace(twice, action=action.astype(np.uint8))

@@ -1,0 +1,78 @@
+"""What a Trainer's arguments can change: how it computes, and with which optimizer."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from plimsoll.fitting.changes.accumulation import find_trainer_call
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.changes.sites import trained, with_settings
+from plimsoll.fitting.script_text import CannotChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import OptimizerUse, Survey
+
+
+def trainer_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
+    """Of a script whose optimizer a library makes and steps: what Transformers' Trainer can do."""
+    if len(survey.optimizers) != 1:
+        return
+    (use,) = survey.optimizers
+    if not use.is_a_librarys:
+        return
+    yield from _optimizers(use)
+    try:
+        model = trained(survey)
+    except CannotChangeError:
+        return
+    if model.autocast is None and model.parameter_types.get("float32", 0):
+        yield Change(
+            "precision",
+            "compute in bfloat16 where that is safe (bf16=True)",
+            short="bf16=True",
+            edit=_set({"bf16": "True"}),
+            caveat="products of matrices are computed in bfloat16",
+            saves_bytes=allocated_bytes // 2,
+        )
+
+
+def _optimizers(use: OptimizerUse) -> Iterator[Change]:
+    if not use.kind.endswith(".AdamW"):
+        return
+    if use.is_foreach:
+        yield Change(
+            "step",
+            "use the fused AdamW",
+            edit=_set({"optim": '"adamw_torch_fused"'}),
+            saves_bytes=2 * use.parameter_bytes,
+        )
+    others = frozenset({"step"})
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        yield Change(
+            "optimizer",
+            "use bitsandbytes' AdamW8bit",
+            edit=_set({"optim": '"adamw_8bit"'}),
+            caveat="its state is rounded to 8 bits",
+            saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
+            excludes=others,
+        )
+    yield Change(
+        "optimizer",
+        "use Adafactor instead of AdamW",
+        edit=_set({"optim": '"adafactor"'}),
+        caveat="it is another optimizer, whose learning rate has to be found anew",
+        saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
+        excludes=others,
+    )
+
+
+def _set(settings: dict[str, str | None]) -> Callable[[ScriptText], ScriptText]:
+    def edit(script: ScriptText) -> ScriptText:
+        call = find_trainer_call(script)
+        return script.replace(call, with_settings(script, call, settings))
+
+    return edit

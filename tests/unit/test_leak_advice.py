@@ -1,0 +1,123 @@
+"""What is advised against leaks, and what the history would have been without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.analysis import find_lifetimes, find_steps
+from plimsoll.explanation import explain
+from plimsoll.explanation.leaks import steps_to_warm_up
+from plimsoll.explanation.mended_leaks import with_leak_mended
+from plimsoll.recordings import Recording
+from plimsoll.recordings.recording import Mark
+from plimsoll.units import MiB
+from tests.unit.test_analysis_steps import Program
+
+if TYPE_CHECKING:
+    from plimsoll.recordings import Frame
+
+STEPS = 20
+STACKS: dict[int, list[Frame]] = {
+    1: [("/w/train.py", 1, "main")],
+    2: [("/w/train.py", 2, "main")],
+}
+
+
+def leaking(stack: int, *, given_back: int | None = None) -> Recording:
+    """Steps that each keep a block, besides one that they free; or keep it for so many steps."""
+    program = Program()
+    program.malloc(64 * MiB, 1)
+    kept: list[int] = []
+    marks = []
+    for _ in range(STEPS):
+        marks.append(Mark(len(program.events), 0, "step"))
+        block = program.malloc(30 * MiB, 1)
+        kept.append(program.malloc(20 * MiB, stack))
+        program.free(block)
+        if given_back is not None and len(kept) > given_back:
+            program.free(kept.pop(0))
+    marks.append(Mark(len(program.events), 0, "step"))
+    trace = program.trace()
+    trace.frames = lambda stack: STACKS.get(stack, [])  # type: ignore[method-assign]
+    return Recording("leaking", [trace], {}, marks)
+
+
+@pytest.mark.parametrize(
+    ("stack", "what", "how"),
+    [
+        (2, "keep nothing of train.py:2 main on the GPU", "kept = kept.detach().cpu()"),
+        (0, "find out what keeps blocks of 20.00 MiB", "plimsoll run --record run.plim"),
+    ],
+)
+def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
+    stack: int, what: str, how: str
+) -> None:
+    recording = leaking(stack)
+    if not stack:
+        recording = without_stacks(recording)
+    found = explain(recording)
+    first, *others = found.advice
+    assert first.kind == "leak"
+    assert first.what == f"{what}, 20.00 MiB more each step"
+    assert (first.how, first.cost) == (how, "nothing")
+    # Two of them live at a time, besides those of the steps in which programs warm up.
+    assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
+    assert "leak" not in {one.kind for one in others}
+    assert f"\n  1. {first.what}: saves " in str(found)
+
+
+def without_stacks(recording: Recording) -> Recording:
+    (trace,) = recording.devices
+    events = trace.load()
+    events.stack[:] = 0
+    return recording
+
+
+def test_a_program_that_gives_back_what_it_keeps_gets_no_advice_about_leaks() -> None:
+    found = explain(leaking(2, given_back=3))
+    assert found.leaks == []
+    assert "leak" not in {one.kind for one in found.advice}
+
+
+def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
+    found = explain(leaking(2), limit="300MiB")
+    first = found.advice[0]
+    assert (first.kind, first.serves_failed_requests, first.saves_bytes) == ("leak", True, 0)
+    assert "serves what failed" in str(found)
+    assert {"limit", "spill"} <= {one.kind for one in found.advice[1:]}
+
+
+def test_a_leak_that_was_not_tried_says_so() -> None:
+    recording = leaking(2)
+    (trace,) = recording.devices
+    found = explain(recording, search_events=trace.event_count)  # for the recorded settings alone
+    for one in found.advice[:1]:
+        assert (one.kind, one.saves_bytes) == ("leak", 0)
+        assert one.note == "what that saves was not tried"
+    assert found.search_ended_early
+
+
+@given(st.integers(1, STEPS))
+def test_without_a_leak_every_request_is_there_and_nothing_of_it_outlives_the_next_step(
+    keeps: int,
+) -> None:
+    recording = leaking(2, given_back=keeps)
+    (trace,) = recording.devices
+    lifetimes = find_lifetimes(trace)
+    steps = find_steps(lifetimes, recording.marks, device=0)
+    edited = with_leak_mended(recording, lifetimes, steps, lifetimes.stack == 2)
+    assert (edited is None) == (keeps < 2)
+    if edited is None:
+        return
+    before, after = (find_lifetimes(one.devices[0]) for one in edited)
+    assert np.array_equal(before.end, lifetimes.end)
+    assert np.array_equal(after.size, lifetimes.size)
+    assert after.level().max() <= before.level().max()
+    warm = steps_to_warm_up(steps)
+    most = 64 + 30 + 20 * (min(warm, keeps) + 2 + 1)
+    assert after.level().max() <= most * MiB
