@@ -47,6 +47,7 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
         yield Change(
             "step",
             "use the fused AdamW",
+            short="fused AdamW",
             edit=_set({"optim": '"adamw_torch_fused"'}),
             saves_bytes=2 * use.parameter_bytes,
         )
@@ -55,6 +56,7 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
         yield Change(
             "optimizer",
             "use bitsandbytes' AdamW8bit",
+            short="AdamW8bit",
             edit=_set({"optim": '"adamw_8bit"'}),
             caveat="its state is rounded to 8 bits",
             saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
@@ -63,6 +65,7 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
     yield Change(
         "optimizer",
         "use Adafactor instead of AdamW",
+        short="Adafactor",
         edit=_set({"optim": '"adafactor"'}),
         caveat="it is another optimizer, whose learning rate has to be found anew",
         saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
