@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from plimsoll import InputError
 from plimsoll.fitting import fit_within
+from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import predict
 from plimsoll.units import MiB
 from tests.recordings import ROOT
+from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 TRAIN_GPT = ROOT / "examples" / "train_gpt.py"
+LAYERS = PROGRAMS / "prediction" / "two_layers.py"
+ONE_LAYER = """
+import torch
+model = torch.nn.Linear(4096, 4096, bias=False, device="cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    model(torch.randn(8, 4096, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""  # of 64 MiB, whose optimizer takes as much besides, unless it is a fused one
 SMALL = ["--depth", "2", "--width", "256", "--batch-size", "4"]
 
 
@@ -25,12 +40,23 @@ def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: 
     before = predict(TRAIN_GPT, SMALL, gpu="T4")
     within = before.context_bytes + before.peak_allocated_bytes * 3 // 4 // MiB * MiB
     copy = tmp_path / "copy.py"
-    plan = fit_within(TRAIN_GPT, SMALL, within=within, gpu="T4", apply=copy)
+    page = tmp_path / "out.html"
+    plan = fit_within(TRAIN_GPT, SMALL, within=within, gpu="T4", apply=copy, view=page)
     assert plan.fits
     assert plan.plan
     assert plan.device_used_bytes <= within < plan.as_it_is_bytes == before.device_used_bytes
     assert plan.simulations <= 15
-    assert str(plan).splitlines()[0].startswith(f"{TRAIN_GPT} fits in ")
+    first = str(plan).splitlines()[0]
+    assert first.startswith(f"{TRAIN_GPT} fits in ")
+    assert f" with {plan.plan[0].short}" in first
+    assert plan.host_peak_bytes is not None
+    words = shlex.split(plan.command)
+    assert words[words.index(str(copy)) + 1 :] == SMALL
+    assert plan.before is not None
+    assert plan.after is not None
+    assert max(plan.after.reserved_bytes) < max(plan.before.reserved_bytes)
+    for name in ("train_gpt.py as it is", "train_gpt.py with the plan"):
+        assert name in page.read_text()
     again = predict(
         copy, SMALL, gpu="T4", allocator=plan.allocator,  # type: ignore[arg-type]
         conf=plan.conf, dedicated=within - before.context_bytes,
@@ -50,3 +76,78 @@ def test_what_no_card_has_is_refused() -> None:
         fit_within(TRAIN_GPT, gpu="T4", within="100GiB")
     with pytest.raises(InputError, match="CUDA's context alone takes"):
         fit_within(TRAIN_GPT, gpu="T4", within="64MiB")
+
+
+def fitted(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "plimsoll", "fit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_run_is_drawn_below_the_answer_without_colour_in_a_pipe() -> None:
+    done = fitted("--plot", "--gpu", "T4", LAYERS, "--", "4096")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"{LAYERS} fits in ")
+    place = next(i for i, line in enumerate(lines) if line.startswith("T4, as it is: memory over"))
+    assert max(map(len, lines[place:])) == 100
+
+
+def test_what_cannot_be_is_said_before_the_first_run(tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    page.write_text("mine")
+    copy = tmp_path / "copy.py"
+    copy.write_text("mine")
+    for options, problem in (
+        (("--plot", "--json"), "--plot is for people"),
+        (("--view", page), "exists already and is not overwritten; --force overwrites it"),
+        (("--apply", copy), "exists already and is not overwritten; --force overwrites it"),
+        (("--view", "out.txt"), "a page is a .html or .htm file"),
+        (("--view", page, "--gpu", "T4", "--gpu", "H100"), "--view is for one card"),
+        (("--plot", "--vary=--steps"), "are for changes, and not with --vary"),
+    ):
+        done = fitted(*options, LAYERS)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert problem in done.stderr
+    assert page.read_text() == copy.read_text() == "mine"
+
+
+def test_an_interrupted_search_shows_the_best_so_far_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ONE_LAYER)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    within = gpu_profile("T4").context_bytes // MiB + 300
+    command = [sys.executable, "-m", "plimsoll", "fit", "--gpu", "T4", f"--within={within}MiB"]
+    search = subprocess.Popen(
+        [*command, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(temporary)}, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert search.stderr is not None
+    heard = []
+    for line in search.stderr:
+        heard.append(line)
+        if re.match(r"(?!as it is).*: fits", line):
+            break
+    search.send_signal(signal.SIGINT)
+    shown, errors = search.communicate(timeout=120)
+    assert search.returncode == 130, [*heard, errors]
+    assert shown.startswith(f"{script} fits in "), [*heard, errors]
+    assert "The search was interrupted; there may be better plans." in shown
+    assert list(temporary.iterdir()) == []
+    assert _processes_with(f"TMPDIR={temporary}") == []
+
+
+def _processes_with(variable: str) -> list[str]:
+    """Processes that have a variable in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if variable.encode() in (path / "environ").read_bytes().split(b"\0"):
+                found.append((path / "cmdline").read_text())
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return found

@@ -65,6 +65,18 @@ def fit(
         Path | None,
         typer.Option(help="Without --vary: where to write the changed script.", metavar="FILE"),
     ] = None,
+    plot: Annotated[
+        bool,
+        typer.Option("--plot", help="Without --vary: draw memory over the run, before and after."),
+    ] = False,
+    view: Annotated[
+        Path | None,
+        typer.Option(
+            help="Without --vary: write the page of plimsoll view, before and after, .html.",
+            metavar="FILE",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite those files.")] = False,
     tries: Annotated[
         list[str] | None,
         typer.Option("--try", help="Without --vary: compile, which takes longer, is tried too."),
@@ -132,12 +144,14 @@ def fit(
         if headroom is not None:
             raise InputError("without --vary, leave room by --within, or by --used")
         run_within(
-            script, arguments or [], within=within, cards=cards, apply=apply, tries=tries or [],
-            as_json=as_json,
+            script, arguments or [], within=within, cards=cards, apply=apply, plot=plot, view=view,
+            force=force, tries=tries or [], as_json=as_json,
         )  # fmt: skip
         return
-    if within is not None or apply is not None or tries:
-        raise InputError("--within, --apply and --try are for changes, and not with --vary")
+    if within is not None or apply is not None or tries or plot or view is not None:
+        raise InputError(
+            "--within, --apply, --plot, --view and --try are for changes, and not with --vary"
+        )
     any_fails = False
     for card in cards:
         with _shown(card, vary, names_card=len(cards) > 1) as progress:

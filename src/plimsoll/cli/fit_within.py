@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from plimsoll.fitting import Plan
     from plimsoll.fitting.attempts import Attempt
     from plimsoll.prediction.options import Options
 
@@ -28,6 +29,9 @@ def run_within(
     within: str | None,
     cards: Sequence[Options],
     apply: Path | None,
+    plot: bool,
+    view: Path | None,
+    force: bool,
     tries: Sequence[str],
     as_json: bool,
 ) -> None:
@@ -44,15 +48,22 @@ def run_within(
             raise InputError(f"there is no change {name!r} to try; there is compile")
     if apply is not None and len(cards) > 1:
         raise InputError("--apply is for one card")
+    if view is not None and len(cards) > 1:
+        raise InputError("--view is for one card")
+    if plot and as_json:
+        raise InputError("--plot is for people; with --json the timelines are in the answer")
     all_fit, interrupted = True, False
     for card in cards:
         options = {name: value for name, value in asdict(card).items() if name != "gpu"}
         with _Progress.shown() as watcher:
             plan = fit_within(
-                script, arguments, within=within, gpu=card.gpu, apply=apply,
-                compiles="compile" in tries, watcher=watcher, **options,
+                script, arguments, within=within, gpu=card.gpu, apply=apply, view=view,
+                force=force, compiles="compile" in tries, watcher=watcher, **options,
             )  # fmt: skip
-        print(json_line(plan.to_dict()) if as_json else plan, flush=True)
+        if as_json:
+            print(json_line(plan.to_dict()), flush=True)
+        else:
+            _show(plan, plots=plot)
         all_fit, interrupted = all_fit and plan.fits, plan.interrupted
         if interrupted:
             break
@@ -60,6 +71,22 @@ def run_within(
         raise typer.Exit(130)
     if not all_fit:
         raise typer.Exit(1)
+
+
+def _show(plan: Plan, *, plots: bool) -> None:
+    """Print a plan as wide as the terminal, in colour there."""
+    from rich.console import Console
+
+    from plimsoll.fitting import plan_text, runs_picture
+    from plimsoll.prediction.axes import IN_A_PIPE
+
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else IN_A_PIPE)
+    console.print(plan_text(plan, console.width))
+    picture = runs_picture(plan, console.width) if plots else None
+    if picture is not None:
+        console.print()
+        console.print(picture)
+    sys.stdout.flush()
 
 
 class _Progress:
@@ -95,7 +122,7 @@ class _Progress:
 
     def ended(self, attempt: Attempt) -> None:
         """A trial ended."""
-        name = _together([change.name for change in attempt.changes])
+        name = _together([change.label for change in attempt.changes])
         if name in self._running:
             self._running.remove(name)
         self._say(printable(f"{name}: {_outcome(attempt)}"))
@@ -113,7 +140,7 @@ class _Progress:
 
 
 def _together(names: Sequence[str]) -> str:
-    return " and ".join(names) or "as it is"
+    return " + ".join(names) or "as it is"
 
 
 def _outcome(attempt: Attempt) -> str:

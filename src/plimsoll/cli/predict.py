@@ -148,7 +148,8 @@ def _show(results: list[Prediction], *, module: bool, plots: bool) -> None:
 def _show_plot(results: list[Prediction]) -> None:
     from rich.console import Console
 
-    from plimsoll.prediction.plot import IN_A_PIPE, Picture, plot
+    from plimsoll.prediction.axes import IN_A_PIPE
+    from plimsoll.prediction.plot import Picture, plot
 
     pictures = [
         Picture(

@@ -2,6 +2,7 @@
 
 from plimsoll.fitting.parts import INTERRUPTED, Trial
 from plimsoll.fitting.plan_parts import PlannedChange, Tried
+from plimsoll.fitting.plan_text import plan_text, runs_picture
 from plimsoll.fitting.plans import Plan
 from plimsoll.fitting.results import Fit
 from plimsoll.fitting.text import trial_text
@@ -17,5 +18,7 @@ __all__ = [
     "Tried",
     "fit",
     "fit_within",
+    "plan_text",
+    "runs_picture",
     "trial_text",
 ]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
+from plimsoll.fitting.parts import INTERRUPTED
 from plimsoll.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.fitting.side_by_side import slots
 from plimsoll.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.child_process import started
+from plimsoll.prediction.ranges import with_range
 from plimsoll.prediction.survey import AllocatorUse, Survey
+from plimsoll.prediction.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,7 +129,7 @@ class Attempts:
         """Simulate the script with each of some sets of changes, where memory has no end."""
         found = []
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-")))
+            folder = stack.enter_context(temporary_folder())
             answers = [
                 self._start(changes, folder / f"survey-{number}.json", stack)
                 for number, changes in enumerate(sets)
@@ -140,30 +143,42 @@ class Attempts:
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
         """Simulate it under the limit, with the allocator with which it is to fit."""
         self.count += 1
+        request = self.request(changes, use)
+        with started(request, shows_output=False, is_aside=True) as answer:
+            return _finished(answer())
+
+    def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
+        """What `verify` found, and how far it hangs on data that nobody knows."""
+        if not found.depends_on_data:
+            return found
+        self.count += 2
+        return with_range(self.request(changes, use), found)
+
+    def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
+        """The script with changes, under an allocator, and under the limit or not."""
         setup = replace(
             self._request.setup,
-            unlimited=False,
+            unlimited=unlimited,
             allocator=use.allocator,  # type: ignore[arg-type]
             conf=use.conf if use.allocator == "native" else "",
         )
-        request = replace(
+        return replace(
             self._request,
-            arguments=self._arguments(changes),
+            arguments=self.arguments(changes),
             setup=setup,
             files=self._files(changes),
         )
-        with started(request, shows_output=False, is_aside=True) as answer:
-            return answer()
 
-    def _files(self, changes: Changes) -> dict[str, str]:
-        return {str(self._path): str(self.text(changes))} if changes else {}
-
-    def _arguments(self, changes: Changes) -> list[str]:
+    def arguments(self, changes: Changes) -> list[str]:
+        """What the script is called with, where changes have options of their own."""
         arguments = self._request.arguments
         for change in changes:
             for name, value in change.arguments:
                 arguments = put_in(take_out(arguments, name)[1], name, int(value))
-        return arguments
+        return list(arguments)
+
+    def _files(self, changes: Changes) -> dict[str, str]:
+        return {str(self._path): str(self.text(changes))} if changes else {}
 
     def _start(self, changes: Changes, survey: Path, stack: ExitStack) -> Callable[[], Attempt]:
         setup = replace(self._request.setup, unlimited=True)
@@ -178,17 +193,20 @@ class Attempts:
         self.count += 1
         request = replace(
             self._request,
-            arguments=self._arguments(changes),
+            arguments=self.arguments(changes),
             setup=setup,
             survey=str(survey),
             room=self._room,
             files=files,
         )
-        answer = stack.enter_context(started(request, shows_output=False, is_aside=bool(changes)))
+        shown = None if changes else sys.stderr.buffer
+        answer = stack.enter_context(
+            started(request, shows_output=False, is_aside=True, failed_output=shown)
+        )
 
         def attempt() -> Attempt:
             try:
-                prediction = answer()
+                prediction = _finished(answer())
                 if not survey.exists():  # of a job of which no rank told
                     raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
@@ -211,6 +229,13 @@ class Attempts:
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
         fits = reserved <= self._room - prediction.nccl_bytes
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+
+def _finished(found: Prediction) -> Prediction:
+    """What a run found that nobody interrupted: what it took so far says nothing."""
+    if found.stopped is not None and found.stopped.why == INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
 
 
 def _reason(error: Exception) -> str:

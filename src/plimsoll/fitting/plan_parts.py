@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plimsoll.analysis import LineShare
+    from plimsoll.page import ViewResult
+    from plimsoll.prediction.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -15,12 +20,14 @@ class PlannedChange:
         lines: What is added to the script, or stands there instead of what was.
         caveat: How results may differ; "" where they stay what they were.
         note: What to know besides.
+        short: Its name where there is little room.
     """
 
     name: str
     lines: list[str]
     caveat: str
     note: str
+    short: str
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Tried:
         keeps_results: Whether results stay what they were.
         is_on_front: Nothing that was tried takes less memory and less time.
         failure: Why it failed, or could not be tried; else None.
+        short: The names of the changes where there is little room.
+        is_plan: It is the plan, or what took the least where nothing fits.
     """
 
     changes: list[str]
@@ -48,6 +57,8 @@ class Tried:
     keeps_results: bool
     is_on_front: bool
     failure: str | None
+    short: list[str]
+    is_plan: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ class PlanParts:
         plan: The changes that make it fit for the least time; none where it fits as it is.
         allocator: Under which allocator it fits, or would take the least.
         conf: As PYTORCH_CUDA_ALLOC_CONF.
-        command: How to run the changed script.
+        command: How to run the changed script, as a line for a shell; CHANGED.py stands for it
+            where it was not written.
         patch: The plan as a difference to the script, as `diff -u` has it.
         peak_allocated_bytes: With the plan, the most in live blocks; this and what follows is of
             what takes the least, where nothing fits.
@@ -71,13 +83,28 @@ class PlanParts:
         step_seconds: How long a step takes; None where that is not known.
         slowdown: In steps of the script as it is; None likewise.
         as_it_is_bytes: What the script takes of the card as it is.
+        device_used_range_bytes: The least and the most that `device_used_bytes` is, by what data is
+            like that nobody knows; None where no size depends on such.
+        gives_cached_back: It fits only because cached memory goes back to the driver when it is
+            needed.
+        host_peak_bytes: The most that the program takes of the host's memory, with the plan; an
+            estimate, None where it is not known.
+        host_peak_range_bytes: The least and the most that this may be.
         front: What nothing takes both less memory and less time than, the least time first.
         tried: All that was tried, in order.
         floor_bytes: The least of the card that anything took that was tried.
+        floor_changes: With which changes, by their short names.
         floor_held: At its peak, bytes by category.
+        floor_lines: The lines that hold the most then, most first, with the numbers that they have
+            in the script as it is.
+        room_bytes: What the program may take besides CUDA's context.
+        before: Memory over the run of the script as it is, for a picture; None where nothing was
+            asked for.
+        after: The same with the plan.
         simulations: How many there were.
         seconds: How long they took.
         interrupted: Somebody ended the search early.
+        page: The page that was written; None for none.
     """
 
     script: str
@@ -95,13 +122,23 @@ class PlanParts:
     step_seconds: float | None
     slowdown: float | None
     as_it_is_bytes: int
+    device_used_range_bytes: tuple[int, int] | None
+    gives_cached_back: bool
+    host_peak_bytes: int | None
+    host_peak_range_bytes: tuple[int, int] | None
     front: list[Tried]
     tried: list[Tried]
     floor_bytes: int
+    floor_changes: list[str]
     floor_held: dict[str, int]
+    floor_lines: list[LineShare]
+    room_bytes: int
+    before: Timeline | None
+    after: Timeline | None
     simulations: int
-    seconds: float
+    seconds: float = field(compare=False)
     interrupted: bool = False
+    page: ViewResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from plimsoll.fitting.attempts import Attempt, Attempts, Changes
     from plimsoll.fitting.changes.change import Change
     from plimsoll.prediction.results import Prediction
-    from plimsoll.prediction.survey import AllocatorUse, Survey
+    from plimsoll.prediction.survey import AllocatorUse
 
 _SIMULATIONS = 15
 _LEAST_SHARE = 0.004  # of the peak: what may save less is not tried
@@ -37,6 +37,9 @@ _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
+_FAR = 0.75  # of what should be saved: where less was, more cannot be asked for
+_ALIKE = 0.99
+_TURNS = 2
 _MOST_BUDGETS = 8
 _MEASURED = ("recomputation", "offload")
 
@@ -45,10 +48,23 @@ class Watcher(Protocol):
     """Hears how a search goes on."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """These changes are tried together; none is the script as it is."""
+        """These changes are tried together, by their labels; none is the script as it is."""
 
     def ended(self, attempt: Attempt) -> None:
         """They were."""
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """What a set of changes should allocate at its peak.
+
+    Attributes:
+        with_bytes: With all of them.
+        without_bytes: Without those that have a measure.
+    """
+
+    with_bytes: int
+    without_bytes: int
 
 
 @dataclass(frozen=True)
@@ -89,9 +105,10 @@ class Search:
         self._room = room
         self._watcher = watcher
         self._compiles = compiles
+        self._may_simulate = True
         self._compiled: dict[float, Change] = {}
         self._refuted: set[tuple[frozenset[Change], str, str]] = set()
-        self._expected: dict[frozenset[Change], int] = {}
+        self._aims: dict[frozenset[Change], _Aim] = {}
         self._margins: dict[frozenset[Change], int] = {}
 
     @property
@@ -117,6 +134,18 @@ class Search:
             self._branch([*items, *others])
         self._drop_needless()
         self._try_alone()
+
+    def find_range(self) -> None:
+        """How far the best plan hangs on data that nobody knows."""
+        if self.best is not None:
+            attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
+            verified = self._attempts.with_range(attempt.changes, use, verified)
+            self.best = Best(attempt, use, verified)
+
+    def settle(self) -> None:
+        """Take the best of what was tried, without another simulation: after an interrupt."""
+        self._may_simulate = False
+        self._take_best()
 
     def _items(self, *, keeps_results: bool) -> Iterator[Change]:
         """Changes without a measure, that could matter."""
@@ -173,27 +202,31 @@ class Search:
         return tuple(chosen)
 
     def _drop_needless(self) -> None:
-        """Try the best plan without each change that saves nothing alone."""
+        """Try the best plan without changes that it may not need, what costs the most first."""
         while self.best is not None and self._left() > 0:
             changes = self.best.attempt.changes
-            less = [
-                tuple(other for other in changes if other != change)
-                for change in changes
-                if self._alone(change) is not None and self._gain(change) < self._room // 200
+            spare = self._target() - self.best.attempt.allocated_bytes()
+            needless = [
+                change
+                for change in sorted(changes, key=self._slower, reverse=True)
+                if self._alone(change) is not None
+                and self._gain(change) < max(self._room // 200, spare)
             ]
+            less = [tuple(each for each in changes if each != change) for change in needless]
             before = len(self.known)
-            self._try(less)
+            self._try(less[: self._attempts.at_a_time])
             self._take_best()
             if len(self.known) == before or self.best.attempt.changes == changes:
                 return
 
     def _try(self, sets: Sequence[Changes]) -> None:
         at_a_time = self._attempts.at_a_time
-        left = [changes for changes in sets if not self._is_known(changes)]
+        asked = {frozenset(each.name for each in changes): changes for changes in sets}.values()
+        left = [changes for changes in asked if not self._is_known(changes)]
         while left and self._left() > 0:
             now, left = left[:at_a_time], left[at_a_time:]
             for changes in now:
-                self._watcher.begins([change.name for change in changes])
+                self._watcher.begins([change.label for change in changes])
             self._attempts.run(now, self._note)
 
     def _is_known(self, changes: Changes) -> bool:
@@ -211,7 +244,8 @@ class Search:
         return _SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
-        """Try sets of changes, the most promising first."""
+        """Try sets of changes, the most promising first; all of them, where these do not fit."""
+        turns = 0
         while self._left() > 0:
             self._take_best()
             limit = None if self.best is None else self._cost(self.best.attempt)
@@ -221,27 +255,52 @@ class Search:
                 for cost, changes in ranked
                 if limit is None or cost < limit * (1 - _TIMES_ENOUGH)
             ]
-            if not better and self.best is None:
-                everything = self._everything(items)
-                better = [] if self._is_known(everything) else [everything]
+            turns += 1
+            if self.best is None and (turns > _TURNS or not better):
+                all_of_them = self._all_together(items)
+                better = [*all_of_them, *better] if all_of_them else []
             if not better:
                 break
             self._try(better[: self._attempts.at_a_time])
         self._take_best()
 
+    def _all_together(self, items: Sequence[Change]) -> list[Changes]:
+        """All changes, or these with measured ones, whichever is next; none if nothing is left."""
+        everything = self._everything(items)
+        if not self._is_known(everything):
+            return [everything]
+        return [changes for _, changes in sorted(self._candidates_with(everything), key=_first)][:1]
+
     def _candidates(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
         """Sets that were not tried and that should fit, with what they should cost."""
         useful = [change for change in [*items, *self._parts()] if self._gain(change) > 0]
-        for count in range(min(len(useful), _MOST_TOGETHER) + 1):
-            for chosen in combinations(useful, count):
-                if not _agree(chosen):
-                    continue
-                for changes, allocated, seconds in self._with_measured(chosen):
-                    if self._is_known(changes) or not _agree(changes):
-                        continue
-                    if allocated <= self._target():
-                        self._expected[frozenset(changes)] = allocated
-                        yield seconds * (1 + _PER_CHANGE * len(changes)), changes
+        counts = range(min(len(useful), _MOST_TOGETHER) + 1)
+        chosen = {frozenset(each): each for count in counts for each in combinations(useful, count)}
+        for each in list(chosen.values()):
+            for begun in self._together():
+                more = (*begun, *[change for change in each if change not in begun])
+                chosen.setdefault(frozenset(more), more)
+        for each in chosen.values():
+            if _agree(each):
+                yield from self._candidates_with(each)
+
+    def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
+        """Those that have some changes, and besides none but measured ones."""
+        without = self._estimate(chosen, self._nearest(chosen))[0]
+        for changes, allocated, seconds in self._with_measured(chosen):
+            is_new = not self._is_known(changes) and _agree(changes)
+            if is_new and allocated <= self._target():
+                self._aims[frozenset(changes)] = _Aim(allocated, without)
+                yield seconds * (1 + _PER_CHANGE * len(changes)), changes
+
+    def _together(self) -> Iterator[Changes]:
+        """Sets that save more than their changes alone, where several phases are about as high."""
+        for attempt in self.known:
+            plain = _plain(attempt.changes)
+            if attempt.prediction is not None and len(plain) == len(attempt.changes) > 1:
+                saved = self.base.allocated_bytes() - attempt.allocated_bytes()
+                if saved > sum(map(self._gain, plain)):
+                    yield plain
 
     def _with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
         """A set with none or one of the changes that have a measure: how much of it is needed."""
@@ -265,8 +324,9 @@ class Search:
                 yield (*chosen, change), plan.peak_bytes - saved, seconds + plan.seconds
                 break
         else:
-            yield from self._with_both(chosen, allocated, seconds, survey, target)
-        if "offload" not in enough and target > _LEAST_BUDGET:
+            yield from self._with_both(chosen, allocated, seconds, start, target)
+        can_offload = target > _LEAST_BUDGET and self._reach({"offload"}, chosen) <= self._target()
+        if "offload" not in enough and can_offload:
             offload = offloading_change(places, target, allocated - target)
             yield (*chosen, offload), target, seconds + offload.costs_seconds
 
@@ -285,12 +345,19 @@ class Search:
         return found
 
     def _with_both(
-        self, chosen: Changes, allocated: int, seconds: float, survey: Survey, target: int
+        self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
         """All that may be computed again, and offload for the rest."""
+        survey, saved = start.survey, start.allocated_bytes() - allocated
+        assert survey is not None
         plans, places = survey.models[0].recomputations, self.base.survey
         if not plans or places is None or target <= _LEAST_BUDGET:
             return
+        if self._reach(set(_MEASURED), chosen) > self._target():
+            return
+        reach, least = self._reach({"offload"}, chosen), plans[-1].peak_bytes - saved
+        if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
+            return  # the peak is of something else
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)
         again = recomputing_change(places, plans[-1], saves)
@@ -298,17 +365,54 @@ class Search:
         cost = seconds + plans[-1].seconds + offload.costs_seconds
         yield (*chosen, again, offload), target, cost
 
+    def _reach(self, kinds: set[str], chosen: Changes) -> int:
+        """The least that measured changes of these kinds could come to beside a set; 0 if unknown.
+
+        It is known where they were asked for more than they can save beside a part of the set.
+        """
+        inside = [
+            attempt
+            for attempt in self.known
+            if attempt.kinds & set(_MEASURED) == kinds
+            and set(_plain(attempt.changes)) <= set(chosen)
+            and self._is_exhausted(attempt)
+        ]
+        if not inside:
+            return 0
+        nearest = max(inside, key=lambda attempt: len(attempt.changes))
+        others = set(chosen) - set(nearest.changes)
+        return nearest.allocated_bytes() - sum(map(self._gain, others))
+
+    def _is_exhausted(self, attempt: Attempt) -> bool:
+        """Whether its measured changes saved nothing, or no more than when less was asked."""
+        aim = self._aims.get(frozenset(attempt.changes))
+        if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
+            return False
+        saved = aim.without_bytes - attempt.allocated_bytes()
+        if saved <= _FAR * (aim.without_bytes - aim.with_bytes):
+            return True
+        beside = set(_plain(attempt.changes))
+        return any(
+            each.prediction is not None
+            and each.kinds == attempt.kinds
+            and set(_plain(each.changes)) == beside
+            and (other := self._aims.get(frozenset(each.changes))) is not None
+            and other.with_bytes > aim.with_bytes
+            and each.allocated_bytes() <= attempt.allocated_bytes()
+            for each in self.known
+        )
+
     def _margin(self, chosen: Changes) -> int:
         """By how much measured changes beside these missed their aim so far."""
         return self._margins.get(frozenset(chosen), 0)
 
     def _learn(self, attempt: Attempt) -> None:
         """From an attempt that took more than was expected."""
-        expected = self._expected.get(frozenset(attempt.changes))
-        if expected is None or attempt.prediction is None:
+        aim = self._aims.get(frozenset(attempt.changes))
+        if aim is None or attempt.prediction is None:
             return
-        beside = frozenset(c for c in attempt.changes if c.kind not in _MEASURED)
-        missed = attempt.allocated_bytes() - expected
+        beside = frozenset(_plain(attempt.changes))
+        missed = attempt.allocated_bytes() - aim.with_bytes
         if len(beside) < len(attempt.changes) and missed > 0:
             self._margins[beside] = self._margins.get(beside, 0) + missed
 
@@ -342,12 +446,20 @@ class Search:
         return max(inside, key=lambda attempt: len(attempt.changes))
 
     def _estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
-        """What a set should allocate at its peak, and how long a step should take."""
+        """What a set should allocate at its peak, and how long a step should take.
+
+        More than a set does that has all of its changes, and others.
+        """
         allocated, seconds = start.allocated_bytes(), self._seconds(start)
         for change in set(changes) - set(start.changes):
             allocated -= self._gain(change)
             seconds += self._slower(change)
-        return allocated, max(seconds, 0.0)
+        more = [
+            attempt.allocated_bytes()
+            for attempt in self.known
+            if attempt.prediction is not None and set(changes) < set(attempt.changes)
+        ]
+        return max([allocated, *more]), max(seconds, 0.0)
 
     def _alone(self, change: Change) -> Attempt | None:
         return next((each for each in self.known if each.changes == (change,)), None)
@@ -401,7 +513,7 @@ class Search:
         own = attempt.allocators()[0]
         if use == own and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
             return attempt.prediction
-        if self._attempts.count >= _SIMULATIONS:
+        if not self._may_simulate or self._attempts.count >= _SIMULATIONS:
             return None
         return self._attempts.verify(attempt.changes, use)
 
@@ -435,6 +547,15 @@ class Search:
             alone.setdefault(change.name, (change,))
         self._try([changes for changes in alone.values() if changes[0].kind not in done])
         self._take_best()
+
+
+def _first(candidate: tuple[float, Changes]) -> float:
+    return candidate[0]
+
+
+def _plain(changes: Changes) -> Changes:
+    """Those that have no measure."""
+    return tuple(change for change in changes if change.kind not in _MEASURED)
 
 
 def _agree(changes: Changes) -> bool:

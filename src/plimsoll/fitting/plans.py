@@ -16,4 +16,4 @@ class Plan(PlanParts):
     """
 
     def __str__(self) -> str:
-        return plan_text(self)
+        return plan_text(self).plain

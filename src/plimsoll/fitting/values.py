@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
@@ -17,6 +15,7 @@ from plimsoll.fitting.results import Fit
 from plimsoll.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.prediction.used_memory import used_memory
 
 if TYPE_CHECKING:
@@ -188,8 +187,8 @@ class _Search:
 
     def _try_own(self) -> int | None:
         """Run the script as it is, to learn its own value; None where it does not tell one."""
-        with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
-            survey = Path(folder) / "survey.json"
+        with temporary_folder() as folder:
+            survey = folder / "survey.json"
             self._progress(None, None)
             request = replace(self._request, survey=str(survey))
             (outcome,) = run_beside([request], lambda *_: None)

@@ -8,26 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.files import NewFile, check_can_be_made
 from plimsoll.fitting.attempts import Attempts
-from plimsoll.fitting.plan_parts import PlannedChange, Tried
+from plimsoll.fitting.original_lines import original_lines
+from plimsoll.fitting.plan_command import plan_command
+from plimsoll.fitting.plan_page import write_plan_page
+from plimsoll.fitting.plan_parts import PlannedChange
 from plimsoll.fitting.plan_search import Search
 from plimsoll.fitting.plans import Plan
 from plimsoll.fitting.script_text import ScriptText
+from plimsoll.fitting.tried_sets import tried_sets
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.predicted_page import check_page
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
     from plimsoll.fitting.attempts import Attempt
+    from plimsoll.fitting.changes.change import Change
     from plimsoll.fitting.plan_search import Watcher
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.survey import AllocatorUse
+
+_PLACEHOLDER = "CHANGED.py"
+"""The changed script, in a command, where it is not written."""
 
 
 class _Nobody:
@@ -47,11 +56,15 @@ def fit_within(
     within: int | str | None = None,
     gpu: str = "H100",
     apply: str | PathLike[str] | None = None,
+    view: str | PathLike[str] | None = None,
+    force: bool = False,
     compiles: bool = False,
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Plan:
     """Find the changes with which a script fits, for the least time: at most 15 simulations.
+
+    Where a size hangs on data that nobody knows, two more say how far.
 
     Changes that leave the results as they were come first: gradients that are freed earlier, fused
     optimizers, a loss in chunks, modules that are computed again, saved tensors and optimizer state
@@ -69,12 +82,15 @@ def fit_within(
             "24GiB"; None for all of it.
         gpu: The card.
         apply: Where to write the changed script; None for nowhere.
+        view: Where to write the page of `plimsoll.view`, the script as it is beside the plan, which
+            takes another run of each; None for nowhere.
+        force: Replace files of these names.
         compiles: Whether `torch.compile` is tried too, which takes longer.
         watcher: Hears of each trial.
         options: As `predict` takes them.
 
     Raises:
-        InputError: If an argument is bad, the script uses no GPU, or `apply` cannot be written.
+        InputError: If an argument is bad, the script uses no GPU, or a file cannot be written.
         ScriptError: If the script, as it is, fails for another reason than memory.
     """
     began = time.perf_counter()
@@ -96,133 +112,151 @@ def fit_within(
         request = replace(request, ranks=find_roles(request).ranks, runs_distinct=False)
     if request.keep_writes:
         raise InputError("what the trials write is thrown away; --keep-writes is for one run")
+    if apply is not None:
+        check_can_be_made(Path(apply), force=force)
+    if view is not None:
+        check_page([request], Path(view), force=force)
     path = Path(request.script).resolve()
     attempts = Attempts(request, path, ScriptText.read(path), dedicated)
     search = Search(attempts, dedicated, watcher or _Nobody(), compiles=compiles)
     interrupted = False
     try:
         search.run()
+        search.find_range()
     except KeyboardInterrupt:
         if not search.known:
             raise
         interrupted = True
-    plan = _plan(search, attempts, request, room, apply)
-    plan = replace(plan, seconds=time.perf_counter() - began, interrupted=interrupted)
+        search.settle()
+    found = _Found(search, attempts, request, path, room, dedicated)
+    plan = found.plan(apply)
     if apply is not None and plan.fits:
-        with NewFile(str(apply)) as file:
-            file.write(
-                str(attempts.text(search.best.attempt.changes if search.best else ())).encode()
+        with NewFile(apply, force=force) as file:
+            file.write(str(attempts.text(found.chosen.changes)).encode())
+    page = None
+    if view is not None and not interrupted:
+        try:
+            page = write_plan_page(
+                attempts, search.base, found.chosen, found.use, view, fits=plan.fits, force=force
             )
-    return plan
+        except KeyboardInterrupt:
+            interrupted = True
+    seconds = time.perf_counter() - began
+    return replace(plan, seconds=seconds, interrupted=interrupted, page=page)
 
 
-def _plan(
-    search: Search,
-    attempts: Attempts,
-    request: Request,
-    within: int,
-    apply: str | PathLike[str] | None,
-) -> Plan:
-    base = search.base
-    assert base.prediction is not None
-    if not base.prediction.uses_cuda:
-        raise InputError(str(base.prediction).splitlines()[0].removesuffix("."))
-    done = [attempt for attempt in search.known if attempt.prediction is not None]
-    least = min(done, key=lambda attempt: attempt.least_bytes())
-    assert least.prediction is not None
-    best = search.best
-    chosen = least if best is None else best.attempt
-    use = _least_use(least) if best is None else best.use
-    seconds, before = chosen.step_seconds, base.step_seconds
-    script = attempts.script
-    changed = attempts.text(chosen.changes)
-    tried = list(_tried(search.known))
-    return Plan(
-        script=request.script,
-        gpu=base.prediction.gpu,
-        within_bytes=within,
-        fits=best is not None,
-        plan=[
-            PlannedChange(
-                change.name, script.added(change.edit(script)), change.caveat, change.note
-            )
-            for change in chosen.changes
-        ],
-        allocator=use.allocator,
-        conf=use.conf,
-        command=_command(request, use, apply),
-        patch=script.difference(changed, request.script),
-        peak_allocated_bytes=use.peak_allocated_bytes,
-        peak_reserved_bytes=(use if best is None else best.verified).peak_reserved_bytes,
-        device_used_bytes=chosen.outside_bytes() + use.peak_reserved_bytes
-        if best is None
-        else best.verified.device_used_bytes,
-        step_seconds=seconds,
-        slowdown=None if seconds is None or not before else seconds / before,
-        as_it_is_bytes=base.prediction.device_used_bytes,
-        front=sorted(
-            (each for each in tried if each.is_on_front), key=lambda each: each.step_seconds or 0.0
-        ),
-        tried=tried,
-        floor_bytes=least.least_bytes(),
-        floor_held=least.prediction.by_category,
-        simulations=attempts.count,
-        seconds=0.0,
-    )
+class _Found:
+    """What a search found, to be put into words.
+
+    Attributes:
+        chosen: The plan, or what took the least where nothing fits.
+        use: The allocator with which it fits, or takes the least.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        attempts: Attempts,
+        request: Request,
+        path: Path,
+        within: int,
+        room: int,
+    ) -> None:
+        self._search = search
+        self._attempts = attempts
+        self._request = request
+        self._path = path
+        self._within = within
+        self._room = room
+        as_it_is = search.base.prediction
+        assert as_it_is is not None
+        if not as_it_is.uses_cuda:
+            raise InputError(str(as_it_is).splitlines()[0].removesuffix("."))
+        done = [attempt for attempt in search.known if attempt.prediction is not None]
+        self._least = min(done, key=lambda attempt: attempt.least_bytes())
+        best = search.best
+        self.chosen = self._least if best is None else best.attempt
+        self.use = _least_use(self._least) if best is None else best.use
+
+    def plan(self, apply: str | PathLike[str] | None) -> Plan:
+        """All that is said of it.
+
+        Args:
+            apply: Where the changed script will be; None for nowhere.
+        """
+        base, chosen, use, best = self._search.base, self.chosen, self.use, self._search.best
+        assert base.prediction is not None
+        assert self._least.prediction is not None
+        assert chosen.prediction is not None
+        script, changed = self._attempts.script, self._attempts.text(chosen.changes)
+        patch = script.difference(changed, self._request.script)
+        run = chosen.prediction if best is None else best.verified
+        reserved = use.peak_reserved_bytes if best is None else run.peak_reserved_bytes
+        outside = chosen.outside_bytes()
+        ends = run.peak_reserved_range_bytes
+        seconds, before = chosen.step_seconds, base.step_seconds
+        tried = list(tried_sets(self._search.known, chosen))
+        front = [each for each in tried if each.is_on_front]
+        return Plan(
+            script=self._request.script,
+            gpu=base.prediction.gpu,
+            within_bytes=self._within,
+            fits=best is not None,
+            plan=[_planned(change, script) for change in chosen.changes],
+            allocator=use.allocator,
+            conf=use.conf,
+            command=self._command(patch, apply),
+            patch=patch,
+            peak_allocated_bytes=use.peak_allocated_bytes,
+            peak_reserved_bytes=reserved,
+            device_used_bytes=outside + reserved if best is None else run.device_used_bytes,
+            step_seconds=seconds,
+            slowdown=None if seconds is None or not before else seconds / before,
+            as_it_is_bytes=base.prediction.device_used_bytes,
+            device_used_range_bytes=ends and (outside + ends[0], outside + ends[1]),
+            gives_cached_back=best is not None and use.peak_reserved_bytes > self._room,
+            host_peak_bytes=run.host_peak_bytes,
+            host_peak_range_bytes=run.host_peak_range_bytes,
+            front=sorted(front, key=lambda each: each.step_seconds or 0.0),
+            tried=tried,
+            floor_bytes=self._least.least_bytes(),
+            floor_changes=[change.label for change in self._least.changes],
+            floor_held=self._least.prediction.by_category,
+            floor_lines=original_lines(
+                self._least.prediction.top_lines,
+                self._path,
+                self._attempts.text(self._least.changes),
+            ),
+            room_bytes=self._room,
+            before=base.prediction.timeline,
+            after=run.timeline,
+            simulations=self._attempts.count,
+            seconds=0.0,
+        )
+
+    def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
+        unchanged = _PLACEHOLDER if patch else self._request.script
+        arguments = self._attempts.arguments(self.chosen.changes)
+        name = unchanged if apply is None else str(apply)
+        return plan_command(
+            name, arguments, self._request.setup, self.use, _launcher(self._request)
+        )
+
+
+def _launcher(request: Request) -> list[str]:
+    """What starts the ranks of a job: arguments of Python before the script."""
+    if request.nproc_per_node is None:
+        return []
+    nodes = ["--nnodes", str(request.nnodes)] if request.nnodes > 1 else []
+    ranks = ["--nproc-per-node", str(request.nproc_per_node)]
+    return ["-m", "torch.distributed.run", *nodes, *ranks]
 
 
 def _least_use(attempt: Attempt) -> AllocatorUse:
     return min(attempt.allocators(), key=lambda use: use.peak_reserved_bytes)
 
 
-def _command(request: Request, use: AllocatorUse, apply: str | PathLike[str] | None) -> str:
-    script = "the changed script" if apply is None else str(apply)
-    if request.nproc_per_node is not None:
-        nodes = f" --nnodes {request.nnodes}" if request.nnodes > 1 else ""
-        count = f"{nodes} --nproc-per-node {request.nproc_per_node}"
-        script = f"-m torch.distributed.run{count} {script}"
-    if request.setup.allocator == "native" and use.allocator == "elastic":
-        return f"plimsoll run {script}"
-    if use.allocator == "native" and use.conf != request.setup.conf:
-        return f"PYTORCH_CUDA_ALLOC_CONF={use.conf} python {script}"
-    return f"python {script}" if use.allocator == "native" else f"plimsoll run {script}"
-
-
-def _tried(known: Sequence[Attempt]) -> Iterable[Tried]:
-    points = [
-        (attempt.least_bytes(), attempt.step_seconds)
-        for attempt in known
-        if attempt.prediction is not None and attempt.step_seconds is not None
-    ]
-    for attempt in known:
-        prediction = attempt.prediction
-        seconds = attempt.step_seconds
-        if prediction is None:
-            yield Tried(
-                [change.name for change in attempt.changes],
-                *(None,) * 4,
-                fits=False,
-                keeps_results=all(change.keeps_results for change in attempt.changes),
-                is_on_front=False,
-                failure=attempt.failure,
-            )
-            continue
-        least = attempt.least_bytes()
-        yield Tried(
-            changes=[change.name for change in attempt.changes],
-            peak_allocated_bytes=prediction.peak_allocated_bytes,
-            device_used_bytes=prediction.device_used_bytes,
-            least_used_bytes=least,
-            step_seconds=seconds,
-            fits=attempt.fitting() is not None,
-            keeps_results=all(change.keeps_results for change in attempt.changes),
-            is_on_front=seconds is not None
-            and not any(
-                other is not None
-                and size <= least
-                and other <= seconds
-                and (size, other) != (least, seconds)
-                for size, other in points
-            ),
-            failure=None,
-        )
+def _planned(change: Change, script: ScriptText) -> PlannedChange:
+    """A change, with the lines that it adds, or writes anew."""
+    lines = script.added(change.edit(script))
+    return PlannedChange(change.name, lines, change.caveat, change.note, change.label)

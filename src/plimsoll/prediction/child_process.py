@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.scratch import scratch_environment, unseen, written
+from plimsoll.prediction.temporary_folder import interrupts_held, temporary_folder
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -89,7 +89,7 @@ def started(
     _prepare()
     shown_failed = sys.stderr.buffer if failed_output is None and not is_aside else failed_output
     with ExitStack() as stack:
-        folder = _temporary_folder(stack)
+        folder = stack.enter_context(temporary_folder())
         report = folder / "report.json"
         environment = dict(os.environ)
         if is_aside:
@@ -111,17 +111,18 @@ def started(
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
-        process = subprocess.Popen(  # noqa: S603
-            _command(file),
-            stdin=subprocess.DEVNULL if is_aside else None,
-            stdout=sys.stderr.fileno() if output is None else output,
-            stderr=output,
-            pass_fds=[file],
-            env=environment,
-            preexec_fn=_hold_interrupts,
-            start_new_session=is_aside,
-        )
-        stack.callback(_end, process, is_group=is_aside)
+        with interrupts_held():  # until what ends it is known
+            process = subprocess.Popen(  # noqa: S603
+                _command(file),
+                stdin=subprocess.DEVNULL if is_aside else None,
+                stdout=sys.stderr.fileno() if output is None else output,
+                stderr=output,
+                pass_fds=[file],
+                env=environment,
+                preexec_fn=_hold_interrupts,
+                start_new_session=is_aside,
+            )
+            stack.callback(_end, process, is_group=is_aside)
 
         def answer() -> Prediction:
             status, is_interrupted = _wait(process, 0 if is_aside else _SECONDS_TO_ANSWER)
@@ -180,15 +181,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bool]:
         try:
             return process.wait(seconds), True
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            process.kill()
-            process.wait()
-            raise KeyboardInterrupt from None
-
-
-def _temporary_folder(stack: ExitStack) -> Path:
-    """A folder that goes in the end, whatever the script leaves running in it."""
-    folder = tempfile.TemporaryDirectory(prefix="plimsoll-", ignore_cleanup_errors=True)
-    return Path(stack.enter_context(folder)).resolve()
+            raise KeyboardInterrupt from None  # which ends it, and what it started
 
 
 def _prepare() -> None:

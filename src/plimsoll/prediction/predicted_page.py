@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from plimsoll.errors import InputError
 from plimsoll.files import check_can_be_made, check_ending
 from plimsoll.page import view
+from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.recordings import read_recording
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
 @contextmanager
 def recorded(requests: Sequence[Request]) -> Iterator[list[Request]]:
     """The same requests, each recorded into a file that is there as long as the context lasts."""
-    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+    with temporary_folder() as folder:
         yield [
-            replace(request, record=str(Path(folder) / f"{number}.plim"))
+            replace(request, record=str(folder / f"{number}.plim"))
             for number, request in enumerate(requests)
         ]
 

@@ -151,10 +151,13 @@ def memory_text(p: PredictionParts) -> str:
 def host_lines(p: PredictionParts) -> Iterator[str]:
     """What it takes of the host's memory."""
     if p.host_peak_bytes is not None:
-        bounds = _range(p.host_peak_range_bytes)
         whole = ", of one machine with all its ranks" if is_job(p) else ""
-        size = format_size(p.host_peak_bytes)
-        yield f"  host memory      {size:>12}{bounds}, estimated{whole}"
+        yield f"{host_row(p.host_peak_bytes, p.host_peak_range_bytes)}{whole}"
+
+
+def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
+    """The most of the host's memory, with its range."""
+    return f"  host memory      {format_size(peak_bytes):>12}{_range(bounds)}, estimated"
 
 
 def _range(bounds: tuple[int, int] | None, by: str = "") -> str:

@@ -25,6 +25,7 @@ def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "attention",
             "compute attention in one kernel (sdpa)",
+            short="attention in one kernel",
             edit=lambda script: _fused(script, survey),
             saves_bytes=allocated_bytes,
         )

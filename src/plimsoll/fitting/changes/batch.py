@@ -52,6 +52,7 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
         yield Change(
             "batch",
             f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
+            short=f"batch in {parts} parts",
             edit=_edit(survey, parts, is_trainer=is_trainer, is_option=bool(options)),
             arguments=options,
             order=1,

@@ -35,6 +35,7 @@ class Change:
         costs_seconds: Of a step, about; below 0 where it is faster. Until it was tried.
         unseen_seconds: Of a step, about, that no simulation counts: what the host computes.
         excludes: Kinds that it cannot be with.
+        short: The name where there is little room, as "fused AdamW"; "" where `name` is as short.
     """
 
     kind: str
@@ -51,8 +52,14 @@ class Change:
     costs_seconds: float = field(default=0.0, compare=False)
     unseen_seconds: float = field(default=0.0, compare=False)
     excludes: frozenset[str] = frozenset()
+    short: str = field(default="", compare=False)
 
     @property
     def keeps_results(self) -> bool:
         """Whether results stay what they were."""
         return not self.caveat
+
+    @property
+    def label(self) -> str:
+        """What lists and tables call it."""
+        return self.short or self.name

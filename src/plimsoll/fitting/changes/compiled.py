@@ -61,6 +61,7 @@ def compiled_change(survey: Survey, allocated_bytes: int, budget: float) -> Chan
     return Change(
         "compile",
         f"compile the model{kept}",
+        short="compiled" if budget == 1 else f"compiled, {budget:.3g} kept",
         edit=lambda script: _compiled(script, survey, budget),
         caveat="other elements are dropped out, as with another seed"
         if trained(survey).has_dropout

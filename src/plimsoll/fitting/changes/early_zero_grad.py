@@ -24,6 +24,7 @@ def gradient_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "gradients",
             "free the gradients right after the optimizer's step",
+            short="gradients freed early",
             edit=lambda script: _freed(script, use),
             saves_bytes=use.gradient_bytes,
         )

@@ -28,6 +28,7 @@ def loss_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "loss",
             "compute the loss in chunks of rows",
+            short="loss in chunks",
             edit=lambda script: _in_chunks(script, use),
             saves_bytes=6 * use.logits_bytes,
         )

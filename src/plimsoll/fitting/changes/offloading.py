@@ -19,6 +19,7 @@ def offloading_change(survey: Survey, budget_bytes: int, saves_bytes: int) -> Ch
     return Change(
         "offload",
         f"let saved tensors wait in the host's memory, above {format_size(budget * MiB)}",
+        short=f"offload above {format_size(budget * MiB)}",
         edit=lambda script: _offloaded(script, survey, budget),
         order=3,
         saves_bytes=saves_bytes,

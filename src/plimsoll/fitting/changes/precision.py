@@ -31,6 +31,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "precision",
             "compute in bfloat16 where that is safe (autocast)",
+            short="autocast to bfloat16",
             edit=lambda script: _cast(script, survey),
             order=2,
             caveat="products of matrices are computed in bfloat16",
@@ -41,6 +42,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     yield Change(
         "precision",
         "keep parameters, gradients and optimizer state in bfloat16",
+        short="all in bfloat16",
         edit=lambda script: _half(script, survey),
         caveat="parameters are updated in bfloat16, which loses small updates",
         saves_bytes=allocated_bytes // 2,

@@ -22,10 +22,12 @@ _SHOWN = 3
 def recomputing_change(survey: Survey, plan: Recomputation, saves_bytes: int) -> Change:
     """Compute the modules of a plan again."""
     names = ranges(plan.modules)
+    count = format_count(len(plan.modules), "module")
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     return Change(
         "recomputation",
-        f"recompute {format_count(len(plan.modules), 'module')}: {shown}",
+        f"recompute {count}: {shown}",
+        short=f"recompute {names[0]}" if len(names) == 1 else f"recompute {count}",
         detail=" ".join(names),
         edit=lambda script: _recomputed(script, survey, names),
         saves_bytes=saves_bytes,

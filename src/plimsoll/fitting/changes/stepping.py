@@ -33,6 +33,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
             yield Change(
                 "step",
                 f"use the fused {kind}",
+                short=f"fused {kind}",
                 edit=_edit(use, {"foreach": None, "fused": "True"}),
                 saves_bytes=2 * use.parameter_bytes,
             )
@@ -40,6 +41,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
             yield Change(
                 "step",
                 f"let {kind} step without lists of tensors (foreach=False)",
+                short=f"{kind} with foreach=False",
                 edit=_edit(use, {"foreach": "False"}),
                 saves_bytes=2 * use.parameter_bytes,
             )
@@ -47,6 +49,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "optimizer state",
             f"keep {kind}'s state in the host's memory",
+            short=f"{kind}'s state on the host",
             edit=_placed(use),
             allocator="elastic",
             saves_bytes=use.state_bytes,
@@ -58,6 +61,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
             yield Change(
                 "optimizer",
                 f"use bitsandbytes' {_EIGHT_BITS[kind]}",
+                short=_EIGHT_BITS[kind],
                 edit=_replaced(use, f"bitsandbytes.optim.{_EIGHT_BITS[kind]}", "bitsandbytes"),
                 caveat="its state is rounded to 8 bits",
                 saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
@@ -66,6 +70,7 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
         yield Change(
             "optimizer",
             f"use Adafactor instead of {kind}",
+            short="Adafactor",
             edit=_replaced(use, "torch.optim.Adafactor", "torch"),
             caveat="it is another optimizer, whose learning rate has to be found anew",
             saves_bytes=use.state_bytes + 2 * use.parameter_bytes,

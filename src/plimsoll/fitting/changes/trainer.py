@@ -34,6 +34,7 @@ def trainer_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
         yield Change(
             "precision",
             "compute in bfloat16 where that is safe (bf16=True)",
+            short="bf16=True",
             edit=_set({"bf16": "True"}),
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
@@ -47,6 +48,7 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
         yield Change(
             "step",
             "use the fused AdamW",
+            short="fused AdamW",
             edit=_set({"optim": '"adamw_torch_fused"'}),
             saves_bytes=2 * use.parameter_bytes,
         )
@@ -55,6 +57,7 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
         yield Change(
             "optimizer",
             "use bitsandbytes' AdamW8bit",
+            short="AdamW8bit",
             edit=_set({"optim": '"adamw_8bit"'}),
             caveat="its state is rounded to 8 bits",
             saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
@@ -63,6 +66,7 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
     yield Change(
         "optimizer",
         "use Adafactor instead of AdamW",
+        short="Adafactor",
         edit=_set({"optim": '"adafactor"'}),
         caveat="it is another optimizer, whose learning rate has to be found anew",
         saves_bytes=use.state_bytes + 2 * use.parameter_bytes,

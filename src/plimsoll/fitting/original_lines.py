@@ -1,0 +1,40 @@
+"""Lines of a changed script by the numbers that they have in the script as it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.analysis import LineShare
+    from plimsoll.fitting.script_text import ScriptText
+
+_LINE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
+
+
+def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText) -> list[LineShare]:
+    """What lines hold, those of a changed script by its old numbers, or by what is added there.
+
+    Args:
+        shares: What each line holds; those of other files stay as they are.
+        path: The script's file.
+        changed: Its text with the changes.
+    """
+    return [replace(share, line=_original(share.line, path, changed)) for share in shares]
+
+
+def _original(line: str, path: Path, changed: ScriptText) -> str:
+    match = _LINE.fullmatch(line)
+    if match is None or Path(match[1]).resolve() != path:
+        return line
+    number = int(match[2])
+    if not 1 <= number <= len(changed.lines):
+        return line
+    origin = changed.origins[number - 1]
+    if origin is None:
+        return f"{match[1]}{match[3] or ''}, added: {changed.lines[number - 1].strip()}"
+    return f"{match[1]}:{origin}{match[3] or ''}"

@@ -1,0 +1,148 @@
+"""What pictures in the terminal have in common: their widths, round scales, rows and legends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from plimsoll.units import GiB, KiB, MiB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+NARROWEST, WIDEST = 60, 200
+IN_A_PIPE = 100
+_INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+
+Look = tuple[str, str]
+"""A sign, and its style; no meaning is in the style alone."""
+LIMIT: Look = ("╌", "bold red")
+NOTHING: Look = (" ", "")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What labels count.
+
+    Attributes:
+        name: As it is written.
+        size: In bytes, or in seconds.
+    """
+
+    name: str
+    size: float
+
+
+SIZES = (Unit("GiB", GiB), Unit("MiB", MiB), Unit("KiB", KiB))
+TIMES = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("us", 1e-6))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis, as so many cells, every so many of which a label stands.
+
+    Attributes:
+        low: The lower edge of the first cell.
+        interval: From one label to the next.
+        between: How many cells that is.
+        cells: How many there are in all.
+        unit: What the labels count.
+        digits: How many of a label's are behind the point.
+    """
+
+    low: float
+    interval: float
+    between: int
+    cells: int
+    unit: Unit
+    digits: int
+
+    @property
+    def cell_size(self) -> float:
+        """What a cell spans."""
+        return self.interval / self.between
+
+    @property
+    def high(self) -> float:
+        """The upper edge of the last cell."""
+        return self.low + self.cells * self.cell_size
+
+    def cell(self, value: float) -> int:
+        """In which cell something lies; what is at the edge of two is in the lower one."""
+        return min(max(math.ceil((value - self.low) / self.cell_size) - 1, 0), self.cells - 1)
+
+    def label(self, cell: int) -> str:
+        """Of the upper edge of a cell; empty for most."""
+        if (cell + 1) % self.between:
+            return ""
+        value = self.low + (cell + 1) // self.between * self.interval
+        return f"{value / self.unit.size:.{self.digits}f}"
+
+
+def round_scale(
+    low: float, high: float, *, labels: int, cells: int, units: Sequence[Unit]
+) -> Scale:
+    """The finest scale with round labels that goes from `low`, or below, to `high`, or above.
+
+    Args:
+        low: The least that is to be seen; 0 for a scale that begins at nothing.
+        high: The most, above 0.
+        labels: How many there are.
+        cells: How many cells there are, at least as many.
+        units: Of which one is taken, the largest first.
+    """
+    unit = next((unit for unit in units if high >= unit.size), units[-1])
+    between = cells // labels
+    reach = cells / between  # in intervals
+    for interval in _round_numbers(max((high - low) / reach, high * 1e-3) / unit.size):
+        size = interval * unit.size
+        begin = math.floor(low / size * (1 + 1e-9)) * size
+        if (begin + reach * size) * (1 + 1e-9) >= high:
+            break
+    digits = next(n for n in range(9) if math.isclose(interval, round(interval, n), rel_tol=1e-6))
+    return Scale(begin, size, between, cells, unit, digits)
+
+
+def _round_numbers(least: float) -> Iterator[float]:
+    """From the first that is at least `least` on, without end."""
+    power = 10.0 ** math.floor(math.log10(least))
+    while True:
+        for each in _INTERVALS:
+            if each * power * (1 + 1e-9) >= least:
+                yield each * power
+        power *= 10.0
+
+
+def shown_width(width: int) -> int:
+    """How wide a picture is drawn on a terminal of so many columns."""
+    return min(max(width, NARROWEST), WIDEST)
+
+
+def margin(scale: Scale) -> int:
+    """How wide the labels of a vertical axis are, and its unit."""
+    return max(len(scale.unit.name), *(len(scale.label(row)) for row in range(scale.cells)))
+
+
+def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
+    """A row of a picture, behind its label; cells that look alike are joined."""
+    label = scale.label(number)
+    line = Text(f"{label:>{margin(scale)}} {'┤' if label else '│'}")
+    for (sign, style), alike in groupby(cells):
+        line.append(sign * len(list(alike)), style)
+    line.rstrip()
+    return line
+
+
+def legend(entries: Iterable[tuple[Look, str]], width: int) -> Iterator[Text]:
+    """What signs mean, in lines of at most so many columns."""
+    line = Text()
+    for (sign, style), name in entries:
+        if line and len(line) + len(sign) + len(name) + 4 > width:
+            yield line
+            line = Text()
+        line.append("  " if line else "").append(sign, style).append(f" {name}")
+    yield line

@@ -1,0 +1,199 @@
+"""Searches over changes to a tiny script: against the best of all sets, by trying every one."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import booleans, floats, integers, randoms
+
+from plimsoll.fitting import plan_search
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.plan_search import Search
+from plimsoll.units import MiB
+from tests.unit.tiny_script import Done, TinyAttempts, TinyScript
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.fitting.attempts import Attempt
+
+_MOST_SIMULATIONS = 15
+_SCRIPTS = 150
+
+
+class Heard:
+    """What a search tells of its trials."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, ...]] = []
+        self.done: list[Attempt] = []
+
+    def begins(self, names: Sequence[str]) -> None:
+        self.begun.append(tuple(names))
+
+    def ended(self, attempt: Attempt) -> None:
+        self.done.append(attempt)
+
+
+def searched(
+    script: TinyScript,
+    room: int,
+    changes: Sequence[Change],
+    interrupted_after: int | None = None,
+) -> tuple[Search, TinyAttempts, Heard]:
+    attempts, heard = TinyAttempts(script, room, interrupted_after), Heard()
+    search = Search(attempts, room, heard)  # type: ignore[arg-type]
+    with (
+        patch.object(plan_search, "plain_changes", lambda *_: iter(changes)),
+        patch.object(plan_search, "batch_changes", lambda *_: iter(())),
+    ):
+        try:
+            search.run()
+        except KeyboardInterrupt:
+            search.settle()
+    return search, attempts, heard
+
+
+def changes_of(script: TinyScript, *, guess: float = 1.0) -> list[Change]:
+    """As their authors know them: what they save at most, and about what they cost."""
+    return [
+        Change(name, name, saves_bytes=max(saved), costs_seconds=script.costs[name] * guess)
+        for name, saved in script.saves.items()
+    ]
+
+
+def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
+    """Some script: two or three phases, up to six changes, and modules or none."""
+    phases = [random.randint(1000, 4000) for _ in range(random.choice((2, 3)))]
+    names = [f"change {number}" for number in range(random.randint(1, 6))]
+    return TinyScript(
+        phases=tuple(size * MiB for size in phases),
+        seconds=1.0,
+        saves={
+            name: tuple(int(random.uniform(0, 0.3) * size) * MiB for size in phases)
+            for name in names
+        },
+        costs={name: random.uniform(-0.02, 0.3) for name in names},
+        modules=8 if has_modules else 0,
+        module_bytes=phases[0] * MiB // 16,
+        module_seconds=random.uniform(0.01, 0.05),
+        movable_bytes=phases[0] * MiB * random.randint(0, 5) // 10 if has_modules else 0,
+    )
+
+
+def script_of(*phases: int, **saves: tuple[tuple[int, ...], float]) -> TinyScript:
+    """A script by the MiB in its phases, and for each change what it saves there, and costs."""
+    return TinyScript(
+        phases=tuple(size * MiB for size in phases),
+        seconds=1.0,
+        saves={name: tuple(size * MiB for size in each) for name, (each, _) in saves.items()},
+        costs={name: cost for name, (_, cost) in saves.items()},
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    random=randoms(use_true_random=False),
+    has_modules=booleans(),
+    share=floats(0.2, 1.05),
+    guess=floats(0.5, 2.0),
+)
+def test_no_search_is_long_tries_a_set_twice_or_claims_what_is_wrong(
+    random: Random, has_modules: bool, share: float, guess: float
+) -> None:
+    script = tiny_script(random, has_modules=has_modules)
+    room = int(script.allocated(Done()) * share)
+    search, attempts, heard = searched(script, room, changes_of(script, guess=guess))
+    assert attempts.count <= _MOST_SIMULATIONS
+    assert len(set(attempts.ran)) == len(attempts.ran)
+    assert heard.done == search.known
+    assert len(heard.begun) == len(heard.done)
+    if search.best is not None:
+        assert script.allocated(Done.by(search.best.attempt.changes)) <= room
+        assert search.best.verified.fits
+        assert search.best.verified.peak_reserved_bytes <= room
+
+
+@pytest.mark.parametrize("has_modules", [False, True])
+def test_a_plan_is_found_wherever_one_fits_and_is_seldom_much_slower_than_the_fastest(
+    has_modules: bool,
+) -> None:
+    random = Random(1)
+    slower = []
+    for _ in range(_SCRIPTS):
+        script = tiny_script(random, has_modules=has_modules)
+        room = int(script.allocated(Done()) * random.uniform(0.3, 1.05))
+        changes = changes_of(script, guess=random.uniform(0.5, 2))
+        fastest = script.fastest(int(room * 0.98), changes)
+        if fastest is None:
+            continue
+        best = searched(script, room, changes)[0].best
+        assert best is not None
+        assert best.attempt.step_seconds is not None
+        slower.append(best.attempt.step_seconds / fastest)
+    assert len(slower) > _SCRIPTS // 2
+    assert sum(each <= 1.05 for each in slower) >= 0.9 * len(slower)
+    assert max(slower) < 1.5
+
+
+def test_changes_that_save_only_together_are_built_on() -> None:
+    """Two phases are as high: each of the free changes lowers but one of them."""
+    script = script_of(
+        2000, 2000, first=((500, 0), 0.0), second=((0, 500), 0.0), both=((500, 500), 0.2)
+    )
+    search, _, _ = searched(script, 1050 * MiB, changes_of(script))
+    assert search.best is not None
+    assert {change.name for change in search.best.attempt.changes} == {"first", "second", "both"}
+
+
+def test_a_change_that_is_not_needed_is_left_out() -> None:
+    script = script_of(2000, 100, large=((1200, 0), 0.1), small=((300, 0), 0.1))
+    search, _, _ = searched(script, 1000 * MiB, changes_of(script))
+    assert search.best is not None
+    assert [change.name for change in search.best.attempt.changes] == ["large"]
+
+
+def test_results_stay_what_they_were_where_anything_that_keeps_them_fits() -> None:
+    script = script_of(2000, 100, slow=((1200, 0), 0.5), lossy=((1200, 0), -0.5))
+    slow, lossy = changes_of(script)
+    lossy = Change("lossy", "lossy", caveat="fewer bits", saves_bytes=lossy.saves_bytes)
+    search, _, _ = searched(script, 1000 * MiB, [slow, lossy])
+    assert search.best is not None
+    assert search.best.attempt.changes == (slow,)
+    search, _, _ = searched(script, 1000 * MiB, [lossy])
+    assert search.best is not None
+    assert search.best.attempt.changes == (lossy,)
+
+
+def test_where_nothing_fits_the_least_that_was_tried_has_all_changes() -> None:
+    script = script_of(
+        2000, 1900, first=((100, 0), 0.1), second=((200, 100), 0.1), third=((0, 300), 0.1)
+    )
+    search, _, _ = searched(script, 1000 * MiB, changes_of(script))
+    assert search.best is None
+    least = min(search.known, key=lambda attempt: attempt.least_bytes())
+    assert len(least.changes) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(random=randoms(use_true_random=False), after=integers(1, 14))
+def test_an_interrupted_search_keeps_the_best_so_far_without_another_run(
+    random: Random, after: int
+) -> None:
+    script = tiny_script(random, has_modules=True)
+    room = int(script.allocated(Done()) * 0.8)
+    search, attempts, _ = searched(script, room, changes_of(script), interrupted_after=after)
+    if attempts.count != after:  # it ended before
+        return
+    sure = [
+        attempt
+        for attempt in search.known
+        if attempt.allocators()[0].fits and attempt.step_seconds is not None
+    ]
+    assert (search.best is not None) >= bool(sure)
+    if search.best is not None:
+        assert search.best.verified.fits

@@ -1,0 +1,242 @@
+"""Plans in words and pictures: the first line, what may go wrong, and what each point is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from plimsoll.analysis import LineShare
+from plimsoll.fitting import Plan, PlannedChange, Tried, plan_text, runs_picture
+from plimsoll.fitting.front_picture import front_picture
+from plimsoll.page import ViewResult
+from plimsoll.prediction.timeline import Timeline
+from plimsoll.units import GiB, MiB
+
+FUSED = PlannedChange("use the fused AdamW", ["fused=True"], "", "", "fused AdamW")
+PARTS = PlannedChange(
+    "run the batch of 8 in 2 parts", [], "", "the loss is taken to be a mean", "batch in 2 parts"
+)
+LOSSY = PlannedChange("use Adafactor", [], "it is another optimizer", "", "Adafactor")
+
+
+def tried(size: float, seconds: float | None, *short: str, is_plan: bool = False) -> Tried:
+    bytes_ = int(size * GiB)
+    return Tried(
+        changes=list(short), peak_allocated_bytes=bytes_, device_used_bytes=bytes_,
+        least_used_bytes=bytes_, step_seconds=seconds, fits=size <= 6, keeps_results=True,
+        is_on_front=True, failure=None, short=list(short), is_plan=is_plan,
+    )  # fmt: skip
+
+
+BASE, ONE, BOTH = tried(9, 0.1), tried(7, 0.12, "one"), tried(5, 0.16, "one", "two", is_plan=True)
+WORSE = tried(8, 0.14, "worse")
+RUN = Timeline(0, 100, {"activations": [GiB, 4 * GiB]}, [5 * GiB, 5 * GiB], 1, [1])
+
+
+def plan_of(**values: object) -> Plan:
+    """A plan of two changes that fits."""
+    known = Plan(
+        script="train.py", gpu="T4", within_bytes=6 * GiB, fits=True, plan=[FUSED, PARTS],
+        allocator="native", conf="", command="python CHANGED.py --steps 3",
+        patch="--- train.py\n+++ train.py, changed\n+x = 1", peak_allocated_bytes=4 * GiB,
+        peak_reserved_bytes=5 * GiB, device_used_bytes=5 * GiB, step_seconds=0.16, slowdown=1.6,
+        as_it_is_bytes=9 * GiB, device_used_range_bytes=None, gives_cached_back=False,
+        host_peak_bytes=2 * GiB, host_peak_range_bytes=(GiB, 3 * GiB), front=[], tried=[],
+        floor_bytes=5 * GiB, floor_changes=["fused AdamW"], floor_held={}, floor_lines=[],
+        room_bytes=5 * GiB, before=RUN, after=RUN, simulations=7, seconds=30.0,
+    )  # fmt: skip
+    return replace(known, **values)  # type: ignore[arg-type]
+
+
+class TestAnswer:
+    def test_the_first_line_says_with_what_it_fits_and_at_what_price(self) -> None:
+        assert str(plan_of()).splitlines()[:6] == [
+            "train.py fits in 6.00 GiB of T4 with fused AdamW and batch in 2 parts: 5.00 GiB, "
+            "1.60 times the step (about 160 ms)",
+            "  use the fused AdamW",
+            "  run the batch of 8 in 2 parts (the loss is taken to be a mean)",
+            "  as it is, it takes 9.00 GiB",
+            "  host memory          2.00 GiB  (1.00 GiB to 3.00 GiB), estimated",
+            "",
+        ]
+
+    def test_of_many_changes_it_names_the_first_and_how_many_more_there_are(self) -> None:
+        many = [replace(FUSED, short=f"a change that is number {number}") for number in range(6)]
+        line = str(plan_of(plan=many)).splitlines()[0]
+        assert "with a change that is number 0, a change that is number 1 and 4 more: " in line
+
+    def test_it_names_another_allocator(self) -> None:
+        elastic = str(plan_of(allocator="elastic")).splitlines()[0]
+        assert "and batch in 2 parts, under plimsoll's elastic allocator: 5.00 GiB" in elastic
+        native = str(plan_of(plan=[], conf="expandable_segments:True", patch="")).splitlines()[0]
+        assert "of T4 as it is, under expandable_segments:True: 5.00 GiB" in native
+
+    def test_a_script_that_fits_as_it_is(self) -> None:
+        lines = str(plan_of(plan=[], patch="", command="python train.py")).splitlines()
+        assert lines[0] == (
+            "train.py fits in 6.00 GiB of T4 as it is: 5.00 GiB, a step about 160 ms"
+        )
+        assert "Run: python train.py" in lines
+
+    def test_results_that_differ_are_said(self) -> None:
+        assert "  use Adafactor (results differ: it is another optimizer)" in str(
+            plan_of(plan=[LOSSY])
+        )
+
+    def test_the_command_says_how_to_get_its_script_where_none_was_written(self) -> None:
+        assert (
+            "Run: python CHANGED.py --steps 3\n  (--apply CHANGED.py writes the changed script)"
+            in str(plan_of())
+        )
+        assert "--apply" not in str(plan_of(command="python copy.py --steps 3"))
+
+    def test_a_page_is_named(self) -> None:
+        assert "\nPage: out.html: 2 events" in str(
+            plan_of(page=ViewResult("out.html", 10, 2, 1, 0, None))
+        )
+
+    def test_names_cannot_command_the_terminal(self) -> None:
+        assert "\x1b" not in str(plan_of(script="\x1b[2J.py", command="python '\x1b[2J.py'"))
+
+
+class TestThin:
+    def test_nothing_is_said_where_there_is_room(self) -> None:
+        assert "thin" not in str(plan_of())
+        assert "thin" not in str(plan_of(device_used_range_bytes=(4 * GiB, 6 * GiB)))
+
+    def test_less_than_a_hundredth_to_spare(self) -> None:
+        assert "  thin: 32.00 MiB to spare, 0.5% of the limit\n" in str(
+            plan_of(device_used_bytes=6 * GiB - 32 * MiB)
+        )
+
+    def test_data_that_would_not_fit(self) -> None:
+        assert (
+            "  thin: 4.00 GiB to 7.00 GiB, by data that nobody knows; the most does not fit\n"
+            in str(plan_of(device_used_range_bytes=(4 * GiB, 7 * GiB)))
+        )
+
+    def test_cached_memory_that_has_to_go_back(self) -> None:
+        text = str(plan_of(device_used_bytes=6 * GiB, gives_cached_back=True))
+        assert "  thin: cached memory goes back to the driver where it is needed" in text
+        assert "to spare" not in text
+
+
+def test_where_nothing_fits_the_floor_is_named_with_its_changes_and_what_holds_it() -> None:
+    text = str(
+        plan_of(
+            fits=False,
+            within_bytes=3 * GiB,
+            host_peak_bytes=None,
+            floor_held={"activations": 3 * GiB, "optimizer_state": GiB, "inputs": 0},
+            floor_lines=[LineShare("train.py:7 forward", 2 * GiB, 3)],
+        )
+    )
+    assert text.splitlines()[:4] == [
+        "train.py does not fit in 3.00 GiB of T4 with anything that was tried",
+        "  the least that it took: 5.00 GiB, 2.00 GiB too much, with fused AdamW and batch in 2 "
+        "parts",
+        "  use the fused AdamW",
+        "  run the batch of 8 in 2 parts (the loss is taken to be a mean)",
+    ]
+    assert text.splitlines()[5:10] == [
+        "What holds the 5.00 GiB, at the peak:",
+        "      3.00 GiB  activations",
+        "      1.00 GiB  optimizer state",
+        "Lines that hold the most then:",
+        "      2.00 GiB  train.py:7 forward",
+    ]
+    assert "Run:" not in text
+
+
+def test_an_interrupted_search_says_so() -> None:
+    assert "The search was interrupted; there may be better plans." in str(
+        plan_of(interrupted=True)
+    )
+    assert str(plan_of(fits=False, interrupted=True)).splitlines()[0].endswith("was interrupted")
+
+
+class TestFront:
+    FRONT = [BASE, ONE, BOTH]  # noqa: RUF012
+    TRIED = [BASE, ONE, WORSE, BOTH]  # noqa: RUF012
+
+    def drawn(self, limit: int = 6 * GiB, width: int = 60) -> list[str]:
+        return front_picture(self.FRONT, self.TRIED, limit, width).plain.splitlines()
+
+    def test_letters_are_the_rows_of_the_table(self) -> None:
+        lines = str(plan_of(front=self.FRONT, tried=self.TRIED)).splitlines()
+        place = lines.index("Memory against time; nothing that was tried is better in both:")
+        assert [line.split()[0] for line in lines[place + 2 : place + 5]] == ["a", "b", "c"]
+        assert lines[place + 4].endswith("the plan: one + two")
+
+    def test_points_axes_units_and_the_limit_are_drawn(self) -> None:
+        assert self.drawn() == [
+            "GiB of the card upwards, ms a step across",
+            "  9 ┤a",
+            "    │",
+            "    │",
+            "  8 ┤                                    ·",
+            "    │",
+            "    │",
+            "  7 ┤                 b",
+            "    │",
+            "    │",
+            "  6 ┤╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌",
+            "    │",
+            "    │                                                     c",
+            "GiB └─────────────────┴─────────────────┴─────────────────┴─",
+            " ms                 120               140               160",
+            "a to c the rows above  · others that were tried",
+            "╌╌ the limit: 6.00 GiB",
+        ]
+
+    @pytest.mark.parametrize("width", [1, 60, 61, 80, 100, 137, 200, 500])
+    def test_no_line_is_wider_than_the_terminal_and_the_area_fills_it(self, width: int) -> None:
+        shown = min(max(width, 60), 200)
+        assert max(map(len, self.drawn(width=width))) == shown
+
+    def test_a_limit_far_away_is_only_named(self) -> None:
+        lines = self.drawn(limit=40 * GiB)
+        assert "╌" not in "".join(lines[:-1])
+        assert lines[-1].endswith("╌╌ the limit: 40.00 GiB, beyond the picture")
+
+    def test_letters_in_one_place_are_beside_each_other(self) -> None:
+        front = [tried(9, 0.1, "x"), tried(9, 0.1, "y"), BOTH]
+        lines = front_picture(front, front, 6 * GiB, 60).plain.splitlines()
+        assert "ab" in lines[1]
+
+    def test_one_time_for_all_is_drawn(self) -> None:
+        same = [tried(9, 0.1), tried(7, 0.1, "one")]
+        lines = front_picture(same, same, 6 * GiB, 60).plain.splitlines()
+        assert [line[5] for line in lines[1:13] if line[5:6].isalpha()] == ["a", "b"]
+
+    def test_a_search_without_times_has_no_picture(self) -> None:
+        assert "upwards" not in str(plan_of(front=[], tried=[tried(9, None), tried(5, None, "x")]))
+
+    def test_no_meaning_is_in_a_colour_alone(self) -> None:
+        plan = plan_of(front=self.FRONT, tried=self.TRIED)
+        coloured = plan_text(plan, 80)
+        assert any(span.style for span in coloured.spans)
+        fitting = [line for line in coloured.plain.splitlines() if line.startswith("  c ")]
+        assert "the plan: " in fitting[0]
+
+
+class TestRuns:
+    def test_before_and_after_are_one_above_the_other_on_one_scale(self) -> None:
+        picture = runs_picture(plan_of(), 80)
+        assert picture is not None
+        lines = picture.plain.splitlines()
+        heads = [line for line in lines if line.startswith("T4, ")]
+        assert [head.partition(":")[0] for head in heads] == ["T4, as it is", "T4, with the plan"]
+        assert "the limit: 5.00 GiB" in lines[-1]
+
+    def test_a_script_that_fits_as_it_is_has_one(self) -> None:
+        picture = runs_picture(plan_of(plan=[]))
+        assert picture is not None
+        assert "with the plan" not in picture.plain
+
+
+def test_plans_are_plain_data() -> None:
+    plan = plan_of(front=[BASE], tried=[BASE], page=ViewResult("out.html", 10, 2, 1, 0, None))
+    assert json.loads(json.dumps(plan.to_dict()))["front"][0]["short"] == []

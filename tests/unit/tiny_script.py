@@ -1,0 +1,228 @@
+"""A script of a few numbers, for searches over changes: what each saves and costs is known.
+
+Memory is live in several phases of a step, each change saves some of it in each, and the peak is
+the highest phase: so what a set saves is not what its changes save.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from plimsoll.fitting.attempts import Attempt
+from plimsoll.fitting.script_text import ScriptText
+from plimsoll.prediction import Prediction
+from plimsoll.prediction.survey import AllocatorUse, ModelUse, Recomputation, Survey
+from plimsoll.units import MiB, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from plimsoll.fitting.attempts import Changes
+    from plimsoll.fitting.changes.change import Change
+
+CONTEXT = 512 * MiB
+_BUS = 25e9
+"""Bytes a second."""
+_MEASURED = ("recomputation", "offload")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What is done to a script.
+
+    Attributes:
+        names: The changes that are made or not.
+        again: How many modules are computed again.
+        budget: Above which saved tensors wait in the host's memory; None for none that do.
+    """
+
+    names: tuple[str, ...] = ()
+    again: int = 0
+    budget: int | None = None
+
+    @classmethod
+    def by(cls, changes: Changes) -> Done:
+        """By a set of changes."""
+        plain = tuple(change.name for change in changes if change.kind not in _MEASURED)
+        measured = {change.kind: change.name for change in changes if change.kind in _MEASURED}
+        again = measured.get("recomputation", "recompute 0 modules").split()[1]
+        _, _, budget = measured.get("offload", "").partition("above ")
+        return cls(plain, int(again), parse_size(budget) if budget else None)
+
+
+@dataclass(frozen=True)
+class TinyScript:
+    """A script, and what can be changed about it.
+
+    Attributes:
+        phases: What is live in each phase of a step.
+        seconds: How long a step takes.
+        saves: What each change saves, by its name and by phase.
+        costs: By how much each makes a step slower.
+        modules: Of how many equal modules the script is made; 0 for none.
+        module_bytes: What each keeps in the first phase, unless it is computed again.
+        module_seconds: What that takes.
+        movable_bytes: What of the first phase can wait in the host's memory.
+        waste: What PyTorch's allocator reserves of what is allocated; the elastic one, all.
+    """
+
+    phases: tuple[int, ...]
+    seconds: float
+    saves: dict[str, tuple[int, ...]]
+    costs: dict[str, float]
+    modules: int = 0
+    module_bytes: int = 0
+    module_seconds: float = 0.0
+    movable_bytes: int = 0
+    waste: float = 1.1
+
+    def live(self, done: Done) -> list[int]:
+        """In each phase."""
+        live = list(self.phases)
+        for name in done.names:
+            live = [size - saved for size, saved in zip(live, self.saves[name], strict=True)]
+        live[0] -= done.again * self.module_bytes
+        live[0] -= self.moved(live[0], done)
+        return [max(size, MiB) for size in live]
+
+    def moved(self, first: int, done: Done) -> int:
+        """Of the first phase, what waits in the host's memory."""
+        if done.budget is None:
+            return 0
+        kept = 1 - done.again / max(self.modules, 1)
+        return min(max(first - done.budget, 0), int(self.movable_bytes * kept))
+
+    def allocated(self, done: Done) -> int:
+        """At the peak."""
+        return max(self.live(done))
+
+    def step(self, done: Done) -> float:
+        """How long a step takes."""
+        first = self.live(replace(done, budget=None))[0]
+        moving = 2 * self.moved(first, done) / _BUS
+        own = self.seconds + sum(self.costs[name] for name in done.names)
+        return own + done.again * self.module_seconds + moving
+
+    def recomputations(self, done: Done) -> list[Recomputation]:
+        """What could be computed again besides, the fewest modules first."""
+        return [
+            Recomputation(
+                [f"blocks.{number}" for number in range(count)],
+                self.allocated(replace(done, again=done.again + count)),
+                count * self.module_seconds,
+            )
+            for count in range(1, self.modules - done.again + 1)
+        ]
+
+    def fastest(self, room: int, changes: Sequence[Change]) -> float | None:
+        """The least time of all sets that fit, by trying every one."""
+        found = [
+            self.step(done)
+            for names in _sets(changes)
+            for again in range(self.modules + 1)
+            for budget in (None, room)
+            if self.allocated(done := Done(names, again, budget)) <= room
+        ]
+        return min(found, default=None)
+
+
+def _sets(changes: Sequence[Change]) -> Iterator[tuple[str, ...]]:
+    for count in range(len(changes) + 1):
+        for chosen in combinations(changes, count):
+            kinds = {change.kind for change in chosen}
+            if len(kinds) == count and not any(change.excludes & kinds for change in chosen):
+                yield tuple(change.name for change in chosen)
+
+
+class TinyAttempts:
+    """Runs a tiny script, as `Attempts` runs real ones.
+
+    Args:
+        script: The script.
+        room: What it may take.
+        interrupted_after: An interrupt comes when so many runs are done; None for none.
+
+    Attributes:
+        count: How many runs there were.
+        ran: The names of the changes of each.
+    """
+
+    at_a_time = 2
+    script = ScriptText.of("")
+
+    def __init__(self, script: TinyScript, room: int, interrupted_after: int | None = None) -> None:
+        self._script = script
+        self._room = room
+        self._interrupted_after = interrupted_after
+        self.count = 0
+        self.ran: list[frozenset[str]] = []
+
+    def run(
+        self, sets: Sequence[Changes], ended: Callable[[Attempt], None] | None = None
+    ) -> list[Attempt]:
+        found = [self._attempt(changes) for changes in sets]
+        for attempt in found:
+            self.count += 1
+            self.ran.append(frozenset(change.name for change in attempt.changes))
+            if ended is not None:
+                ended(attempt)
+            self._interrupt()
+        return found
+
+    def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
+        self.count += 1
+        self._interrupt()
+        return self._prediction(Done.by(changes), use)
+
+    def _interrupt(self) -> None:
+        if self.count == self._interrupted_after:
+            raise KeyboardInterrupt
+
+    def _attempt(self, changes: Changes) -> Attempt:
+        done = Done.by(changes)
+        allocated = self._script.allocated(done)
+        uses = [self._use("native", allocated, self._script.waste), self._use("elastic", allocated)]
+        models = [_model(self._script.recomputations(done))] if self._script.modules else []
+        found = self._prediction(done, uses[0])
+        return Attempt(changes, found, Survey(models=models, allocators=uses))
+
+    def _use(self, allocator: str, allocated: int, waste: float = 1.0) -> AllocatorUse:
+        reserved = int(allocated * waste)
+        return AllocatorUse(allocator, "", allocated, reserved, reserved <= self._room)
+
+    def _prediction(self, done: Done, use: AllocatorUse) -> Prediction:
+        return prediction(
+            self._script.allocated(done),
+            use.peak_reserved_bytes,
+            room=self._room,
+            seconds=self._script.step(done),
+            allocator=use.allocator,
+        )
+
+
+def _model(recomputations: list[Recomputation]) -> ModelUse:
+    return ModelUse(
+        kind="Net", names=[], calls=[], batch=None, is_transformers=False, attention=None,
+        has_batch_statistics=False, has_dropout=False, autocast=None, parameter_types={},
+        recomputations=recomputations,
+    )  # fmt: skip
+
+
+def prediction(
+    allocated: int, reserved: int, *, room: int, seconds: float | None, allocator: str = "native"
+) -> Prediction:
+    """What a run is found to take."""
+    return Prediction(
+        script="train.py", gpu="T4", driver="linux", allocator=allocator, policy="strict",
+        conf="", torch="2.13", total_bytes=room + CONTEXT, context_bytes=CONTEXT,
+        peak_allocated_bytes=allocated, peak_reserved_bytes=reserved,
+        device_used_bytes=reserved + CONTEXT, shared_used_bytes=0, shared=None,
+        shared_by_category={}, shared_lines=[], fits=reserved <= room,
+        headroom_bytes=room - reserved, peak_allocated_range_bytes=None,
+        peak_reserved_range_bytes=None, stopped=None, out_of_memory=None, num_ooms=0,
+        by_category={"activations": allocated}, top_lines=[], step_peaks_bytes=[],
+        step_seconds=seconds, step_seconds_range=None, step=None, other_gpus=[], assumptions=[],
+        written=[], uses_cuda=True, events=2, seconds=1.0,
+    )  # fmt: skip
