@@ -85,6 +85,7 @@ def test_a_profile_is_sane(gpu: GpuProfile) -> None:
         <= 228 * KiB
     )
     assert 100e9 < gpu.memory_bandwidth_bytes_per_s < 10e12
+    assert 10e9 < gpu.bus_bytes_per_s < gpu.memory_bandwidth_bytes_per_s
     assert 4e12 < gpu.fp32_flops < 110e12
     assert gpu.fp32_flops <= gpu.tensor_flops < 40 * gpu.fp32_flops
     assert 100 * MiB < gpu.context_bytes < 1 * GiB < gpu.total_bytes

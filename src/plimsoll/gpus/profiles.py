@@ -36,6 +36,7 @@ class GpuProfile:
         shared_memory_per_multiprocessor_bytes: For all blocks of a multiprocessor together.
         shared_memory_per_block_optin_bytes: For one block that asks for more than 48 KiB.
         memory_bandwidth_bytes_per_s: At its peak.
+        bus_bytes_per_s: Of copies between the host's page-locked memory and the card, each way.
         fp32_flops: Operations per second outside the tensor cores.
         tensor_flops: Dense fp16 or bf16 operations per second in the tensor cores; `fp32_flops`
             where there are none.
@@ -56,6 +57,7 @@ class GpuProfile:
     shared_memory_per_multiprocessor_bytes: int
     shared_memory_per_block_optin_bytes: int
     memory_bandwidth_bytes_per_s: float
+    bus_bytes_per_s: float
     fp32_flops: float
     tensor_flops: float
     context_bytes: int
@@ -121,7 +123,7 @@ def _read(
     major, minor = version.split(".")
     own = {key: value for key, value in gpu.items() if key != "aliases"}
     own |= {"compute_capability": (int(major), int(minor)), "sources": sources | gpu["sources"]}
-    return GpuProfile(**own, **limits[version])
+    return GpuProfile(**(limits[version] | own))
 
 
 @cache

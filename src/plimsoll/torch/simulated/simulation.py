@@ -342,5 +342,5 @@ def _properties(profile: GpuProfile) -> library.DeviceProperties:
         profile.memory_bandwidth_bytes_per_s * 1e-9,
         profile.fp32_flops * 1e-9,
         profile.tensor_flops * 1e-9,
-        _core.COPY_BYTES_PER_NS,
+        profile.bus_bytes_per_s * 1e-9,
     )
