@@ -16,7 +16,7 @@ from plimsoll import InputError
 from plimsoll.fitting import fit_within
 from plimsoll.gpus import gpu_profile
 from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.units import GiB, MiB
 from tests.recordings import ROOT
 from tests.simulated import PROGRAMS
 
@@ -69,13 +69,18 @@ def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: 
 def test_a_script_that_fits_as_it_is_needs_no_change() -> None:
     plan = fit_within(TRAIN_GPT, SMALL, gpu="T4")
     assert (plan.fits, plan.plan, plan.patch, plan.simulations) == (True, [], "", 1)
+    assert fit_within(TRAIN_GPT, SMALL, gpu="T4", headroom="2GiB").within_bytes == (
+        plan.within_bytes - 2 * GiB
+    )
 
 
 def test_what_no_card_has_is_refused() -> None:
     with pytest.raises(InputError, match="is more than T4 has for it"):
         fit_within(TRAIN_GPT, gpu="T4", within="100GiB")
-    with pytest.raises(InputError, match="CUDA's context alone takes"):
+    with pytest.raises(InputError, match="CUDA's context takes"):
         fit_within(TRAIN_GPT, gpu="T4", within="64MiB")
+    with pytest.raises(InputError, match="and there is 0 bytes"):
+        fit_within(TRAIN_GPT, gpu="T4", within="1GiB", headroom="50%")
 
 
 def fitted(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -141,11 +141,9 @@ def fit(
     if vary is None:
         if module:
             raise InputError("what to change is searched for in a script, not in a module (-m)")
-        if headroom is not None:
-            raise InputError("without --vary, leave room by --within, or by --used")
         run_within(
             script, arguments or [], within=within, cards=cards, apply=apply, plot=plot, view=view,
-            force=force, tries=tries or [], as_json=as_json,
+            force=force, tries=tries or [], headroom=headroom, as_json=as_json,
         )  # fmt: skip
         return
     if within is not None or apply is not None or tries or plot or view is not None:

@@ -33,6 +33,7 @@ def run_within(
     view: Path | None,
     force: bool,
     tries: Sequence[str],
+    headroom: str | None,
     as_json: bool,
 ) -> None:
     """Search for each card, and print what was found.
@@ -58,7 +59,8 @@ def run_within(
         with _Progress.shown() as watcher:
             plan = fit_within(
                 script, arguments, within=within, gpu=card.gpu, apply=apply, view=view,
-                force=force, compiles="compile" in tries, watcher=watcher, **options,
+                force=force, compiles="compile" in tries, headroom=headroom, watcher=watcher,
+                **options,
             )  # fmt: skip
         if as_json:
             print(json_line(plan.to_dict()), flush=True)

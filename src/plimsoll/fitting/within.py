@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile, check_can_be_made
 from plimsoll.fitting.attempts import Attempts
+from plimsoll.fitting.headroom import Headroom
 from plimsoll.fitting.original_lines import original_lines
 from plimsoll.fitting.plan_command import plan_command
 from plimsoll.fitting.plan_page import write_plan_page
@@ -59,6 +60,7 @@ def fit_within(
     view: str | PathLike[str] | None = None,
     force: bool = False,
     compiles: bool = False,
+    headroom: int | str | None = None,
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Plan:
@@ -86,6 +88,8 @@ def fit_within(
             takes another run of each; None for nowhere.
         force: Replace files of these names.
         compiles: Whether `torch.compile` is tried too, which takes longer.
+        headroom: What of `within` is to stay free, as "2GiB" or "5%" of the card; the plan's
+            `within_bytes` is the rest.
         watcher: Hears of each trial.
         options: As `predict` takes them.
 
@@ -101,10 +105,12 @@ def fit_within(
         raise InputError(
             f"{format_size(room)} is more than {profile.name} has for it: {format_size(whole)}"
         )
+    room -= Headroom.parse(headroom).of(profile.total_bytes)
     dedicated = room - profile.context_bytes
     if dedicated <= 0:
         raise InputError(
-            f"CUDA's context alone takes {format_size(profile.context_bytes)} of {profile.name}"
+            f"CUDA's context takes {format_size(profile.context_bytes)} of {profile.name}, and "
+            f"there is {format_size(max(0, room))}"
         )
     asked = Options(gpu, **{**options, "dedicated": dedicated})
     request = asked.request(script, arguments)
