@@ -23,7 +23,7 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +153,7 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
     timed = [run for each in plans for run in each["runs"]]
     for run in timed:
         run["sha"] = hashlib.sha256((folder / run["file"]).read_bytes()).hexdigest()
+    timed = _in_turns(plans)
     for turn in range(PASSES):
         done: set[tuple[str, ...]] = set()
         for run in timed:
@@ -167,6 +168,19 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
                 print(file, outcome["outcome"][:200], flush=True)
         out.write_text(json.dumps(found, indent=1))
     table(out)
+
+
+def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Copies of one script after those of another: single changes and plans, then the others."""
+    first: dict[str, list[dict[str, Any]]] = {}
+    rest: dict[str, list[dict[str, Any]]] = {}
+    for plan in plans:
+        for run in plan["runs"]:
+            group = first if run["is_best"] or len(run["changes"]) <= 1 else rest
+            group.setdefault(plan["script"], []).append(run)
+    ordered = [run for group in (first, rest) for runs in zip_longest(*group.values())
+               for run in runs]  # fmt: skip
+    return [run for run in ordered if run is not None]
 
 
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
