@@ -11,9 +11,11 @@ copies on the machine with the GPU, those of the plans under a hard limit; `tabl
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import re
 import runpy
@@ -46,7 +48,7 @@ FLOOR = 0.1
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
 SECONDS = float(os.environ.get("SECONDS", "3600"))  # after these no further run is timed
-AT_A_TIME = 4
+AT_A_TIME = 8
 ROOM = 120 << 30  # of a card, for what runs at a time
 STEPS = 9  # of a copy that is timed
 
@@ -134,12 +136,13 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 
 
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Run the copies, each in a process of its own that has imported all before.
+    """Run the copies, in processes that have imported all before.
 
-    Those that are to fit run several at a time; those whose steps are timed run alone, pass by
-    pass, until the time is up.
+    Those that are to fit run several at a time, each in a process of its own; those whose steps are
+    timed run alone, one after the other in a process for each allocator, pass by pass, until the
+    time is up.
     """
-    import torch
+    import torch  # noqa: F401
     import transformers  # noqa: F401
 
     import plimsoll  # noqa: F401
@@ -148,12 +151,13 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
     plans = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     plans = [each for each in plans if not names or each["script"] in names]
     found: dict[str, Any] = {"gpu": torch_name(), "plans": plans, "held": {}, "timed": {}}
-    _run_beside(torch, folder, list(_limited(plans)), found["held"])
+    _run_beside(folder, list(_limited(plans)), found["held"])
     out.write_text(json.dumps(found, indent=1))
     timed = [run for each in plans for run in each["runs"]]
     for run in timed:
         run["sha"] = hashlib.sha256((folder / run["file"]).read_bytes()).hexdigest()
     timed = _in_turns(plans)
+    pools: dict[str, Any] = {}
     for turn in range(PASSES):
         done: set[tuple[str, ...]] = set()
         for run in timed:
@@ -162,7 +166,10 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
             if same in done or time.monotonic() - began > SECONDS:
                 continue
             done.add(same)
-            outcome = _in_process(torch, folder / file, use, None).result()
+            name = f"{use['allocator']} {use['conf']}"
+            if name not in pools:
+                pools[name] = multiprocessing.get_context("fork").Pool(1)
+            outcome = pools[name].apply(_run, (folder / file, use, None))
             found["timed"].setdefault(file, []).append(outcome)
             if not turn:
                 print(file, outcome["outcome"][:200], flush=True)
@@ -199,7 +206,6 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 
 def _run_beside(
-    torch: Any,
     folder: Path,
     runs: list[tuple[str, str, dict[str, Any], int]],
     found: dict[str, Any],
@@ -209,7 +215,7 @@ def _run_beside(
     while waiting or running:
         if waiting and len(running) < AT_A_TIME and (not running or taken + waiting[0][3] < ROOM):
             name, file, use, limit = waiting.pop(0)
-            running[name] = (_in_process(torch, folder / file, use, limit), limit)
+            running[name] = (_in_process(folder / file, use, limit), limit)
             taken += limit
             continue
         name = next(iter(running))
@@ -243,12 +249,12 @@ class Child:
         return json.loads(text) if text else {"outcome": "died", "step_seconds": None}
 
 
-def _in_process(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> Child:
+def _in_process(file: Path, use: dict[str, str], limit: int | None) -> Child:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        found = _run(torch, file, use, limit)
+        found = _run(file, use, limit)
         with os.fdopen(writer, "w") as answer:
             answer.write(json.dumps(found))
         os._exit(0)
@@ -256,11 +262,18 @@ def _in_process(torch: Any, file: Path, use: dict[str, str], limit: int | None) 
     return Child(child, reader)
 
 
-def _run(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
+def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     import plimsoll
 
+    sys.argv = [str(file)]
+    torch.set_default_dtype(torch.float32)
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     if use["allocator"] == "elastic":
         plimsoll.install()
     elif use["conf"]:
@@ -277,7 +290,7 @@ def _run(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> dict
         if limit is None and len(ends) > STEPS:
             raise EnoughError
 
-    register_optimizer_step_post_hook(end)
+    hook = register_optimizer_step_post_hook(end)
     printed = io.StringIO()
     outcome = "finished"
     try:
@@ -288,8 +301,9 @@ def _run(torch: Any, file: Path, use: dict[str, str], limit: int | None) -> dict
         torch.cuda.synchronize()
     except torch.OutOfMemoryError as error:
         outcome = f"out of memory: {str(error)[:300]}"
-    except Exception:
+    except (Exception, SystemExit):
         outcome = f"failed: {traceback.format_exc()[-600:]}"
+    hook.remove()
     times = [a.elapsed_time(b) * 1e-3 for a, b in pairwise(ends[1:])]
     stats = torch.cuda.memory_stats()
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -155,6 +156,16 @@ def test_a_change_that_is_not_needed_is_left_out() -> None:
     search, _, _ = searched(script, 1000 * MiB, changes_of(script))
     assert search.best is not None
     assert [change.name for change in search.best.attempt.changes] == ["large"]
+
+
+def test_the_allocator_that_leaves_more_is_taken_where_pytorchs_leaves_little() -> None:
+    script = replace(script_of(2000, 100, large=((1015, 0), 0.1)), waste=1.01)
+    search, _, _ = searched(script, 1000 * MiB, changes_of(script))
+    assert search.best is not None
+    assert search.best.use.allocator == "elastic"
+    search, _, _ = searched(script, 1010 * MiB, changes_of(script))
+    assert search.best is not None
+    assert search.best.use.allocator == "native"
 
 
 def test_results_stay_what_they_were_where_anything_that_keeps_them_fits() -> None:

@@ -19,6 +19,7 @@ from plimsoll.fitting.changes.jobs import job_changes
 from plimsoll.fitting.changes.offloading import offloading_change
 from plimsoll.fitting.changes.plain import plain_changes
 from plimsoll.fitting.changes.recomputing import recomputing_change
+from plimsoll.fitting.plan_parts import LITTLE
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _LEAST_REST = 0.985  # of what the elastic allocator takes is allocated
 _PER_CHANGE = 0.005  # of a step: by so much a plan with a change less may be slower
 _MOST_TOGETHER = 5
 _TIMES_ENOUGH = 0.01
+_THIN = 0.02  # of a step: by so much a plan with more to spare may be slower
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
 _FAR = 0.75  # of what should be saved: where less was, more cannot be asked for
@@ -489,6 +491,15 @@ class Search:
     def _cost(self, attempt: Attempt) -> float:
         return self._seconds(attempt) * (1 + _PER_CHANGE * len(attempt.changes))
 
+    def _price(self, attempt: Attempt, use: AllocatorUse) -> float:
+        """What it costs, and more where little is left or cached memory has to go back.
+
+        On a GPU other workspaces, or another pace, may then be enough for it not to fit.
+        """
+        most = (1 - LITTLE) * self._room
+        is_thin = use.peak_reserved_bytes + attempt.nccl_bytes > most
+        return self._cost(attempt) * (1 + _THIN * is_thin)
+
     def _target(self) -> int:
         """What may be allocated, with the allocator that wastes the least."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
@@ -500,7 +511,8 @@ class Search:
             if found is None:
                 return
             attempt, use = found
-            if self.best is not None and self._cost(self.best.attempt) <= self._cost(attempt):
+            best = self.best
+            if best and self._price(best.attempt, best.use) <= self._price(attempt, use):
                 return
             verified = self._verified(attempt, use)
             if verified is not None and verified.fits:
@@ -530,7 +542,7 @@ class Search:
         def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:
             attempt, use = found
             keeps = all(change.keeps_results for change in attempt.changes)
-            return not keeps, self._cost(attempt), attempt.allocators().index(use)
+            return not keeps, self._price(attempt, use), attempt.allocators().index(use)
 
         return min(fitting, key=rank, default=None)
 

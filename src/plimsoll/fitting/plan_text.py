@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from plimsoll.fitting.front_picture import front_keys, front_picture
+from plimsoll.fitting.plan_parts import LITTLE
 from plimsoll.prediction.axes import IN_A_PIPE
 from plimsoll.prediction.plot import Picture, plot
 from plimsoll.prediction.text import host_row, paragraphs
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _ROOM_FOR_NAMES = 72
 _MOST_LINES = 6
-_LITTLE = 0.01
-"""Of the limit: what is left below it is said to be little."""
 
 
 def plan_text(plan: PlanParts, width: int = IN_A_PIPE) -> Text:
@@ -111,7 +110,7 @@ def _thin(plan: PlanParts) -> Iterator[str]:
         yield f"  thin: {least} to {most}, by data that nobody knows; the most does not fit"
     elif plan.gives_cached_back:
         yield "  thin: cached memory goes back to the driver where it is needed, which takes time"
-    elif left < _LITTLE * plan.within_bytes:
+    elif left < LITTLE * plan.room_bytes:
         share = left / plan.within_bytes
         yield f"  thin: {format_size(left)} to spare, {share:.1%} of the limit"
 
