@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import booleans, floats, integers, randoms
 
-from plimsoll.fitting import plan_search
+from plimsoll.fitting import sets_to_try
 from plimsoll.fitting.changes.change import Change
 from plimsoll.fitting.plan_search import Search
 from plimsoll.units import MiB
@@ -49,8 +49,8 @@ def searched(
     attempts, heard = TinyAttempts(script, room, interrupted_after), Heard()
     search = Search(attempts, room, heard)  # type: ignore[arg-type]
     with (
-        patch.object(plan_search, "plain_changes", lambda *_: iter(changes)),
-        patch.object(plan_search, "batch_changes", lambda *_: iter(())),
+        patch.object(sets_to_try, "plain_changes", lambda *_: iter(changes)),
+        patch.object(sets_to_try, "batch_changes", lambda *_: iter(())),
     ):
         try:
             search.run()
