@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.call_settings import with_settings
 from plimsoll.fitting.changes.change import Change
 from plimsoll.fitting.changes.sites import find_optimizer_call, find_optimizer_name
+from plimsoll.fitting.changes.smaller_optimizers import EIGHT_BITS, smaller_optimizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import OptimizerUse, Survey
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-_EIGHT_BITS = {"Adam": "Adam8bit", "AdamW": "AdamW8bit"}
 _STATE_COSTS = 1 / 25e9  # seconds a byte that crosses the bus
 
 
@@ -56,25 +55,11 @@ def optimizer_changes(survey: Survey) -> Iterator[Change]:
             costs_seconds=2 * use.state_bytes * _STATE_COSTS,
             excludes=frozenset({"optimizer"}),
         )
-    if kind in _EIGHT_BITS:
-        if importlib.util.find_spec("bitsandbytes") is not None:
-            yield Change(
-                "optimizer",
-                f"use bitsandbytes' {_EIGHT_BITS[kind]}",
-                short=_EIGHT_BITS[kind],
-                edit=_replaced(use, f"bitsandbytes.optim.{_EIGHT_BITS[kind]}", "bitsandbytes"),
-                caveat="its state is rounded to 8 bits",
-                saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
-                excludes=frozenset({"step", "optimizer state"}),
-            )
-        yield Change(
-            "optimizer",
-            f"use Adafactor instead of {kind}",
-            short="Adafactor",
-            edit=_replaced(use, "torch.optim.Adafactor", "torch"),
-            caveat="it is another optimizer, whose learning rate has to be found anew",
-            saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
-            excludes=frozenset({"step", "optimizer state"}),
+    if kind in EIGHT_BITS:
+        yield from smaller_optimizers(
+            use,
+            _replaced(use, f"bitsandbytes.optim.{EIGHT_BITS[kind]}", "bitsandbytes"),
+            _replaced(use, "torch.optim.Adafactor", "torch"),
         )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.accumulation import find_trainer_call
 from plimsoll.fitting.changes.call_settings import with_settings
 from plimsoll.fitting.changes.change import Change
 from plimsoll.fitting.changes.sites import trained
+from plimsoll.fitting.changes.smaller_optimizers import smaller_optimizers
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:
@@ -52,25 +52,8 @@ def _optimizers(use: OptimizerUse) -> Iterator[Change]:
             edit=_set({"optim": '"adamw_torch_fused"'}),
             saves_bytes=2 * use.parameter_bytes,
         )
-    others = frozenset({"step"})
-    if importlib.util.find_spec("bitsandbytes") is not None:
-        yield Change(
-            "optimizer",
-            "use bitsandbytes' AdamW8bit",
-            short="AdamW8bit",
-            edit=_set({"optim": '"adamw_8bit"'}),
-            caveat="its state is rounded to 8 bits",
-            saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
-            excludes=others,
-        )
-    yield Change(
-        "optimizer",
-        "use Adafactor instead of AdamW",
-        short="Adafactor",
-        edit=_set({"optim": '"adafactor"'}),
-        caveat="it is another optimizer, whose learning rate has to be found anew",
-        saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
-        excludes=others,
+    yield from smaller_optimizers(
+        use, _set({"optim": '"adamw_8bit"'}), _set({"optim": '"adafactor"'})
     )
 
 
