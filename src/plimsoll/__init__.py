@@ -46,6 +46,7 @@ _MODULES = {
     "explain_oom": "plimsoll.explanation",
     "fit": "plimsoll.fitting",
     "fit_within": "plimsoll.fitting",
+    "fuse_loss": "plimsoll.training.fused_loss",
     "install": "plimsoll.session.install",
     "is_paused": "plimsoll.tiers.regions",
     "memory_snapshot": "plimsoll.tiers.reports",

@@ -51,5 +51,6 @@ from plimsoll.tiers.reports import memory_summary as memory_summary
 
 __version__: str
 from plimsoll.training.cross_entropy import cross_entropy as cross_entropy
+from plimsoll.training.fused_loss import fuse_loss as fuse_loss
 from plimsoll.training.recompute import recompute as recompute
 from plimsoll.training.split_batch import split_batch as split_batch

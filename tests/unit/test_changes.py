@@ -256,6 +256,11 @@ class TestBatch:
         assert change.arguments == (("--batch-size", "2"), ("--grad-accum", "8"))
         assert made([change]) == SCRIPT
 
+    def test_the_head_of_a_language_model_is_in_chunks_with_its_loss(self) -> None:
+        assert [change.short for change in loss_changes(survey())] == ["loss in chunks"]
+        _, change = loss_changes(survey(model={"kind": "LlamaForCausalLM"}))
+        assert "    plimsoll.fuse_loss(model)\n" in made([change])
+
     def test_a_trainer_is_told_by_its_arguments(self) -> None:
         seen = survey(optimizer={"made": None, "stepped": None}, model={"autocast": None})
         changes = [each for each in trainer_changes(seen, GiB) if "bitsandbytes" not in each.name]

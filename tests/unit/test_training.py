@@ -207,3 +207,78 @@ class TestSplitBatch:
     def test_what_cannot_be_split_is_refused(self, parts: int, batch: list[Any], said: str) -> None:
         with pytest.raises(InputError, match=said):
             list(plimsoll.split_batch(parts, *batch))
+
+
+def language_model(kind: str, **settings: Any) -> Any:
+    """A tiny one of Transformers'."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    if kind != "GPT2":
+        sizes |= {"num_key_value_heads": 2, "head_dim": 8}
+    config = getattr(transformers, f"{kind}Config")(**{**sizes, **settings})
+    suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+    return getattr(transformers, f"{kind}{suffix}")(config).train(False)
+
+
+class TestFuseLoss:
+    """`plimsoll.fuse_loss`."""
+
+    @pytest.mark.parametrize("kind", ["Llama", "GPT2", "Qwen3", "Mistral"])
+    @pytest.mark.parametrize("given", [{}, {"num_items_in_batch": 7}])
+    def test_the_loss_and_gradients_are_those_of_the_model(
+        self, kind: str, given: dict[str, Any]
+    ) -> None:
+        model = language_model(kind)
+        ids = torch.randint(0, 61, (3, 50))
+        labels = ids.masked_fill(torch.rand(3, 50) < 0.2, -100)
+        expected = model(input_ids=ids, labels=labels, **given).loss
+        expected.backward()
+        wanted = {name: each.grad for name, each in model.named_parameters()}
+        model.zero_grad()
+        plimsoll.fuse_loss(model)
+        found = model(input_ids=ids, labels=labels, **given)
+        assert found.logits is None
+        torch.testing.assert_close(found.loss, expected)
+        found.loss.backward()
+        for name, each in model.named_parameters():
+            torch.testing.assert_close(each.grad, wanted[name])
+
+    def test_logits_are_there_where_no_loss_is_learnt_from(self) -> None:
+        model = language_model("Llama")
+        plimsoll.fuse_loss(model)
+        ids = torch.randint(0, 61, (1, 9))
+        assert model(input_ids=ids).logits.shape == (1, 9, 61)
+        with torch.no_grad():
+            assert model(input_ids=ids, labels=ids).logits.shape == (1, 9, 61)
+
+    def test_a_head_that_does_not_learn_keeps_no_gradient(self) -> None:
+        model = language_model("Llama", tie_word_embeddings=False)
+        model.lm_head.requires_grad_(False)
+        plimsoll.fuse_loss(model)
+        ids = torch.randint(0, 61, (2, 40))
+        model(input_ids=ids, labels=ids).loss.backward()
+        assert model.lm_head.weight.grad is None
+        assert model.model.embed_tokens.weight.grad is not None
+
+    def test_autocast_counts_in_half_precision(self) -> None:
+        model = language_model("Llama")
+        ids = torch.randint(0, 61, (2, 40))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected = model(input_ids=ids, labels=ids).loss
+            plimsoll.fuse_loss(model)
+            found = model(input_ids=ids, labels=ids).loss
+        torch.testing.assert_close(found, expected, rtol=0.01, atol=0)
+        found.backward()
+        assert model.lm_head.weight.grad.dtype == torch.float32
+
+    def test_models_that_do_more_with_their_logits_are_refused(self) -> None:
+        for model in (language_model("Gemma2"), language_model("Mixtral")):
+            with pytest.raises(InputError, match="does more with its logits"):
+                plimsoll.fuse_loss(model)
+        with pytest.raises(InputError, match="is no causal language model"):
+            plimsoll.fuse_loss(torch.nn.Linear(2, 2))
+        wrapped = language_model("Llama")
+        plimsoll.fuse_loss(wrapped)
+        with pytest.raises(InputError, match="something wraps"):
+            plimsoll.fuse_loss(wrapped)

@@ -8,7 +8,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 _whole = torch.nn.functional.cross_entropy
-_CHUNKS = 8
+CHUNKS = 8
+"""Of rows; the last may be shorter."""
 _LEAST_ROWS = 64  # below which chunks are not worth it
 
 
@@ -82,11 +83,11 @@ class _InChunks(torch.autograd.Function):  # type: ignore[misc]
     ) -> torch.Tensor:
         total = torch.zeros((), device=logits.device)
         gradients = torch.empty_like(logits)
-        places = gradients.chunk(_CHUNKS)
+        places = gradients.chunk(CHUNKS)
         for (rows, classes), place in zip(_chunks(logits, target), places, strict=True):
             with torch.enable_grad():
                 part = rows.detach().requires_grad_()
-                loss = _sum(part, classes, weight, ignore_index, label_smoothing)
+                loss = sum_of_rows(part, classes, weight, ignore_index, label_smoothing)
             (of_part,) = torch.autograd.grad(loss, part)
             place.copy_(of_part)
             total += loss.detach()
@@ -104,16 +105,17 @@ class _InChunks(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _chunks(logits: torch.Tensor, target: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(zip(logits.chunk(_CHUNKS), target.chunk(_CHUNKS), strict=True))
+    return list(zip(logits.chunk(CHUNKS), target.chunk(CHUNKS), strict=True))
 
 
-def _sum(
+def sum_of_rows(
     rows: torch.Tensor,
     classes: torch.Tensor,
     weight: torch.Tensor | None,
     ignore_index: int,
     label_smoothing: float,
 ) -> torch.Tensor:
+    """Of their losses, in float32."""
     with torch.autocast(rows.device.type, enabled=False):
         return _whole(
             rows.float(),

@@ -1,11 +1,11 @@
-"""The loss over many classes, in chunks."""
+"""The loss over many classes, in chunks, with or without the head before it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import calls_of
+from plimsoll.fitting.changes.sites import calls_of, find_model, trained
 from plimsoll.fitting.script_text import CannotChangeError
 from plimsoll.units import MiB
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.fitting.script_text import ScriptText
-    from plimsoll.prediction.survey import LossUse, Survey
+    from plimsoll.prediction.survey import LossUse, ModelUse, Survey
 
 _LEAST_BYTES = 16 * MiB
 _LEAST_ROWS = 64
+_LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 
 
 def loss_changes(survey: Survey) -> Iterator[Change]:
-    """Compute cross_entropy in chunks of rows."""
+    """Compute cross_entropy in chunks of rows, and the logits too where Transformers has both."""
     if not survey.losses:
         return
     use = survey.losses[0]
@@ -32,6 +33,29 @@ def loss_changes(survey: Survey) -> Iterator[Change]:
             edit=lambda script: _in_chunks(script, use),
             saves_bytes=6 * use.logits_bytes,
         )
+        yield from _with_head(survey, use)
+
+
+def _with_head(survey: Survey, use: LossUse) -> Iterator[Change]:
+    try:
+        model = trained(survey)
+    except CannotChangeError:
+        return
+    if model.kind.endswith(_LANGUAGE_MODELS):
+        yield Change(
+            "loss",
+            "compute the logits and their loss in chunks of tokens",
+            short="logits in chunks",
+            edit=lambda script: _fused(script, model),
+            note="the output has no logits then",
+            saves_bytes=8 * use.logits_bytes,
+        )
+
+
+def _fused(script: ScriptText, model: ModelUse) -> ScriptText:
+    found = find_model(script, model)
+    line = f"plimsoll.fuse_loss({found.name})"
+    return script.insert_after(found.statement, [line]).importing("plimsoll")
 
 
 def _in_chunks(script: ScriptText, use: LossUse) -> ScriptText:
