@@ -263,7 +263,7 @@ def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
 @on_simulated_gpus()
 def test_the_next_copy_runs_while_the_program_computes() -> None:
     """By the simulated clock, for copies shorter and longer than the step."""
-    size = 220_000_000  # 4 ms on the bus
+    size = 100_000_000  # 4 ms on the bus
     batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6
 
     def step_ms(loader: Iterable[Any], seconds: float) -> float:
@@ -285,7 +285,7 @@ def test_the_next_copy_runs_while_the_program_computes() -> None:
 
 @on_simulated_gpus()
 def test_where_time_goes_is_told() -> None:
-    x = torch.empty(220_000_000, dtype=torch.uint8, pin_memory=True)
+    x = torch.empty(100_000_000, dtype=torch.uint8, pin_memory=True)
 
     def slow() -> Iterator[Any]:
         for _ in range(5):
