@@ -168,6 +168,13 @@ def test_the_allocator_that_leaves_more_is_taken_where_pytorchs_leaves_little() 
     assert search.best.use.allocator == "native"
 
 
+def test_what_only_saves_time_is_in_the_plan_too() -> None:
+    script = script_of(2000, 100, large=((1200, 0), 0.3), faster=((0, 60), -0.2))
+    search, _, _ = searched(script, 1000 * MiB, changes_of(script))
+    assert search.best is not None
+    assert {change.name for change in search.best.attempt.changes} == {"large", "faster"}
+
+
 def test_results_stay_what_they_were_where_anything_that_keeps_them_fits() -> None:
     script = script_of(2000, 100, slow=((1200, 0), 0.5), lossy=((1200, 0), -0.5))
     slow, lossy = changes_of(script)

@@ -95,7 +95,7 @@ class Sets:
 
     def fitting(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
         """Sets that were not tried and that should fit, with what they should cost."""
-        useful = [change for change in [*items, *self.parts()] if self._known.gain(change) > 0]
+        useful = [change for change in [*items, *self.parts()] if self._helps(change)]
         counts = range(min(len(useful), _MOST_TOGETHER) + 1)
         chosen = {frozenset(each): each for count in counts for each in combinations(useful, count)}
         for each in list(chosen.values()):
@@ -105,6 +105,15 @@ class Sets:
         for each in chosen.values():
             if agree(each):
                 yield from self._candidates_with(each)
+
+    def _helps(self, change: Change) -> bool:
+        """Whether it saves memory or time."""
+        faster = -self._known.slower(change) > ENOUGH * self._known.seconds(self._known.base)
+        return self._known.gain(change) > 0 or (faster and not self._failed(change))
+
+    def _failed(self, change: Change) -> bool:
+        alone = self._known.alone(change)
+        return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
         """All changes, or these with measured ones, whichever is next; none if nothing is left."""
