@@ -74,11 +74,11 @@ parser.add_argument("--depth", type=int, default=8)
 parser.add_argument("--budget", type=float, default=1.0)
 parser.add_argument("--compiled", action="store_true")
 arguments = parser.parse_args()
-torch._functorch.config.activation_memory_budget = arguments.budget
 
 torch.manual_seed(0)
 model = Llama(arguments.depth).to("cuda", torch.bfloat16)
 if arguments.compiled:
+    torch._functorch.config.activation_memory_budget = arguments.budget
     model.compile()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 shape = (arguments.batch_size, arguments.seq_len + 1)
