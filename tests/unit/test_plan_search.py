@@ -45,8 +45,10 @@ def searched(
     room: int,
     changes: Sequence[Change],
     interrupted_after: int | None = None,
+    *,
+    refuses: bool = False,
 ) -> tuple[Search, TinyAttempts, Heard]:
-    attempts, heard = TinyAttempts(script, room, interrupted_after), Heard()
+    attempts, heard = TinyAttempts(script, room, interrupted_after, refuses=refuses), Heard()
     search = Search(attempts, room, heard)  # type: ignore[arg-type]
     with (
         patch.object(sets_to_try, "plain_changes", lambda *_: iter(changes)),
@@ -173,6 +175,15 @@ def test_what_only_saves_time_is_in_the_plan_too() -> None:
     search, _, _ = searched(script, 1000 * MiB, changes_of(script))
     assert search.best is not None
     assert {change.name for change in search.best.attempt.changes} == {"large", "faster"}
+
+
+def test_what_a_run_under_the_limit_refutes_is_not_said_to_fit() -> None:
+    script = replace(script_of(2000, 100, large=((1100, 0), 0.1)), waste=1.2)
+    search, attempts, _ = searched(script, 1000 * MiB, changes_of(script), refuses=True)
+    assert search.best is None
+    assert any(attempt.fitting() is not None for attempt in search.known)
+    assert not any(search.fits(attempt) for attempt in search.known)
+    assert attempts.count > len(attempts.ran)
 
 
 def test_results_stay_what_they_were_where_anything_that_keeps_them_fits() -> None:

@@ -143,6 +143,7 @@ class TinyAttempts:
         script: The script.
         room: What it may take.
         interrupted_after: An interrupt comes when so many runs are done; None for none.
+        refuses: Whether nothing fits when it is run under the limit.
 
     Attributes:
         count: How many runs there were.
@@ -152,10 +153,18 @@ class TinyAttempts:
     at_a_time = 2
     script = ScriptText.of("")
 
-    def __init__(self, script: TinyScript, room: int, interrupted_after: int | None = None) -> None:
+    def __init__(
+        self,
+        script: TinyScript,
+        room: int,
+        interrupted_after: int | None = None,
+        *,
+        refuses: bool = False,
+    ) -> None:
         self._script = script
         self._room = room
         self._interrupted_after = interrupted_after
+        self._refuses = refuses
         self.count = 0
         self.ran: list[frozenset[str]] = []
 
@@ -174,7 +183,8 @@ class TinyAttempts:
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
         self.count += 1
         self._interrupt()
-        return self._prediction(Done.by(changes), use)
+        found = self._prediction(Done.by(changes), use)
+        return replace(found, fits=False) if self._refuses else found
 
     def _interrupt(self) -> None:
         if self.count == self._interrupted_after:

@@ -122,6 +122,10 @@ class Search:
         self._may_simulate = False
         self._take_best()
 
+    def fits(self, attempt: Attempt) -> bool:
+        """Whether it does with one of the allocators, and no run under the limit says otherwise."""
+        return bool(self._uses(attempt))
+
     def _sweep_budgets(self) -> None:
         """Compile the model under several budgets, and under others where that may help."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
@@ -226,13 +230,7 @@ class Search:
 
     def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
         """Of what fits: results as they were before others, then the least time."""
-        fitting = [
-            (attempt, use)
-            for attempt in self.known
-            for use in attempt.allocators()
-            if use.fits
-            and (frozenset(attempt.changes), use.allocator, use.conf) not in self._refuted
-        ]
+        fitting = [(attempt, use) for attempt in self.known for use in self._uses(attempt)]
 
         def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:
             attempt, use = found
@@ -240,6 +238,15 @@ class Search:
             return not keeps, self._known.price(attempt, use), attempt.allocators().index(use)
 
         return min(fitting, key=rank, default=None)
+
+    def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
+        """The allocators with which it fits, as far as anybody knows."""
+        return [
+            use
+            for use in attempt.allocators()
+            if use.fits
+            and (frozenset(attempt.changes), use.allocator, use.conf) not in self._refuted
+        ]
 
     def _try_alone(self) -> None:
         """With what is left: what the other kinds of change do by themselves."""

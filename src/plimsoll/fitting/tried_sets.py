@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 from plimsoll.fitting.plan_parts import Tried
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from plimsoll.fitting.attempts import Attempt
 
 
-def tried_sets(known: Sequence[Attempt], chosen: Attempt) -> Iterator[Tried]:
+def tried_sets(
+    known: Sequence[Attempt], chosen: Attempt, fits: Callable[[Attempt], bool]
+) -> Iterator[Tried]:
     """All that was tried, in order.
 
     Args:
         known: What was tried.
         chosen: The one of the plan.
+        fits: Whether one does.
     """
     points = [point for attempt in known if (point := _point(attempt)) is not None]
     for attempt in known:
@@ -28,7 +31,7 @@ def tried_sets(known: Sequence[Attempt], chosen: Attempt) -> Iterator[Tried]:
             device_used_bytes=None if prediction is None else prediction.device_used_bytes,
             least_used_bytes=None if prediction is None else attempt.least_bytes(),
             step_seconds=attempt.step_seconds,
-            fits=attempt.fitting() is not None,
+            fits=fits(attempt),
             keeps_results=all(change.keeps_results for change in attempt.changes),
             is_on_front=point is not None and not any(_is_better(each, point) for each in points),
             failure=attempt.failure,

@@ -201,7 +201,7 @@ class _Found:
         outside = chosen.outside_bytes()
         ends = run.peak_reserved_range_bytes
         seconds, before = chosen.step_seconds, base.step_seconds
-        tried = list(tried_sets(self._search.known, chosen))
+        tried = list(tried_sets(self._search.known, chosen, self._search.fits))
         front = [each for each in tried if each.is_on_front]
         return Plan(
             script=self._request.script,
