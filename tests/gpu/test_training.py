@@ -102,3 +102,30 @@ def test_a_loss_in_chunks_keeps_one_gradient_of_the_logits(kind: str) -> None:
     torch.testing.assert_close(gradient, wanted, rtol=0.02, atol=1e-6)
     chunk = 2048 // 8 * 32_000 * 4
     assert most < logits.nbytes + 4 * chunk + MIB
+
+
+def test_a_language_model_never_has_the_logits_of_all_tokens() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=64_000, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).to("cuda", torch.bfloat16)
+    ids = torch.randint(0, 64_000, (4, 1024), device="cuda")
+
+    def step() -> tuple[float, Any, int]:
+        model.zero_grad()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        peak = torch.cuda.max_memory_allocated() - before
+        return loss.item(), model.model.layers[0].mlp.up_proj.weight.grad.clone(), peak
+
+    loss, gradient, peak = step()
+    plimsoll.fuse_loss(model)
+    same, alike, less = step()
+    assert same == pytest.approx(loss, rel=1e-3)
+    torch.testing.assert_close(alike, gradient, rtol=0.05, atol=1e-5)
+    assert less < peak / 2
