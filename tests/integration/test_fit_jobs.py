@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.fitting import fit_within, plan_search
+from plimsoll.fitting import fit_within, plan_search, sets_to_try
 from plimsoll.fitting.attempts import Attempts
 from plimsoll.fitting.changes.batch import batch_changes
 from plimsoll.fitting.changes.jobs import job_changes
@@ -35,7 +35,7 @@ FULLY_SHARDED = PROGRAMS / "jobs" / "fully_sharded.py"
 def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_search, "plain_changes", lambda *_: iter(()))
+    monkeypatch.setattr(sets_to_try, "plain_changes", lambda *_: iter(()))
     monkeypatch.setattr(plan_search, "_SIMULATIONS", 4)  # those of jobs, each alone
     copy = tmp_path / "changed.py"
     plan = fit_within(DATA_PARALLEL, within="556MiB", gpu="T4", nproc_per_node=2, apply=copy)
