@@ -89,7 +89,7 @@ class Search:
     @property
     def base(self) -> Attempt:
         """The script as it is."""
-        return self.known[0]
+        return self._known.base
 
     def run(self) -> None:
         """Search until nothing better can be found, or no simulation is left."""

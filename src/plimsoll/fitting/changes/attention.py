@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import find_model, trained
-from plimsoll.fitting.script_text import CannotChangeError
+from plimsoll.fitting.changes.sites import find_model, only_model, trained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
 
 def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     """Transformers' models that compute attention step by step can do so in one kernel."""
-    try:
-        model = trained(survey)
-    except CannotChangeError:
+    model = only_model(survey)
+    if model is None:
         return
     if model.attention == "eager":
         yield Change(

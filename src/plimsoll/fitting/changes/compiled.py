@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import find_model, trained
-from plimsoll.fitting.script_text import CannotChangeError
+from plimsoll.fitting.changes.sites import find_model, only_model, trained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +24,8 @@ def first_budgets(survey: Survey) -> tuple[float, ...]:
     All of them only where it draws random numbers: PyTorch draws others when it computes anew
     (pytorch #190758).
     """
-    try:
-        model = trained(survey)
-    except CannotChangeError:
+    model = only_model(survey)
+    if model is None:
         return ()
     return _BUDGETS[:1] if model.has_dropout else _BUDGETS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import calls_of, find_model, trained
+from plimsoll.fitting.changes.sites import calls_of, find_model, only_model
 from plimsoll.fitting.script_text import CannotChangeError
 from plimsoll.units import MiB
 
@@ -37,9 +37,8 @@ def loss_changes(survey: Survey) -> Iterator[Change]:
 
 
 def _with_head(survey: Survey, use: LossUse) -> Iterator[Change]:
-    try:
-        model = trained(survey)
-    except CannotChangeError:
+    model = only_model(survey)
+    if model is None:
         return
     if model.kind.endswith(_LANGUAGE_MODELS):
         yield Change(

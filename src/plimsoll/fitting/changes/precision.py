@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import find_model, find_pass, trained
+from plimsoll.fitting.changes.sites import find_model, find_pass, only_model, trained
 from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ _HALVES = ("bfloat16", "float16")
 
 def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     """Compute in bfloat16, or keep the parameters in it."""
-    try:
-        model = trained(survey)
-    except CannotChangeError:
+    model = only_model(survey)
+    if model is None:
         return
     whole = model.parameter_types.get("float32", 0)
     if not whole or any(model.parameter_types.get(half) for half in _HALVES):

@@ -74,15 +74,21 @@ def _pass(script: ScriptText, call: ModelCall, backward: Place) -> Pass:
     raise CannotChangeError("the model's call does not stand before backward() in one block")
 
 
+def only_model(survey: Survey) -> ModelUse | None:
+    """The model that is trained; None if there is none, or several."""
+    return survey.models[0] if len(survey.models) == 1 else None
+
+
 def trained(survey: Survey) -> ModelUse:
-    """The model that is trained.
+    """The same where there has to be one.
 
     Raises:
         CannotChangeError: If there is none, or several.
     """
-    if len(survey.models) != 1:
+    model = only_model(survey)
+    if model is None:
         raise CannotChangeError(f"the script trains {len(survey.models) or 'no'} models, not one")
-    return survey.models[0]
+    return model
 
 
 @dataclass(frozen=True)

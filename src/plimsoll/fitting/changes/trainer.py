@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from plimsoll.fitting.changes.accumulation import find_trainer_call
 from plimsoll.fitting.changes.call_settings import with_settings
 from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.sites import trained
+from plimsoll.fitting.changes.sites import only_model
 from plimsoll.fitting.changes.smaller_optimizers import smaller_optimizers
-from plimsoll.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,9 +25,8 @@ def trainer_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     if not use.is_a_librarys:
         return
     yield from _optimizers(use)
-    try:
-        model = trained(survey)
-    except CannotChangeError:
+    model = only_model(survey)
+    if model is None:
         return
     if model.autocast is None and model.parameter_types.get("float32", 0):
         yield Change(
