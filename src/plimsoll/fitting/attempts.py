@@ -83,7 +83,7 @@ class Attempt:
 
     def least_bytes(self) -> int:
         """What it takes of the card with the allocator that takes the least."""
-        return self.outside_bytes() + min(use.peak_reserved_bytes for use in self.allocators())
+        return self.outside_bytes() + min(use.least_reserved_bytes for use in self.allocators())
 
 
 def changed(script: ScriptText, changes: Changes) -> ScriptText:

@@ -178,7 +178,9 @@ class AllocatorUse:
         conf: As PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most taken from the driver, where that has no end.
-        fits: Whether it serves all in the room that there is.
+        fits: Whether it serves all in the room that there is, at whatever pace other streams go on.
+        least_bytes: The least room in which it serves all, to a granule, where it does not fit and
+            this was found out; else None.
     """
 
     allocator: str
@@ -186,6 +188,12 @@ class AllocatorUse:
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     fits: bool
+    least_bytes: int | None = None
+
+    @property
+    def least_reserved_bytes(self) -> int:
+        """What it needs at the least, as far as that was found out."""
+        return self.peak_reserved_bytes if self.least_bytes is None else self.least_bytes
 
 
 @dataclass(frozen=True)

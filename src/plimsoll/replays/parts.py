@@ -111,6 +111,8 @@ class ReplayResult:
         num_ooms: Requests that failed.
         fits: Whether the program got all the memory that it got in the recording. If not, the
             replay ends at the request that failed.
+        fits_at_any_pace: Whether it did whenever the frees that wait for other streams were done:
+            as recorded, at once, and as late as can be.
         first_oom_event: The event number of the first request that failed.
         first_oom: More about it.
         avoided_ooms: Requests that failed in the recording, but not here.
@@ -148,6 +150,7 @@ class ReplayResult:
     num_alloc_retries: int
     num_ooms: int
     fits: bool
+    fits_at_any_pace: bool
     first_oom_event: int | None
     first_oom: FirstOom | None
     avoided_ooms: int

@@ -196,10 +196,10 @@ def _replay_device(
     if run is None:
         emptied = _emptied_caches(trace, start, recorded)
         run = _run(trace, start, request, emptied=emptied, progress=progress)
-        bounds = _bounds(trace, start, request, emptied, run) if run.had_pending_frees else None
+        paces = _at_other_paces(trace, start, request, emptied) if run.had_pending_frees else []
     else:
-        bounds = None
-    return _result(trace, request, limit_source, run, matches, bounds, reconstructed=bool(start))
+        paces = []
+    return _result(trace, request, limit_source, run, matches, paces, reconstructed=bool(start))
 
 
 def _same_policy(request: _Request, recorded: _Request) -> bool:
@@ -300,19 +300,18 @@ def _emptied_caches(
     return _run(trace, start, recorded, compare=True).emptied
 
 
-def _bounds(
-    trace: DeviceTrace,
-    start: list[_core.SegmentInfo],
-    request: _Request,
-    emptied: list[int],
-    run: _core.Replay,
-) -> tuple[int, int] | None:
-    """Peak reserved over this run and those whose pending frees are done at once or very late."""
-    runs = [
-        run,
+def _at_other_paces(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
+) -> list[_core.Replay]:
+    """The same, with frees that wait for other streams done at once, or very late."""
+    return [
         _run(trace, start, request, completion="at_once", emptied=emptied),
         _run(trace, start, request, completion="late", emptied=emptied),
     ]
+
+
+def _bounds(runs: list[_core.Replay]) -> tuple[int, int] | None:
+    """Peak reserved over some runs; None where one ended early."""
     if any(one.stopped for one in runs):
         return None
     peaks = [one.peak[1] for one in runs]
@@ -325,7 +324,7 @@ def _result(
     limit_source: str,
     run: _core.Replay,
     matches: bool | None,
-    bounds: tuple[int, int] | None,
+    paces: list[_core.Replay],
     *,
     reconstructed: bool,
 ) -> ReplayResult:
@@ -349,11 +348,12 @@ def _result(
         peak_allocated_bytes=peak_allocated,
         peak_active_bytes=stats["active_bytes.all.peak"],
         peak_reserved_bytes=peak_reserved,
-        peak_reserved_range_bytes=bounds,
+        peak_reserved_range_bytes=_bounds([run, *paces]) if paces else None,
         utilization=peak_allocated / peak_reserved if peak_reserved else None,
         num_alloc_retries=stats["num_alloc_retries"],
         num_ooms=stats["num_ooms"],
         fits=not run.stopped,
+        fits_at_any_pace=not any(one.stopped for one in [run, *paces]),
         first_oom_event=run.first_oom,
         first_oom=_first_oom(trace, run),
         avoided_ooms=run.avoided_ooms,

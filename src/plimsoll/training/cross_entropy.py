@@ -81,7 +81,7 @@ class _InChunks(torch.autograd.Function):  # type: ignore[misc]
         ignore_index: int,
         label_smoothing: float,
     ) -> torch.Tensor:
-        total = torch.zeros((), device=logits.device)
+        total = torch.zeros((), dtype=torch.float32, device=logits.device)
         gradients = torch.empty_like(logits)
         places = gradients.chunk(CHUNKS)
         for (rows, classes), place in zip(_chunks(logits, target), places, strict=True):

@@ -139,7 +139,7 @@ class _HeadAndLoss(torch.autograd.Function):  # type: ignore[misc]
         classes: torch.Tensor,
     ) -> torch.Tensor:
         needs = ctx.needs_input_grad
-        total = torch.zeros((), device=rows.device)
+        total = torch.zeros((), dtype=torch.float32, device=rows.device)
         of_rows = torch.empty_like(rows) if needs[0] else None
         of_weight = torch.zeros_like(weight) if needs[1] else None
         of_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None

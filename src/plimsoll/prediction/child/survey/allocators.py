@@ -10,13 +10,16 @@ from plimsoll.prediction.survey import AllocatorUse
 from plimsoll.replays import replay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from plimsoll.recordings.recording import Recording
+    from plimsoll.replays import ReplayResult
     from plimsoll.simulator import Allocator
     from plimsoll.torch.simulated.simulation import Simulation
 
 _EXPANDABLE = "expandable_segments:True"
+GRANULE = 2 << 20
+"""What a driver maps at the least."""
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
@@ -42,7 +45,7 @@ def try_allocators(simulation: Simulation, device: int, room: int | None) -> lis
 def _try(
     recording: Recording, own: Allocator, name: str, conf: str, room: int | None
 ) -> Iterator[AllocatorUse]:
-    def replayed(memory: int | None) -> AllocatorUse:
+    def replayed(memory: int | None) -> ReplayResult:
         (result,) = replay(
             recording,
             allocator=name,  # type: ignore[arg-type]
@@ -50,20 +53,29 @@ def _try(
             gpu_memory=memory,
             version=own.version,
         )
-        return AllocatorUse(
-            name, conf, result.peak_allocated_bytes, result.peak_reserved_bytes, result.fits
-        )
+        return result
 
     try:
-        use = replayed(None)
-        if room is not None and use.peak_reserved_bytes > room:
-            use = AllocatorUse(
-                name,
-                conf,
-                use.peak_allocated_bytes,
-                use.peak_reserved_bytes,
-                use.peak_allocated_bytes <= room and replayed(room).fits,
-            )
+        found = replayed(None)
+        allocated, reserved = found.peak_allocated_bytes, found.peak_reserved_bytes
+        fits, least = True, None
+        if room is not None and reserved > room:
+            fits = allocated <= room and replayed(room).fits_at_any_pace
+            if not fits and name == "elastic":
+                bounds = max(allocated, room), reserved
+                least = _least(bounds, lambda memory: replayed(memory).fits)
     except InputError:
         return
-    yield use
+    yield AllocatorUse(name, conf, allocated, reserved, fits, least)
+
+
+def _least(bounds: tuple[int, int], serves: Callable[[int], bool]) -> int:
+    """The least room between what does not suffice and what does, to a granule."""
+    low, high = bounds[0] // GRANULE, -(-bounds[1] // GRANULE)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if serves(middle * GRANULE):
+            high = middle
+        else:
+            low = middle
+    return min(high * GRANULE, bounds[1])
