@@ -74,6 +74,7 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->requested = requested;
   block->stream = arena.stream;
   block->context = log_.context();
+  block->borrows = false;
   block->exported = false;
   if (block->space->tiers() != Tiers::dedicated) {
     block->lent = ++lent_;
@@ -95,12 +96,25 @@ void ElasticAllocator::free_now(Arena& arena, Block* block) {
        block->context, shared);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context, shared);
-  block->space->give_back(block, ++arena.age);
+  take_back(block);
+}
+
+// It is nobody's any more, and what it borrowed goes home.
+void ElasticAllocator::take_back(Block* block) {
+  MappedSpace& space = *block->space;
+  const AddressRange range{block->address, block->size};
+  const bool borrows = block->borrows && space.arena().pool->may_give();
+  Block* const free = space.give_back(block, ++space.arena().age);
+  if (!borrows) return;
+  const std::vector<FreePiece> pieces = space.pieces_to_go_home(free, range);
+  if (!pieces.empty()) go_home(space, pieces);
 }
 
 void ElasticAllocator::free(Block* block) {
   Arena& arena = *block->arena;
   {
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (block->borrows) lock.lock();
     const Guard guard(arena.lock);
     if (block->stream_uses.empty()) {
       arena.live.erase(block->address);
@@ -139,13 +153,13 @@ bool ElasticAllocator::free(Address address) {
     Block* const* const found = arena->live.find(address);
     if (found == nullptr) return false;
     block = *found;
-    if (block->stream_uses.empty()) {
+    if (block->stream_uses.empty() && !block->borrows) {
       arena->live.erase(found);
       free_now(*arena, block);
       return true;
     }
   }
-  free_later(*arena, block);
+  free(block);
   return true;
 }
 
@@ -304,7 +318,7 @@ void ElasticAllocator::finish_free(Block* block) {
   arena.shard.complete_free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context, block->space->shared_bytes(block->address, block->size));
-  block->space->give_back(block, ++arena.age);
+  take_back(block);
 }
 
 void ElasticAllocator::synchronize_events(const ElasticPool* pool) {
@@ -337,19 +351,44 @@ void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
   is_passed();
 }
 
-// Unmaps what no queued work uses any more.
+// Unmaps what no queued work uses any more, all of it.
 void ElasticAllocator::clear_retired(Arena& arena) {
   const Guard guard(arena.lock);
+  clear_retired(arena, std::numeric_limits<std::size_t>::max());
+}
+
+// Likewise at most so many, what was retired longest ago first; the arena is locked.
+void ElasticAllocator::clear_retired(Arena& arena, std::size_t most) {
+  struct Idle {
+    std::uint64_t age;
+    MappedSpace* space;
+    Address address;
+  };
+  std::vector<Idle> idle;
   for (MappedSpace* const space : arena.spaces()) {
-    std::vector<Address> idle;
     for (const auto& [address, retired] : space->retired()) {
-      if (retired.age <= arena.idle_age) idle.push_back(address);
-    }
-    for (const Address address : idle) {
-      const Bytes size = space->retired().at(address).block->size;
-      if (unmap(address, size) == Status::success) space->clear(address);
+      if (retired.age <= arena.idle_age) idle.push_back({retired.age, space, address});
     }
   }
+  if (idle.size() > most) {
+    std::ranges::nth_element(idle, idle.begin() + static_cast<std::ptrdiff_t>(most), {},
+                             &Idle::age);
+    idle.resize(most);
+  }
+  for (const auto& [age, space, address] : idle) {
+    const Bytes size = space->retired().at(address).piece.size;
+    if (unmap(address, size) == Status::success) space->clear(address);
+  }
+}
+
+// A program that never repeats itself leaves mappings behind that nothing comes back to.
+void ElasticAllocator::bound_retired(Arena& arena) {
+  const Guard guard(arena.lock);
+  std::size_t count = 0;
+  for (const MappedSpace* const space : std::as_const(arena).spaces()) {
+    count += space->retired().size();
+  }
+  if (count > kMostRetired) clear_retired(arena, kRetiredAtATime);
 }
 
 void ElasticAllocator::poll() {

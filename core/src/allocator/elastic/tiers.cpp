@@ -102,6 +102,7 @@ Bytes ElasticAllocator::rebalance(Bytes most) {
   std::vector<Move> moves = moves_within(std::min(most, dedicated_room()));
   if (moves.empty()) return 0;
   wait_for_device();
+  settle();  // what moves is mapped nowhere else
   // The books' pieces change under `mutex_` alone, so frees need not wait for copies.
   const Status status = move_to_card(moves);
   Bytes moved = 0;
