@@ -53,40 +53,40 @@ class TestBlocks:
 
     def test_the_next_request_on_the_stream_gets_what_was_freed(self, engines: Engines) -> None:
         memory = engines.open(0)
-        first = DeviceBlock(memory, MiB, Order(0))
+        first = DeviceBlock(memory, Order(0), MiB)
         address = first.address
         engines.work(0)
         del first
-        assert DeviceBlock(memory, MiB, Order(0)).address == address
+        assert DeviceBlock(memory, Order(0), MiB).address == address
 
     @pytest.mark.parametrize("order", [ANY_STREAM, Order(1, event_on=MADE)])
     def test_memory_for_any_stream_is_not_lent_while_work_uses_it(
         self, engines: Engines, order: Order
     ) -> None:
         memory = engines.open(0)
-        first = DeviceBlock(memory, MiB, order)
+        first = DeviceBlock(memory, order, MiB)
         address = first.address
         assert order.event_on is not None
         engines.work(order.event_on)
         first.free()
         assert engines.allocated() == 0
         assert engines.active() == MiB
-        other = DeviceBlock(memory, MiB, order)
+        other = DeviceBlock(memory, order, MiB)
         assert other.address != address
         engines.finish()
-        another = DeviceBlock(memory, 64 * MiB, order)
+        another = DeviceBlock(memory, order, 64 * MiB)
         assert engines.active() == 65 * MiB
         del other, another
 
     def test_giving_back_twice_is_giving_back_once(self, engines: Engines) -> None:
-        block = DeviceBlock(engines.open(0), MiB, Order(0))
+        block = DeviceBlock(engines.open(0), Order(0), MiB)
         block.free()
         block.free()
         assert engines.allocated() == 0
 
     def test_a_block_that_got_no_memory_gives_none_back(self, engines: Engines) -> None:
         with pytest.raises(_core.OutOfMemory, match=r"Tried to allocate 2\.00 GiB"):
-            DeviceBlock(engines.open(0), 2 * GiB, Order(0))
+            DeviceBlock(engines.open(0), Order(0), 2 * GiB)
         gc.collect()
         assert engines.allocated() == 0
 

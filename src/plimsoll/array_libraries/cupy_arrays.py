@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.array_libraries.device_blocks import DeviceBlock, order_of
+from plimsoll.array_libraries.device_blocks import DeviceBlock, is_made, order_of
 
 if TYPE_CHECKING:
     from plimsoll.array_libraries.device_blocks import Memories, Memory, Order
@@ -33,11 +33,16 @@ class CupyAllocator:
     """
 
     def __init__(self, cupy: Any, memories: Memories) -> None:
-        self._cuda = cupy.cuda
+        cuda = cupy.cuda
+        self._current_device = cuda.runtime.getDevice
+        self._current_stream = cuda.get_current_stream
+        self._stream_type = cuda.Stream
+        self._pointer, self._memory = cuda.MemoryPointer, cuda.UnownedMemory
         self._memories = memories
-        self._engines: dict[int, Memory] = {}
-        self._kept: dict[int, dict[int, Any]] = {}  # streams by GPU and number
-        self._failure = _failure_type(cupy.cuda.memory.OutOfMemoryError)
+        self._failure = _failure_type(cuda.memory.OutOfMemoryError)
+        # Of default streams and those that are kept, by GPU and number.
+        self._sources: dict[tuple[int, int], tuple[Memory, Order]] = {}
+        self._kept: dict[int, list[Any]] = {}
 
     def __call__(self, size: int) -> Any:
         """A `cupy.cuda.MemoryPointer` to so many bytes on the current GPU.
@@ -45,48 +50,40 @@ class CupyAllocator:
         Raises:
             cupy.cuda.memory.OutOfMemoryError: If there is no memory, with PyTorch's text.
         """
-        device: int = self._cuda.runtime.getDevice()
+        device: int = self._current_device()
         if size == 0:
-            return self._pointer(0, 0, None, device)
-        stream = self._cuda.get_current_stream()
-        order = order_of(stream.ptr, lasts=self._lasts(device, stream))
-        block = self._block(device, size, order, stream)
-        return self._pointer(block.address, size, block, device)
-
-    def _pointer(self, address: int, size: int, owner: object, device: int) -> Any:
-        memory = self._cuda.UnownedMemory(address, size, owner, device)
-        return self._cuda.MemoryPointer(memory, 0)
-
-    def _block(self, device: int, size: int, order: Order, stream: object) -> DeviceBlock:
-        engine = self._engine(device)
+            return self._pointer(self._memory(0, 0, None, device), 0)
+        stream = self._current_stream()
+        memory, order = self._sources.get((device, stream.ptr)) or self._source(device, stream)
         try:
-            return DeviceBlock(engine, size, order, stream)
+            block = DeviceBlock(memory, order, size, stream)
         except _core.OutOfMemory:
-            gc.collect()  # arrays in circles, as CuPy's own pool does
+            block = self._after_collecting(memory, order, size, stream)
+        return self._pointer(self._memory(block.address, size, block, device), 0)
+
+    def _after_collecting(
+        self, memory: Memory, order: Order, size: int, stream: object
+    ) -> DeviceBlock:
+        """Try again without arrays that only circles hold, as CuPy's own pool does."""
+        gc.collect()
         try:
-            return DeviceBlock(engine, size, order, stream)
+            return DeviceBlock(memory, order, size, stream)
         except _core.OutOfMemory as error:
-            allocated = self._allocated(device)
-            raise self._failure(size, allocated, str(error)) from None
+            free, total = memory.memory_info()
+            raise self._failure(size, total - free, str(error)) from None
 
-    def _engine(self, device: int) -> Memory:
-        if device not in self._engines:
-            self._engines[device] = self._memories.open(device)
-        return self._engines[device]
-
-    def _allocated(self, device: int) -> int:
-        free, total = self._engine(device).memory_info()
-        return total - free
-
-    def _lasts(self, device: int, stream: Any) -> bool:
-        kept = self._kept.setdefault(device, {})
-        if stream.ptr in kept:
-            return True
+    def _source(self, device: int, stream: Any) -> tuple[Memory, Order]:
+        """The engine and the order of a stream that is new, or of which none is kept."""
+        number: int = stream.ptr
+        kept = self._kept.setdefault(device, [])
         # An ExternalStream is no Stream: somebody else destroys what it stands for.
-        if not isinstance(stream, self._cuda.Stream) or len(kept) >= MOST_KEPT_STREAMS:
-            return False
-        kept[stream.ptr] = stream
-        return True
+        lasts = isinstance(stream, self._stream_type) and len(kept) < MOST_KEPT_STREAMS
+        source = self._memories.open(device), order_of(number, lasts=lasts)
+        if lasts and is_made(number):
+            kept.append(stream)
+        if lasts or not is_made(number):
+            self._sources[device, number] = source
+        return source
 
 
 def _failure_type(base: Any) -> Any:

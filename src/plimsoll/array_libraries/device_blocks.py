@@ -77,12 +77,17 @@ ANY_STREAM = Order(_IDLE, DEFAULT_STREAM)
 all streams but those that were made not to wait for it (cudaStreamNonBlocking)."""
 
 
+def is_made(stream: int) -> bool:
+    """Whether somebody made the stream, so that it may be destroyed; the others always exist."""
+    return stream >= _MADE_BY_SOMEBODY
+
+
 def event_stream(stream: int) -> int:
     """The stream on which an event comes after the work that `stream` has queued.
 
     That of a thread's own default stream is reached by the default stream, which waits for it.
     """
-    return stream if stream >= _MADE_BY_SOMEBODY else DEFAULT_STREAM
+    return stream if is_made(stream) else DEFAULT_STREAM
 
 
 def order_of(stream: int, *, lasts: bool) -> Order:
@@ -94,7 +99,7 @@ def order_of(stream: int, *, lasts: bool) -> Order:
     """
     if stream in (DEFAULT_STREAM, _IDLE):
         return Order(DEFAULT_STREAM)
-    if lasts and stream >= _MADE_BY_SOMEBODY:
+    if lasts and is_made(stream):
         return Order(stream)
     return Order(_IDLE, event_stream(stream))
 
@@ -104,20 +109,19 @@ class DeviceBlock:
 
     Args:
         memory: The engine of its GPU.
-        size_bytes: More than 0.
         order: When its memory may be used again.
+        size_bytes: More than 0.
         keep: What has to live as long as the block does: its stream.
 
     Raises:
         plimsoll._core.OutOfMemory: If there is no memory for it.
     """
 
-    __slots__ = ("_event_on", "_is_live", "_keep", "_memory", "address")
+    __slots__ = ("_event_on", "_keep", "_memory", "address")
 
-    def __init__(self, memory: Memory, size_bytes: int, order: Order, keep: object = None) -> None:
-        self._is_live = False
+    def __init__(self, memory: Memory, order: Order, size_bytes: int, keep: object = None) -> None:
+        self._memory: Memory | None = None  # as long as there is nothing to give back
         self.address = memory.allocate(size_bytes, order.stream)
-        self._is_live = True
         self._memory = memory
         self._event_on = order.event_on
         self._keep = keep
@@ -129,12 +133,12 @@ class DeviceBlock:
             plimsoll.DriverError: If no event could be recorded, as in a capture of its stream. The
                 memory then stays taken.
         """
-        if not self._is_live:
+        memory, self._memory = self._memory, None
+        if memory is None:
             return
-        self._is_live = False
         if self._event_on is not None:
-            self._memory.record_stream(self.address, self._event_on)
-        self._memory.free(self.address)
+            memory.record_stream(self.address, self._event_on)
+        memory.free(self.address)
 
     def __del__(self) -> None:
         self.free()

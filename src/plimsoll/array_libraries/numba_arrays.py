@@ -47,7 +47,7 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
                 CudaAPIError: If there is none, with PyTorch's text.
             """
             try:
-                block = DeviceBlock(self._memory(), max(size, 1), ANY_STREAM)
+                block = DeviceBlock(self._memory(), ANY_STREAM, max(size, 1))
             except _core.OutOfMemory as error:
                 failure = cuda.cudadrv.driver.CudaAPIError(_OUT_OF_MEMORY, str(error))
                 raise failure from None
