@@ -208,6 +208,18 @@ print(plimsoll.memory_stats()["allocated_bytes.all.current"] >= 32 << 20)
 
 
 @needs("cupy")
+@in_a_process
+def test_pytorch_may_come_later_to_the_same_memory() -> None:
+    plimsoll.install(pytorch=False, cupy=True)
+    import cupy
+
+    x = cupy.ones(4 * MIB, dtype=cupy.float32)
+    install(cupy=True)
+    assert torch.cuda.memory_allocated() == 16 * MIB
+    assert float(torch.as_tensor(x, device="cuda").sum()) == 4 * MIB
+
+
+@needs("cupy")
 def test_the_command_puts_cupy_on_the_same_memory(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

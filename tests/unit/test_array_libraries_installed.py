@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ import plimsoll
 from plimsoll import InputError
 from plimsoll.array_libraries import cupy_arrays, rmm_resources, serving
 from plimsoll.cli.app import app
+from plimsoll.tiers.limits import Tiers
 from plimsoll.units import MiB
 from tests.unit.array_stand_ins import Cupy, Engines, NumbaBase, RmmStream, numba_cuda
 
@@ -106,6 +109,13 @@ class TestInstall:
         with pytest.raises(InputError, match="name a library, such as cupy=True"):
             plimsoll.install(pytorch=False)
 
+    def test_simulated_gpus_run_pytorch_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        session = import_module("plimsoll.session.install")
+        monkeypatch.setattr(session, "current_engines", lambda: Engines("elastic"))
+        monkeypatch.setattr(session, "is_installed", lambda: False)
+        with pytest.raises(InputError, match="cupy and rmm cannot run on simulated GPUs"):
+            plimsoll.install(cupy=True, rmm=True)
+
     def test_without_a_gpu_it_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("plimsoll.session.install.count_gpus", lambda: 0)
         with pytest.raises(InputError, match="there is no NVIDIA GPU here"):
@@ -153,6 +163,41 @@ except plimsoll.InputError as error:
         assert refusal.startswith("the elastic allocator is installed already")
         assert done.stderr.startswith("plimsoll: GPU 0, the elastic allocator: peak allocated 1.00")
 
+    def test_the_command_tells_the_scripts_process(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Which is another one."""
+        told: dict[str, str] = {}
+
+        def become(_path: str, _command: list[str], environment: dict[str, str]) -> None:
+            told.update(environment)
+            raise SystemExit(0)
+
+        monkeypatch.setattr("plimsoll.cli.run.count_gpus", lambda: 1)
+        monkeypatch.setattr("plimsoll.torch.building.versions.is_cuda_build", lambda: True)
+        monkeypatch.setattr("plimsoll.torch.building.compiler.build", lambda _library: None)
+        monkeypatch.setattr(os, "execve", become)
+        script = tmp_path / "script.py"
+        script.write_text("")
+        done = CliRunner().invoke(app, ["run", "--cupy", "--rmm", str(script)])
+        assert done.exit_code == 0, done.output
+        names = ("ALLOCATOR", "CUPY", "NUMBA", "RMM")
+        found = [told.get(f"PLIMSOLL_{name}") for name in names]
+        assert found == ["elastic", "1", None, "1"]
+
+    def test_the_environment_asks_for_libraries(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch = pytest.importorskip("torch")
+        session = import_module("plimsoll.session.install")
+        asked: list[Any] = []
+        monkeypatch.setattr(session, "is_cuda_build", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(session, "record_if_asked", lambda _torch: None)
+        monkeypatch.setattr(session, "_install", lambda *choice: asked.append(choice))
+        for name, value in {"ALLOCATOR": "native", "CUPY": "1", "NUMBA": "0", "RMM": "yes"}.items():
+            monkeypatch.setenv(f"PLIMSOLL_{name}", value)
+        session.install_from_environment()
+        assert asked == [("native", None, Tiers(), ["cupy", "rmm"])]
+
     @pytest.mark.parametrize(
         ("options", "refusal"),
         [
@@ -161,7 +206,7 @@ except plimsoll.InputError as error:
         ],
     )
     def test_the_command_refuses_what_cannot_be(
-        self, options: list[str], refusal: str, tmp_path: Any
+        self, options: list[str], refusal: str, tmp_path: Path
     ) -> None:
         script = tmp_path / "script.py"
         script.write_text("")
