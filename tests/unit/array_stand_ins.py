@@ -32,9 +32,17 @@ class Engines:
     def opened(self) -> dict[int, _core.LiveEngine]:
         return self._opened
 
-    def work(self, stream: int, device: int = 0) -> None:
-        """Queue something long."""
-        self.gpus[device]._driver.launch(stream, LONG_NS)
+    def work(self, stream: int, device: int = 0, duration_ns: float = LONG_NS) -> None:
+        """Queue something, by default something long."""
+        self.gpus[device]._driver.launch(stream, duration_ns)
+
+    def now(self) -> float:
+        """The first GPU's clock, in seconds."""
+        return self.gpus[0].machine.now
+
+    def advance(self, seconds: float) -> None:
+        """Let the first GPU work."""
+        self.gpus[0].machine.advance(seconds)
 
     def finish(self, device: int = 0) -> None:
         self.gpus[device]._driver.synchronize_device()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from dataclasses import dataclass
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,6 +200,62 @@ class TestCupy:
             assert allocate(700 * MiB).ptr
         finally:
             gc.enable()
+
+
+@dataclass
+class QueuedWork:
+    """What a stream has been told to do with an array, until when."""
+
+    stream: int
+    start: int
+    end: int
+    done_at: float
+
+
+class TestReuse:
+    """No address is lent while other streams' queued work uses it, whatever a program does."""
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_what_is_lent_is_idle_or_of_the_same_stream(self, engines: Engines, seed: int) -> None:
+        random = Random(seed)
+        cupy = Cupy()
+        allocate = CupyAllocator(cupy, engines)
+        lasting = [CupyStream(number) for number in (0, MADE, MADE + 1)]
+        arrays: list[tuple[Any, int, int]] = []
+        queued: list[QueuedWork] = []
+        ends: dict[int, float] = {}  # of the streams' queues
+        waits = reuses = 0
+        for step in range(600):
+            passing = CupyExternalStream(MADE + 1000 + step % 5)
+            stream: Any = random.choice([*lasting, passing])
+            if random.random() < 0.45 and arrays:
+                arrays.pop(random.randrange(len(arrays)))
+            else:
+                size = random.choice([512, 4000, MiB, 3 * MiB, 40 * MiB])
+                cupy.stream = stream
+                try:
+                    pointer = allocate(size)
+                except CupyOutOfMemoryError:
+                    arrays.clear()
+                    continue
+                # The allocator may have waited, so the clock is read here.
+                now = engines.now()
+                start, end = pointer.ptr, pointer.ptr + size
+                for work in queued:
+                    if work.start < end and start < work.end and work.done_at > now:
+                        assert work.stream == stream.ptr
+                        reuses += 1
+                arrays.append((pointer, size, stream.ptr))
+                duration = random.choice([1e3, 1e6, 1e8])
+                begun = max(ends.get(stream.ptr, 0.0), now)
+                ends[stream.ptr] = begun + duration * 1e-9
+                engines.work(stream.ptr, duration_ns=duration)
+                queued.append(QueuedWork(stream.ptr, start, end, ends[stream.ptr]))
+            if random.random() < 0.1:
+                engines.advance(random.choice([1e-6, 1e-3, 0.05]))
+                waits += 1
+        assert waits > 0
+        assert reuses > 0
 
 
 class TestNumba:
