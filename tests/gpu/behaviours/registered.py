@@ -16,8 +16,12 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, at_most, 
 from tests.gpu.behaviours.tools import MIB, empty, pool_bytes
 
 DEVICE = torch.device("cuda", 0)
-# Multicast takes memory of the whole host's switches; some machines allow it to nobody.
-WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+# NVLink's multicast can put GPUs that others share out of service.
+WITHOUT_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+}
 
 
 @contextmanager
