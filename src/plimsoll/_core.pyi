@@ -552,6 +552,21 @@ class LiveEngine(TieredEngine):
     @property
     def fell_back(self) -> str | None: ...
 
+    def allocate(self, size: int, stream: int) -> int:
+        """
+        The address of a block for work on that stream; raises OutOfMemory with PyTorch's text.
+        """
+
+    def free(self, address: int) -> None:
+        """
+        Work that is queued on the block's stream, and on those recorded, may still use it.
+        """
+
+    def record_stream(self, address: int, stream: int) -> None:
+        """
+        Another stream than its own uses the block: what is queued there by the time of its `free`.
+        """
+
     def empty_host_cache(self) -> None:
         """Of page-locked memory, which all engines share."""
 
