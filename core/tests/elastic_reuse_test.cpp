@@ -1,4 +1,4 @@
-// What people expect of a cache: which block serves again.
+// What people expect of a cache: which block serves again, and what is counted as the driver's.
 
 #include <random>
 #include <utility>
@@ -61,6 +61,26 @@ TEST(elastic_reuses_the_block_that_was_freed_just_now) {
     gpu.free({live.back()});
     live.pop_back();
   }
+  gpu.allocator.check_invariants();
+}
+
+TEST(elastic_counts_a_segment_for_each_piece_of_the_driver) {
+  ElasticGpu gpu(256_MiB);
+  const auto segments = [&] { return gpu.allocator.statistics().segment; };
+  gpu.free({gpu.malloc(40_MiB)});
+  const std::int64_t before = segments().all.current;
+  CHECK_EQUAL(before, gpu.allocator.statistics().num_device_alloc);
+  gpu.allocator.begin_allocate_to_pool(PoolId{0, 1}, {});
+  Block* const small = gpu.malloc(512);
+  CHECK_EQUAL(segments().small_pool.current, 1);
+  Block* const large = gpu.malloc(40_MiB);
+  gpu.allocator.end_allocate_to_pool(PoolId{0, 1});
+  CHECK_EQUAL(static_cast<std::uint64_t>(segments().all.current), gpu.driver.handles());
+  gpu.free({small, large});
+  gpu.allocator.release_pool(PoolId{0, 1});
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(segments().all.current, 0);
+  CHECK(segments().all.peak >= before);
   gpu.allocator.check_invariants();
 }
 

@@ -139,6 +139,7 @@ void ElasticAllocator::check_invariants() const {
   Bytes shared = 0;
   Bytes shared_allocated = 0;
   Bytes paused = 0;
+  std::uint64_t pieces = 0;
   for (const auto& [key, arena] : arena_index_) {
     const Guard guard(arena->lock);
     std::size_t live = 0;
@@ -169,6 +170,7 @@ void ElasticAllocator::check_invariants() const {
           continue;
         }
         in_arena += piece.size;
+        ++pieces;
         if (piece.tier == Tier::shared) shared += piece.size;
       }
     }
@@ -192,6 +194,7 @@ void ElasticAllocator::check_invariants() const {
   require(static_cast<std::int64_t>(paused) == statistics_.paused_bytes.current,
           "paused_bytes is right");
   require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
+  require(equal(pieces, statistics_.segment), "a segment is counted for each piece");
   require(equal(active, statistics_.active_bytes), "active_bytes is right");
   require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");
 }
