@@ -100,7 +100,8 @@ class Runner:
             log = Path(scratch) / "log.txt"
             if self.start("torch", ["list", str(self.folder), *MODULES], log) != 0:
                 raise SystemExit(f"the tests cannot be listed:\n{log.read_text()[-3000:]}")
-            names: list[str] = json.loads(log.read_text().splitlines()[-1])
+            lines = [line for line in log.read_text().splitlines() if line.startswith("[")]
+            names: list[str] = json.loads(lines[-1])
         return names
 
     def run(self, allocator: str, names: Sequence[str]) -> None:
@@ -261,12 +262,12 @@ def main() -> int:
     if not names:
         raise SystemExit(f"no test's name contains {options.only!r}")
     groups = batches(names, BATCH)
-    # The first compiles what the others share.
-    for allocator in ALLOCATORS[1:]:
-        runner.run(allocator, groups[0])
-    report("the allocators are there")
-    rest = {"torch": groups, "native": groups[1:], "elastic": groups[1:]}
-    runner.run_all(((a, group) for a in ALLOCATORS for group in rest[a]), options.jobs)
+    # The first of plimsoll's compiles what the others share.
+    first = [("native", groups[0]), *(("torch", group) for group in groups)]
+    runner.run_all(first, options.jobs)
+    report("all ran under PyTorch's allocator")
+    rest = [*(("elastic", group) for group in groups), *(("native", each) for each in groups[1:])]
+    runner.run_all(rest, options.jobs)
     report("all ran once")
     runner.repeat(["torch"], options.jobs)
     report("what fails under PyTorch's allocator ran alone")
