@@ -33,17 +33,24 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
   }
   const Bytes rounded = round_up(size, kAlignment);
   const bool is_small = rounded <= kSmallRequest;
-  const auto take = [&](Arena& arena, MappedSpace& space) -> Block* {
-    const Guard guard(arena.lock);
+  const auto take_from = [&](Arena& arena, MappedSpace& space) -> Block* {
     Block* const block = space.take(rounded);
     return block == nullptr ? nullptr : lend(arena, block, size);
   };
   if (Arena* const arena = known_arena(stream)) {
-    if (Block* const block = take(*arena, arena->space_for(is_small))) return block;
+    const Guard guard(arena->lock);
+    if (!arena->waiting.has(rounded)) {
+      if (Block* const block = take_from(*arena, arena->space_for(is_small))) return block;
+    }
   }
   // A private pool's arena may serve another pool as soon as nobody holds `mutex_`.
   const std::lock_guard lock(mutex_);
   Arena& arena = find_arena(stream);
+  finish_frees_of(arena, rounded);
+  const auto take = [&](Arena& from, MappedSpace& space) {
+    const Guard guard(from.lock);
+    return take_from(from, space);
+  };
   const Request request{size, rounded, &arena, &arena.space_for(is_small)};
   const bool prefers_shared = ThisThread::placement().prefer == Tier::shared;
   if (prefers_shared) {
@@ -139,6 +146,7 @@ void ElasticAllocator::free_later(Arena& arena, Block* block) {
   block->allocated = false;
   if (shared != 0) count_shared(*block, 0);
   arena.live.erase(block->address);
+  arena.waiting.add(block->size);
   arena.shard.request_free(block->size <= kSmallRequest, block->size);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
        block->context, shared);
@@ -315,10 +323,21 @@ void ElasticAllocator::finish_free(Block* block) {
   Arena& arena = *block->arena;
   const Guard guard(arena.lock);
   block->stream_uses.clear();
+  arena.waiting.remove(block->size);
   arena.shard.complete_free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context, block->space->shared_bytes(block->address, block->size));
   take_back(block);
+}
+
+// A freed block of the arena that is as large as a request is the first to serve it: where such a
+// free waits, it is looked whether the other streams are done with it.
+void ElasticAllocator::finish_frees_of(Arena& arena, Bytes size) {
+  {
+    const Guard guard(arena.lock);
+    if (!arena.waiting.has(size)) return;
+  }
+  if (!private_pools_.is_capturing()) waiting_frees_.process_events();
 }
 
 void ElasticAllocator::synchronize_events(const ElasticPool* pool) {

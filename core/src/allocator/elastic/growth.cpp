@@ -591,6 +591,7 @@ void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, cons
   arena.reserved += size;
   arena.pool->reserved += size;
   statistics_.reserved_bytes.increase(space.small(), size);
+  statistics_.segment.increase(space.small(), 1);
   if (!arena.pool->is_default() && version_.counts_private_pools()) {
     statistics_.reserved_bytes_by_private_pools[arena.pool->id].increase(space.small(), size);
   }
@@ -606,6 +607,7 @@ void ElasticAllocator::remove_reserved(Arena& arena, const MappedSpace& space, c
   arena.reserved -= size;
   arena.pool->reserved -= size;
   statistics_.reserved_bytes.decrease(space.small(), size);
+  statistics_.segment.decrease(space.small(), 1);
   if (!arena.pool->is_default() && version_.counts_private_pools()) {
     statistics_.reserved_bytes_by_private_pools[arena.pool->id].decrease(space.small(), size);
   }

@@ -16,6 +16,7 @@
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
 #include "plimsoll/allocator/elastic/placement.h"
+#include "plimsoll/allocator/elastic/waiting_sizes.h"
 #include "plimsoll/allocator/private_pools.h"
 #include "plimsoll/base/address_map.h"
 #include "plimsoll/base/spin_lock.h"
@@ -38,7 +39,8 @@ struct alignas(64) Arena {
   MappedSpace shared{*this, false, Tiers::shared};
   MappedSpace spilled{*this, false, Tiers::both};
   AddressMap<Block*> live;
-  Bytes reserved = 0;  // of the driver's memory
+  WaitingSizes waiting;  // of blocks that were freed while other streams use them
+  Bytes reserved = 0;    // of the driver's memory
 
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
   // its memory may go to other streams.

@@ -1,9 +1,9 @@
 // The elastic allocator: reserved memory follows allocated memory within a granule or so, because
 // memory has no fixed place. It is thread-safe, with a lock for each stream.
 //
-// A request is served by best fit, to 512 bytes, from the free blocks of its stream. When none is
-// large enough, a place is chosen among the stream's addresses, and what it lacks of memory comes,
-// in this order, from
+// A request is served by best fit, to 512 bytes, from the free blocks of its stream, among them one
+// of its size whose free has waited for other streams until now. When none is large enough, a place
+// is chosen among the stream's addresses, and what it lacks of memory comes, in this order, from
 //
 //   1. free pieces of the same arena: they are mapped a second time, at the new address, at once.
 //      The stream itself orders the reuse, so nobody waits. What is mapped there already, since the
@@ -273,6 +273,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   void synchronize_events(const ElasticPool* pool);
   void finish_free(Block* block);
+  void finish_frees_of(Arena& arena, Bytes size);
   void mark_idle(Arena& arena, bool wait);
   void clear_retired(Arena& arena);
   void clear_retired(Arena& arena, std::size_t most);
