@@ -121,6 +121,21 @@ class SimulatedDriver:
     def shared_used(self) -> int: ...
 
     @property
+    def reserved_addresses(self) -> int: ...
+
+    @property
+    def reservations(self) -> int: ...
+
+    @property
+    def handles(self) -> int: ...
+
+    @property
+    def mappings(self) -> int: ...
+
+    @property
+    def events(self) -> int: ...
+
+    @property
     def driver_seconds(self) -> float: ...
 
 def action_names() -> list[str]:
@@ -559,6 +574,9 @@ class LiveEngine(TieredEngine):
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.
         """
+
+def region_pool(region: int) -> tuple[int, int]:
+    """The id of the pool that a region is, for a graph to be captured into."""
 
 def set_placement(region: int | None, shared: bool = False) -> None:
     """

@@ -239,7 +239,7 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
   if (const RegionId region = ThisThread::placement().region;
       pool == nullptr && region != kNoRegion) {
     const PoolId id = ElasticPool::id_of(region);
-    if (!private_pools_.contains(id)) private_pools_.use(id);
+    know_region(id);
     pool = &private_pools_.at(id);
   }
   if (pool != nullptr) {
@@ -251,9 +251,16 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
   return arena;
 }
 
+// A region exists from its first use on, whatever graphs use it.
+void ElasticAllocator::know_region(PoolId pool) {
+  if (ElasticPool::is_region(pool) && !private_pools_.contains(pool)) private_pools_.use(pool);
+}
+
 Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
+  if (const auto known = arena_index_.find({&pool, stream}); known != arena_index_.end()) {
+    return *known->second;
+  }
   Arena*& place = arena_index_[{&pool, stream}];
-  if (place != nullptr) return *place;
   if (unused_arenas_.empty()) {
     place = &arenas_.emplace_back(stream, pool, counters_.add_shard());
   } else {
@@ -361,6 +368,8 @@ void ElasticAllocator::poll() {
 
 void ElasticAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
   const std::lock_guard lock(mutex_);
+  know_region(pool);
+  if (!private_pools_.is_capturing()) tidy_unused_pools();
   private_pools_.begin_capture(pool, std::move(filter));
   has_captures_.store(true, std::memory_order_release);
 }
@@ -373,6 +382,7 @@ void ElasticAllocator::end_allocate_to_pool(PoolId pool) {
 
 void ElasticAllocator::use_pool(PoolId pool) {
   const std::lock_guard lock(mutex_);
+  know_region(pool);
   private_pools_.use(pool);
 }
 
