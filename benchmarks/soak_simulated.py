@@ -144,7 +144,7 @@ class Program:
         if plimsoll.is_paused("graphs"):
             return
         pool, engine = plimsoll.graph_pool("graphs"), self.allocator.engine
-        engine.begin_allocate_to_pool(*pool, None)
+        engine.begin_allocate_to_pool(*pool, stream=None)
         self._take_and_free()
         engine.end_allocate_to_pool(*pool)
         if self.has_graph:

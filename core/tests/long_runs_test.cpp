@@ -97,6 +97,20 @@ TEST(backups_of_all_sizes_lock_no_more_than_the_largest_and_a_batch) {
   CHECK_EQUAL(static_cast<Bytes>(gpu.pool.statistics().active_bytes.current), Bytes{0});
 }
 
+TEST(page_locked_memory_of_graphs_that_are_gone_is_used_again) {
+  TieredGpu gpu(64_MiB, 1_GiB);
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    gpu.pool.begin_allocate_to_pool({0, i});
+    const Address address = gpu.pool.allocate(20_MiB, {0, i});
+    gpu.pool.end_allocate_to_pool();
+    gpu.pool.free(address);
+    gpu.pool.release_pool({0, i});
+  }
+  CHECK(gpu.driver.shared_used() <= 40_MiB);
+  gpu.pool.empty_cache();
+  CHECK_EQUAL(gpu.driver.shared_used(), Bytes{0});
+}
+
 TEST(a_region_that_a_graph_uses_gives_no_memory_away) {
   TieredGpu gpu(64_MiB, 256_MiB);
   const PoolId pool = ElasticPool::id_of(kRegion);

@@ -237,6 +237,9 @@ class SnapshotFile:
     @property
     def settings(self) -> object: ...
 
+def region_pool(region: int) -> tuple[int, int]:
+    """The id of the pool that a region is, for a graph to be captured into."""
+
 class TieredEngine:
     """
     What an engine is asked about its two tiers, a live or a simulated one.
@@ -304,6 +307,11 @@ class TieredEngine:
     def is_paused(self, region: int) -> bool: ...
 
     def region_use(self, region: int) -> dict[str, int]: ...
+
+    def check_invariants(self) -> None:
+        """
+        Raises RuntimeError if the elastic allocator's books do not agree; for tests.
+        """
 
     def host_reserved_bytes(self) -> int:
         """Page-locked memory that is held for copies."""
@@ -574,9 +582,6 @@ class LiveEngine(TieredEngine):
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.
         """
-
-def region_pool(region: int) -> tuple[int, int]:
-    """The id of the pool that a region is, for a graph to be captured into."""
 
 def set_placement(region: int | None, shared: bool = False) -> None:
     """

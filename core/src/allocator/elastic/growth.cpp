@@ -398,23 +398,6 @@ void ElasticAllocator::release_free_memory(const ElasticPool& pool) {
   for_each_arena_of(pool, [this](Arena& arena) { release_free_pieces(arena); });
 }
 
-// Programs may use one pool after the other and never empty the cache; and while a graph is captured
-// nobody can find out which work is done. So this does before, of pools that nobody holds any more:
-// their memory can serve the graph, and the arenas of those that have given away all serve the next
-// pools.
-void ElasticAllocator::tidy_unused_pools() {
-  std::vector<ElasticPool*> empty;
-  for (auto& [id, pool] : private_pools_) {
-    if (pool.uses > 0) continue;
-    for_each_arena_of(pool, [this](Arena& arena) {
-      mark_idle(arena, false);
-      clear_retired(arena);
-    });
-    if (pool.reserved == 0) empty.push_back(&pool);
-  }
-  for (ElasticPool* const pool : empty) forget_if_unused(*pool);
-}
-
 void ElasticAllocator::forget_if_unused(ElasticPool& pool) {
   const auto first = arena_index_.lower_bound({&pool, 0});
   auto last = first;

@@ -167,7 +167,7 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
                     own(self)
                     CudaGraph.reset(self)
 
-                cls.__del__ = end  # type: ignore[attr-defined]
+                cls.__del__ = end  # type: ignore[method-assign]
 
         def pool(self) -> Any:
             return self._pool
