@@ -177,6 +177,7 @@ class Program:
                 self._count("paused")
         except plimsoll.OutOfMemoryError:
             self._shed()
+            self.allocator.set_per_process_memory_fraction(1.0)
         except plimsoll.InputError as error:
             if "has no memory" not in str(error):  # all of it was freed
                 raise

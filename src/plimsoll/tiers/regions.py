@@ -177,7 +177,7 @@ def graph_pool(name: str) -> tuple[int, int]:
     While a graph that uses the pool lives, all of the region's memory comes back with `resume`,
     what is free included, for the graph remembers its addresses.
 
-    >>> pool = plimsoll.graph_pool("graphs")
+    >>> pool = plimsoll.graph_pool("graphs")  # doctest: +SKIP
     >>> with torch.cuda.graph(graph, pool=pool):
     ...     step()  # doctest: +SKIP
 
