@@ -261,7 +261,7 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
   if (const RegionId region = ThisThread::placement().region;
       pool == nullptr && region != kNoRegion) {
     const PoolId id = ElasticPool::id_of(region);
-    if (!private_pools_.contains(id)) private_pools_.use(id);
+    know_region(id);
     pool = &private_pools_.at(id);
   }
   if (pool != nullptr) {
@@ -273,9 +273,16 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
   return arena;
 }
 
+// A region exists from its first use on, whatever graphs use it.
+void ElasticAllocator::know_region(PoolId pool) {
+  if (ElasticPool::is_region(pool) && !private_pools_.contains(pool)) private_pools_.use(pool);
+}
+
 Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
+  if (const auto known = arena_index_.find({&pool, stream}); known != arena_index_.end()) {
+    return *known->second;
+  }
   Arena*& place = arena_index_[{&pool, stream}];
-  if (place != nullptr) return *place;
   if (unused_arenas_.empty()) {
     place = &arenas_.emplace_back(stream, pool, counters_.add_shard());
   } else {
@@ -413,57 +420,6 @@ void ElasticAllocator::bound_retired(Arena& arena) {
 void ElasticAllocator::poll() {
   const std::lock_guard lock(mutex_);
   if (!private_pools_.is_capturing()) waiting_frees_.process_events();
-}
-
-// --- private pools -----------------------------------------------------------------------------
-
-void ElasticAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.begin_capture(pool, std::move(filter));
-  has_captures_.store(true, std::memory_order_release);
-}
-
-void ElasticAllocator::end_allocate_to_pool(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.end_capture(pool);
-  has_captures_.store(private_pools_.is_capturing(), std::memory_order_release);
-}
-
-void ElasticAllocator::use_pool(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.use(pool);
-}
-
-void ElasticAllocator::release_pool(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.release(pool);
-}
-
-int ElasticAllocator::pool_uses(PoolId pool) const {
-  const std::lock_guard lock(mutex_);
-  return private_pools_.uses(pool);
-}
-
-void ElasticAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
-  const std::lock_guard lock(mutex_);
-  ElasticPool& entry = private_pools_.at(pool);
-  entry.set(option, on);
-  for_each_arena_of(entry, [&entry](Arena& arena) {
-    const Guard guard(arena.lock);
-    for (MappedSpace* const space : arena.spaces()) space->set_no_split(entry.no_split);
-  });
-}
-
-Bytes ElasticAllocator::free_in_private_pools() const {
-  Bytes bytes = 0;
-  for (const auto& [key, arena] : arena_index_) {
-    if (key.first->is_default() || key.first->is_region()) continue;
-    const Guard guard(arena->lock);
-    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
-      space->free().for_each([&](const Block* block) { bytes += block->size; });
-    }
-  }
-  return bytes;
 }
 
 }  // namespace plimsoll

@@ -518,6 +518,7 @@ void ElasticAllocator::forget_if_unused(ElasticPool& pool) {
     entry->second->pool = &default_pool_;
   }
   arena_index_.erase(first, last);
+  statistics_.reserved_bytes_by_private_pools.erase(pool.id);
   private_pools_.forget(pool.id);
 }
 

@@ -74,19 +74,21 @@ struct alignas(64) Arena {
 struct ElasticPool : PoolBase {
   using PoolBase::PoolBase;
 
-  // Regions are numbered beside the pools that PyTorch numbers, which never get so far.
-  [[nodiscard]] static PoolId id_of(RegionId region) { return {0xFFFF'FFFF, region}; }
+  // Regions are numbered beside the pools that PyTorch numbers, which never get so far. PyTorch
+  // lets a graph use a pool only if one of the two numbers is 0 (aten/src/ATen/cuda/CUDAGraph.cpp).
+  [[nodiscard]] static PoolId id_of(RegionId region) { return {0, (1ULL << 48) + region}; }
+  [[nodiscard]] static bool is_region(PoolId id) { return id.first == 0 && id.second >> 48 != 0; }
 
   bool is_paused = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
-  [[nodiscard]] bool is_region() const { return id.first == id_of(kNoRegion).first; }
+  [[nodiscard]] bool is_region() const { return is_region(id); }
+  // Whether graphs or MemPools may remember addresses here; a region's first use is its name's.
+  [[nodiscard]] bool is_held() const { return uses > (is_region() ? 1 : 0); }
   void require_not_paused() const {
     if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
   }
   // A graph remembers addresses, so memory never leaves a pool that somebody holds.
-  [[nodiscard]] bool may_give() const {
-    return (is_default() || is_region() || uses == 0) && !is_paused;
-  }
+  [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
 };
 
 }  // namespace plimsoll

@@ -226,6 +226,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   // --- the rest; all that follows holds `mutex_`
   Arena& find_arena(StreamId stream);
+  void know_region(PoolId pool);
   Arena& arena_of(ElasticPool& pool, StreamId stream);
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -282,6 +283,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void release_cached_memory(PoolId pool);
   void release_free_memory(const ElasticPool& pool);
   void release_free_pieces(Arena& arena);
+  void tidy_unused_pools();
   void forget_if_unused(ElasticPool& pool);
   [[nodiscard]] Status unmap(Address address, Bytes size);
   void release(Handle handle);
