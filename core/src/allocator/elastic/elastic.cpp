@@ -39,7 +39,7 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
   };
   if (Arena* const arena = known_arena(stream)) {
     const Guard guard(arena->lock);
-    if (!arena->waiting.has(rounded)) {
+    if (!arena->waiting.has(rounded) && !arena->borrowed) {
       if (Block* const block = take_from(*arena, arena->space_for(is_small))) return block;
     }
   }
@@ -52,6 +52,7 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
     return take_from(from, space);
   };
   const Request request{size, rounded, &arena, &arena.space_for(is_small)};
+  if (Block* const block = take_borrowed(request)) return block;
   const bool prefers_shared = ThisThread::placement().prefer == Tier::shared;
   if (prefers_shared) {
     if (Block* const block = take(arena, arena.shared)) return block;
@@ -106,15 +107,36 @@ void ElasticAllocator::free_now(Arena& arena, Block* block) {
   take_back(block);
 }
 
-// It is nobody's any more, and what it borrowed goes home.
+// It is nobody's any more. What it borrowed goes home before the arena's next request, unless that
+// one is for the same block.
 void ElasticAllocator::take_back(Block* block) {
+  Arena& arena = *block->arena;
   MappedSpace& space = *block->space;
-  const AddressRange range{block->address, block->size};
-  const bool borrows = block->borrows && space.arena().pool->may_give();
-  Block* const free = space.give_back(block, ++space.arena().age);
+  const Arena::Borrowed borrowed{&space, {block->address, block->size}};
+  const bool borrows = block->borrows && arena.pool->may_give();
+  space.give_back(block, ++arena.age);
   if (!borrows) return;
-  const std::vector<FreePiece> pieces = space.pieces_to_go_home(free, range);
-  if (!pieces.empty()) go_home(space, pieces);
+  if (arena.borrowed) go_home(*arena.borrowed->space, arena.borrowed->range);
+  arena.borrowed = borrowed;
+}
+
+// The block that was freed just now, if it borrows and the request is for just that; else what it
+// borrowed goes home.
+Block* ElasticAllocator::take_borrowed(const Request& request) {
+  Arena& arena = *request.arena;
+  const Guard guard(arena.lock);
+  if (!arena.borrowed) return nullptr;
+  const auto [space, range] = *arena.borrowed;
+  arena.borrowed.reset();
+  if (space == request.space && range.size == request.size) {
+    if (Block* const block = space->take_at(range.address, range.size)) {
+      lend(arena, block, request.requested);
+      block->borrows = true;
+      return block;
+    }
+  }
+  if (arena.pool->may_give()) go_home(*space, range);
+  return nullptr;
 }
 
 void ElasticAllocator::free(Block* block) {

@@ -56,7 +56,9 @@ Block* ElasticAllocator::recall(const Request& request) {
   MappedSpace& space = *request.space;
   const Guard guard(arena.lock);
   Block* block = space.take(request.size);
-  if (block == nullptr && all_go_home(space)) block = space.take(request.size);
+  if (block == nullptr && arena.pool->may_give() && go_home(space, kEverywhere)) {
+    block = space.take(request.size);
+  }
   if (block != nullptr) return lend(arena, block, request.requested);
   if (!arena.pool->may_give() || space.remembered(request.size).empty()) return nullptr;
   FreePieces pieces;
@@ -123,10 +125,19 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
   return lend_grown(request);
 }
 
-// Free pieces go home, where nothing else was mapped: so a program that repeats itself finds free
-// memory as it found it before.
-void ElasticAllocator::go_home(MappedSpace& space, const std::vector<FreePiece>& pieces) {
+// Free pieces of these bytes go home, where nothing else was mapped: so a program that repeats itself
+// finds free memory as it found it before. Whether any did.
+bool ElasticAllocator::go_home(MappedSpace& space, const AddressRange& range) {
+  if (!space.has_pieces_away() || range.size == 0) return false;
   Arena& arena = space.arena();
+  std::vector<FreePiece> pieces;
+  const auto add = [&](Block* block) {
+    if (block->address >= range.end() || block->address + block->size <= range.address) return;
+    for (const FreePiece& each : space.pieces_to_go_home(block, range)) pieces.push_back(each);
+  };
+  space.free().for_each(add, kGranule);
+  if (pieces.empty()) return false;
+  std::ranges::sort(pieces, {}, &FreePiece::address);
   ++arena.age;
   for (const FreePiece& each : pieces) {
     space.remove_piece(each, arena.age);
@@ -138,21 +149,6 @@ void ElasticAllocator::go_home(MappedSpace& space, const std::vector<FreePiece>&
   }
   note_run();
   moves_ += pieces.size();
-}
-
-// Whether any piece went home.
-bool ElasticAllocator::all_go_home(MappedSpace& space) {
-  if (!space.has_pieces_away() || !space.arena().pool->may_give()) return false;
-  std::vector<FreePiece> pieces;
-  const auto add = [&](Block* block) {
-    for (const FreePiece& each : space.pieces_to_go_home(block, {block->address, block->size})) {
-      pieces.push_back(each);
-    }
-  };
-  space.free().for_each(add, kGranule);
-  if (pieces.empty()) return false;
-  std::ranges::sort(pieces, {}, &FreePiece::address);
-  go_home(space, pieces);
   return true;
 }
 

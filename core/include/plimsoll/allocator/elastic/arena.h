@@ -41,6 +41,11 @@ struct alignas(64) Arena {
   AddressMap<Block*> live;
   WaitingSizes waiting;  // of blocks that were freed while other streams use them
   Bytes reserved = 0;    // of the driver's memory
+  struct Borrowed {
+    MappedSpace* space = nullptr;
+    AddressRange range;
+  };
+  std::optional<Borrowed> borrowed;  // free, and its pieces are not at home yet
 
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
   // its memory may go to other streams.

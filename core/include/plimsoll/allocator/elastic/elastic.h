@@ -166,6 +166,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
+  static constexpr AddressRange kEverywhere{0, std::numeric_limits<Bytes>::max()};
   static constexpr std::size_t kArenaSlots = 64;
   static constexpr std::size_t kMostRetired = 2048;  // addresses of an arena
   static constexpr std::size_t kRetiredAtATime = 32;
@@ -221,6 +222,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // A block that `borrows` is freed under `mutex_`.
   void free_now(Arena& arena, Block* block);
   void take_back(Block* block);
+  Block* take_borrowed(const Request& request);
   void free_later(Arena& arena, Block* block);
   [[nodiscard]] Arena* arena_around(Address address) const;
 
@@ -245,8 +247,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void wait_for_all();
   void wait_for_device();
   Block* take_from_oom_pools(const Request& request);
-  void go_home(MappedSpace& space, const std::vector<FreePiece>& pieces);
-  bool all_go_home(MappedSpace& space);
+  bool go_home(MappedSpace& space, const AddressRange& range);
   [[nodiscard]] std::vector<Source> sources_for(const Request& request) const;
   static void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
                           Tiers tiers);
