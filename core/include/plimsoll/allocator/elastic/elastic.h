@@ -168,7 +168,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr AddressRange kEverywhere{0, std::numeric_limits<Bytes>::max()};
   static constexpr std::size_t kArenaSlots = 64;
-  static constexpr std::size_t kMostRetired = 2048;  // addresses of an arena
+  static constexpr std::size_t kMostRetired = 4096;  // addresses of an arena
   static constexpr std::size_t kRetiredAtATime = 32;
   static constexpr std::size_t kMostFreeBlocks = 4096;  // that `fragments` looks at
   static constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
