@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "conversions.h"
 #include "module.h"
+#include "plimsoll/allocator/by_address.h"
 #include "plimsoll/driver/cuda.h"
 #include "plimsoll/driver/locked.h"
 #include "plimsoll/simulated/driver.h"
@@ -45,6 +47,11 @@ LiveEngine* make_simulated(nb::handle driver, const std::string& allocator, cons
       LiveEngine::Options{allocator, conf, TorchVersion::parse(version), device, account});
   driver.inc_ref();  // as long as the engine: for good
   return forever(std::move(engine));
+}
+
+Address allocate(LiveEngine& engine, Bytes size, StreamId stream) {
+  if (size == 0) throw std::invalid_argument("a block has at least one byte");
+  return engine.allocate(size, stream);
 }
 
 nb::dict account_dict(LiveEngine& engine) {
@@ -102,6 +109,24 @@ void bind_live(nb::module_& module) {
       .def_prop_ro("handle",
                    [](LiveEngine& engine) { return reinterpret_cast<std::uintptr_t>(&engine); })
       .def_prop_ro("fell_back", &LiveEngine::fell_back)
+      .def(
+          "allocate", &allocate, "size"_a, "stream"_a, Released(),
+          "The address of a block for work on that stream; raises OutOfMemory with PyTorch's text.")
+      .def(
+          "free",
+          [](LiveEngine& engine, Address address) {
+            if (!engine.allocator().free(address)) throw UnknownAddress(address);
+          },
+          "address"_a, Released(),
+          "Work that is queued on the block's stream, and on those recorded, may still use it.")
+      .def(
+          "record_stream",
+          [](LiveEngine& engine, Address address, StreamId stream) {
+            if (!engine.allocator().record_stream(address, stream)) throw UnknownAddress(address);
+          },
+          "address"_a, "stream"_a, Released(),
+          "Another stream than its own uses the block: what is queued there by the time of its "
+          "`free`.")
       .def(
           "empty_host_cache", [](LiveEngine& engine) { engine.host_pool().empty_cache(); },
           Released(), "Of page-locked memory, which all engines share.")

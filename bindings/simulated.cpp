@@ -100,6 +100,11 @@ void bind_simulated(nb::module_& module) {
                    [](const SimulatedDriver& driver) { return driver.memory_info().total; })
       .def_prop_ro("dedicated_used", &SimulatedDriver::dedicated_used)
       .def_prop_ro("shared_used", &SimulatedDriver::shared_used)
+      .def_prop_ro("reserved_addresses", &SimulatedDriver::reserved_addresses)
+      .def_prop_ro("reservations", &SimulatedDriver::reservations)
+      .def_prop_ro("handles", &SimulatedDriver::handles)
+      .def_prop_ro("mappings", &SimulatedDriver::mappings)
+      .def_prop_ro("events", &SimulatedDriver::events)
       .def_prop_ro("driver_seconds", &SimulatedDriver::driver_seconds);
 }
 

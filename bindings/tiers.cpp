@@ -103,6 +103,13 @@ nb::dict region_use(TieredEngine& engine, RegionId region) {
 
 void bind_tiers(nb::module_& module) {
   using Limit = std::optional<Bytes>;
+  module.def(
+      "region_pool",
+      [](RegionId region) {
+        const PoolId pool = ElasticPool::id_of(region);
+        return std::pair(pool.first, pool.second);
+      },
+      "region"_a, "The id of the pool that a region is, for a graph to be captured into.");
   nb::class_<TieredEngine>(
       module, "TieredEngine",
       "What an engine is asked about its two tiers, a live or a simulated one.")
@@ -164,6 +171,9 @@ void bind_tiers(nb::module_& module) {
            "region"_a)
       .def("region_use", &region_use, "region"_a,
            nb::sig("def region_use(self, region: int) -> dict[str, int]"))
+      .def("check_invariants",
+           guarded(+[](TieredEngine& engine) { engine.elastic().check_invariants(); }),
+           "Raises RuntimeError if the elastic allocator's books do not agree; for tests.")
       .def("host_reserved_bytes",
            guarded(+[](TieredEngine& engine) { return engine.host_reserved_bytes(); }),
            "Page-locked memory that is held for copies.");

@@ -154,6 +154,44 @@ TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   gpu.free({wall, grown});
 }
 
+// Steps of a program with tensors of several sizes, which never fit where the last step's lay.
+void run_step(ElasticGpu& gpu, int step) {
+  const Bytes unit = (8 + static_cast<Bytes>(step % 3)) * 1_MiB;
+  std::vector<Block*> forward;
+  std::vector<Block*> backward;
+  for (Bytes i = 1; i <= 6; ++i) forward.push_back(gpu.malloc(unit * (i % 3 + 2)));
+  while (!forward.empty()) {
+    backward.push_back(gpu.malloc(forward.back()->size / 2 + unit));
+    gpu.free({forward.back()});
+    forward.pop_back();
+  }
+  for (Block* const block : backward) gpu.free({block});
+}
+
+TEST(elastic_program_that_repeats_itself_calls_the_driver_no_more) {
+  ElasticGpu gpu(4_GiB);
+  std::vector<Block*> walls;
+  for (int i = 0; i < 6; ++i) {
+    run_step(gpu, i);
+    walls.push_back(gpu.malloc(3_MiB));
+  }
+  for (int i = 0; i < 12; ++i) run_step(gpu, i);
+  const auto changes = [&] {
+    return gpu.driver.calls(Call::create) + gpu.driver.calls(Call::map) +
+           gpu.driver.calls(Call::unmap) + gpu.driver.calls(Call::set_access);
+  };
+  const std::uint64_t before = changes();
+  const std::uint64_t moves = gpu.allocator.moves();
+  for (int i = 0; i < 12; ++i) run_step(gpu, i);
+  CHECK_EQUAL(changes(), before);
+  CHECK(gpu.allocator.moves() > moves);
+  gpu.allocator.check_invariants();
+  for (Block* const wall : walls) gpu.free({wall});
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(gpu.driver.mappings(), std::size_t{0});
+  CHECK_EQUAL(gpu.driver.handles(), std::size_t{0});
+}
+
 TEST(elastic_takes_pieces_of_another_stream_only_after_its_work) {
   ElasticGpu gpu(256_MiB);
   Block* const other = gpu.malloc(100_MiB, 1);

@@ -197,9 +197,9 @@ TEST(host_pool_waits_for_no_device_while_a_graph_is_captured) {
   machine.pool.begin_allocate_to_pool(kGraph);
   const Address block = machine.pool.allocate(2_MiB, kGraph);
   machine.pool.end_allocate_to_pool();
+  machine.pool.begin_allocate_to_pool({1, 8});
   machine.pool.release_pool(kGraph);
   CHECK(machine.pool.free(block));
-  machine.pool.begin_allocate_to_pool({1, 8});
   machine.pool.empty_cache();
   CHECK_EQUAL(machine.driver.calls(Call::synchronize), 0U);
   CHECK_EQUAL(machine.active(), 2_MiB);

@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "plimsoll/allocator/elastic/arena.h"
+#include "plimsoll/allocator/elastic/place_search.h"
 #include "support.h"
 
 namespace plimsoll {
@@ -100,6 +101,8 @@ class SpaceProgram {
       remove_pieces();
     } else if (choice < 93) {
       retire_hole();
+    } else if (choice < 96) {
+      go_home();
     } else {
       clear();
     }
@@ -170,7 +173,7 @@ class SpaceProgram {
     model_.set(address, size, State::free);
     pieces_.emplace(address, Piece{size, ++handles_});
     note_age(address, size);
-    space().add_piece(address, {size, handles_}, age_);
+    space().add_piece(address, {size, handles_, Tier::dedicated, address}, age_);
   }
 
   void add_piece() {
@@ -193,14 +196,61 @@ class SpaceProgram {
     for (const AddressRange& free : model_.stretches(State::free)) {
       if (free.size >= size) return;
     }
-    const std::optional<Place> place = space().place_for(size);
     const std::optional<Bytes> least = model_.least_missing(size);
+    if (random_.one_in(3)) {
+      revive_place(size, least);
+      return;
+    }
+    const std::optional<Place> place = find_place(space(), size);
     CHECK_EQUAL(place.has_value(), least.has_value());
     if (!place || !least) return;
-    CHECK_EQUAL(place->missing, *least);
-    Bytes missing = 0;
-    for (const Gap& gap : place->gaps) missing += gap.range.size;
-    CHECK_EQUAL(missing, place->missing);
+    CHECK_EQUAL(place->price, *least);
+    CHECK(place->revived.empty() && place->cleared.empty());
+    fill(*place, size);
+  }
+
+  // Likewise, where pieces may come back to retired addresses, and idle ones may be unmapped.
+  void revive_place(Bytes size, std::optional<Bytes> least) {
+    std::vector<FreePiece> found = space().free_pieces(age_);
+    std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });
+    std::sort(found.begin(), found.end(), by_address);
+    FreePieces free;
+    for (const FreePiece& each : found) free.add(each);
+    const std::uint64_t idle_age = random_.below(age_ + 1);
+    const std::optional<Place> place = find_place(space(), size, free, idle_age);
+    CHECK(place.has_value() || !least);
+    if (!place) return;
+    CHECK(!least || place->price <= *least);
+    std::map<Address, Piece> revived;
+    for (const Address address : place->revived) {
+      const Piece& piece = space().retired().at(address).piece;
+      const FreePiece* const source = free.find(piece.handle);
+      CHECK(source != nullptr);
+      if (source == nullptr) return;
+      CHECK(source->address >= place->extent.end() ||
+            source->address + piece.size <= place->extent.address);
+      revived.emplace(address, source->piece);
+    }
+    for (const FreePiece& each : found) {
+      const bool comes_back = std::ranges::any_of(
+          revived, [&](const auto& entry) { return entry.second.handle == each.piece.handle; });
+      if (comes_back) remove(each);
+    }
+    for (const auto& [address, piece] : revived) {
+      model_.set(address, piece.size, State::free);
+      pieces_.emplace(address, piece);
+      note_age(address, piece.size);
+      space().revive(address, piece, age_);
+    }
+    for (const Address address : place->cleared) {
+      CHECK(space().retired().at(address).age <= idle_age);
+      clear(address);
+    }
+    fill(*place, size);
+  }
+
+  void fill(const Place& where, Bytes size) {
+    const Place* const place = &where;
     CHECK_EQUAL(place->extent.size, size);
     for (const Gap& gap : place->gaps) {
       CHECK(model_.is(gap.range.address - gap.room_below,
@@ -264,9 +314,31 @@ class SpaceProgram {
     if (retired.empty()) return;
     const auto chosen =
         std::next(retired.begin(), static_cast<std::ptrdiff_t>(random_.below(retired.size())));
-    const Address address = chosen->first;
-    model_.set(address, chosen->second.block->size, State::hole);
+    clear(chosen->first);
+  }
+
+  void clear(Address address) {
+    model_.set(address, space().retired().at(address).block->size, State::hole);
     space().clear(address);
+  }
+
+  // Free pieces go to where they were mapped first.
+  void go_home() {
+    Block* const block = space().free().last();
+    if (block == nullptr) return;
+    for (const FreePiece& each :
+         space().pieces_to_go_home(block, {block->address, block->size})) {
+      remove(each);
+      homes_.push_back(each.piece);
+    }
+    for (const Piece& piece : homes_) {
+      CHECK(model_.is(piece.home, piece.size, State::retired));
+      model_.set(piece.home, piece.size, State::free);
+      pieces_.emplace(piece.home, piece);
+      note_age(piece.home, piece.size);
+      space().revive(piece.home, piece, age_);
+    }
+    homes_.clear();
   }
 
   // A free stretch is as old as the youngest free in it, for free neighbours are merged.
@@ -312,6 +384,7 @@ class SpaceProgram {
   std::vector<Block*> lent_;
   std::map<Address, Piece> pieces_;
   std::map<Address, std::uint64_t> ages_;
+  std::vector<Piece> homes_;
   std::uint64_t age_ = 1;
   Handle handles_ = 0;
 };

@@ -301,12 +301,27 @@ TEST(native_describes_its_segments) {
   CHECK(segment.pool.is_default());
   CHECK(!segment.small);
   CHECK(!segment.expandable);
-  CHECK_EQUAL(segment.context, 7U);
   CHECK_EQUAL(segment.blocks.size(), 2U);
   CHECK_EQUAL(segment.blocks[0].requested, 5_MiB - 3);
   CHECK_EQUAL(segment.blocks[0].context, 7U);
   CHECK_EQUAL(segment.blocks[1].address, block->address + 5_MiB);
   CHECK(segment.blocks[1].state == BlockState::inactive);
+}
+
+// As in PyTorch, whose recorded segments have stacks exactly where no block was ever cut off.
+TEST(native_keeps_the_stack_of_a_segment_until_its_first_block_is_cut) {
+  Gpu gpu(1_GiB);
+  gpu.allocator.set_context(7);
+  Block* const whole = gpu.malloc(24_MiB);
+  CHECK_EQUAL(gpu.allocator.segments().front().context, 7U);
+  gpu.free({whole});
+  gpu.allocator.set_context(8);
+  Block* const again = gpu.malloc(24_MiB);
+  CHECK_EQUAL(gpu.allocator.segments().front().context, 7U);
+  gpu.free({again});
+  gpu.free({gpu.malloc(20_MiB)});
+  CHECK_EQUAL(gpu.allocator.segments().size(), 1U);
+  CHECK_EQUAL(gpu.allocator.segments().front().context, 0U);
 }
 
 TEST(native_records_what_happened_where_and_why) {

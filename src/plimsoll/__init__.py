@@ -47,6 +47,7 @@ _MODULES = {
     "fit": "plimsoll.fitting",
     "fit_within": "plimsoll.fitting",
     "fuse_loss": "plimsoll.training.fused_loss",
+    "graph_pool": "plimsoll.tiers.regions",
     "install": "plimsoll.session.install",
     "is_paused": "plimsoll.tiers.regions",
     "memory_snapshot": "plimsoll.tiers.reports",

@@ -40,6 +40,7 @@ from plimsoll.tiers.limits import set_tiers as set_tiers
 from plimsoll.tiers.optimizer import OptimizerPlacement as OptimizerPlacement
 from plimsoll.tiers.optimizer import place_optimizer as place_optimizer
 from plimsoll.tiers.regions import RegionUse as RegionUse
+from plimsoll.tiers.regions import graph_pool as graph_pool
 from plimsoll.tiers.regions import is_paused as is_paused
 from plimsoll.tiers.regions import pause as pause
 from plimsoll.tiers.regions import region as region

@@ -121,6 +121,21 @@ class SimulatedDriver:
     def shared_used(self) -> int: ...
 
     @property
+    def reserved_addresses(self) -> int: ...
+
+    @property
+    def reservations(self) -> int: ...
+
+    @property
+    def handles(self) -> int: ...
+
+    @property
+    def mappings(self) -> int: ...
+
+    @property
+    def events(self) -> int: ...
+
+    @property
     def driver_seconds(self) -> float: ...
 
 def action_names() -> list[str]:
@@ -222,6 +237,9 @@ class SnapshotFile:
     @property
     def settings(self) -> object: ...
 
+def region_pool(region: int) -> tuple[int, int]:
+    """The id of the pool that a region is, for a graph to be captured into."""
+
 class TieredEngine:
     """
     What an engine is asked about its two tiers, a live or a simulated one.
@@ -289,6 +307,11 @@ class TieredEngine:
     def is_paused(self, region: int) -> bool: ...
 
     def region_use(self, region: int) -> dict[str, int]: ...
+
+    def check_invariants(self) -> None:
+        """
+        Raises RuntimeError if the elastic allocator's books do not agree; for tests.
+        """
 
     def host_reserved_bytes(self) -> int:
         """Page-locked memory that is held for copies."""
@@ -551,6 +574,21 @@ class LiveEngine(TieredEngine):
 
     @property
     def fell_back(self) -> str | None: ...
+
+    def allocate(self, size: int, stream: int) -> int:
+        """
+        The address of a block for work on that stream; raises OutOfMemory with PyTorch's text.
+        """
+
+    def free(self, address: int) -> None:
+        """
+        Work that is queued on the block's stream, and on those recorded, may still use it.
+        """
+
+    def record_stream(self, address: int, stream: int) -> None:
+        """
+        Another stream than its own uses the block: what is queued there by the time of its `free`.
+        """
 
     def empty_host_cache(self) -> None:
         """Of page-locked memory, which all engines share."""

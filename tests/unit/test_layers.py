@@ -22,8 +22,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = ("json_text", "printable", "errors", "units", "files", "script_file")
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
-    "telemetry", "recorder", "replays", "torch.building", "torch.live", "torch.simulated",
-    "session", "data", "page", "prediction", "fitting", "explanation", "top",
+    "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",
+    "torch.simulated", "session", "data", "page", "prediction", "fitting", "explanation", "top",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")

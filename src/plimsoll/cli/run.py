@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import sys
@@ -14,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from plimsoll.cli.options import Module, Script, Unknown, Values
+from plimsoll.engines.real_gpus import count_gpus
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
 from plimsoll.script_file import script_file
@@ -51,6 +51,11 @@ def run(
     shared: Annotated[
         str | None, typer.Option(help="The most of the host's memory for each GPU.")
     ] = None,
+    cupy: Annotated[
+        bool, typer.Option("--cupy", help="CuPy's arrays too; the script imports PyTorch as well.")
+    ] = False,
+    numba: Annotated[bool, typer.Option("--numba", help="Numba's device arrays too.")] = False,
+    rmm: Annotated[bool, typer.Option("--rmm", help="RMM's buffers too.")] = False,
     simulate: Annotated[
         str | None, typer.Option(metavar="GPU", help="Simulate a card, such as H100.")
     ] = None,
@@ -79,6 +84,7 @@ def run(
         check_ending(record, ".plim", what="a recording")
         check_is_new(record)
         os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
+    libraries = {"CUPY": cupy, "NUMBA": numba, "RMM": rmm}
     if simulate is None:
         if gpus != 1 or driver != "linux" or host_memory is not None:
             raise InputError("--gpus, --driver and --host-memory go with --simulate")
@@ -86,7 +92,11 @@ def run(
             raise InputError("--values and --unknown go with --simulate")
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
-        _run_live(command, allocator or "elastic", conf, json, tiers)
+        _run_live(command, allocator or "elastic", conf, json, tiers, libraries)
+    if any(libraries.values()):
+        raise InputError(
+            "--cupy, --numba and --rmm need a real GPU: they do not go with --simulate"
+        )
     from plimsoll.prediction.child_process import become
     from plimsoll.prediction.options import Options
 
@@ -127,6 +137,7 @@ def _run_live(
     conf: str,
     json: Path | None,
     tiers: dict[str, str | None],
+    libraries: dict[str, bool],
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
     from plimsoll.tiers.limits import Tiers
@@ -137,7 +148,9 @@ def _run_live(
     Tiers.parse(*tiers.values())
     if allocator not in ("elastic", "native", "torch"):
         raise InputError(f"unknown allocator {allocator!r}; there are elastic, native and torch")
-    if not _has_gpu():
+    if allocator == "torch" and any(libraries.values()):
+        raise InputError("PyTorch's allocator serves PyTorch alone: choose elastic or native")
+    if count_gpus() == 0:
         raise InputError("there is no NVIDIA GPU here; --simulate H100 runs the script without one")
     if not is_cuda_build():
         raise InputError("the installed PyTorch has no CUDA; install a build for NVIDIA GPUs")
@@ -151,22 +164,9 @@ def _run_live(
     environment["PLIMSOLL_REPORT"] = _account(json)
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     environment |= {f"PLIMSOLL_{key}": value for key, value in tiers.items() if value is not None}
+    environment |= {f"PLIMSOLL_{key}": "1" for key, wanted in libraries.items() if wanted}
     if conf:
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606
-
-
-def _has_gpu() -> bool:
-    """Whether the driver has a GPU to offer; PyTorch is not asked, it would take seconds."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    count = ctypes.c_int(0)
-    return (
-        driver.cuInit(0) == 0
-        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-        and count.value > 0
-    )

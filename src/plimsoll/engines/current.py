@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from plimsoll.engines.real_gpus import count_gpus
 from plimsoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,15 +75,18 @@ def engine_of(device: int | None = None) -> Engine:
 
 
 def device_number(device: int | None = None) -> int:
-    """The number of a GPU, by default of the current one.
+    """The number of a GPU, by default of PyTorch's current one; 0 in a program without PyTorch.
 
     Raises:
         InputError: If there is no such GPU.
     """
-    import torch
-
-    count = torch.cuda.device_count()
-    index = torch.cuda.current_device() if device is None else device
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        index = torch.cuda.current_device() if device is None else device
+    else:
+        count = count_gpus()
+        index = 0 if device is None else device
     if not 0 <= index < count:
         raise InputError(f"there is no GPU {index}; there are {count}")
     return index

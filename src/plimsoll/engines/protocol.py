@@ -90,6 +90,9 @@ class Engine(Protocol):
     def resume(self, region: int) -> int:
         """Bring it back; returns the bytes that it takes."""
 
+    def check_invariants(self) -> None:
+        """Raise RuntimeError if the allocator's own books do not agree; for tests."""
+
 
 class Engines(Protocol):
     """All engines of a process."""

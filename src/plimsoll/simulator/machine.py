@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from plimsoll import _core
@@ -17,6 +18,25 @@ CallName = Literal[
     "unmap", "record", "query", "synchronize", "allocate_host", "deallocate_host",
     "copy",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DriverObjects:
+    """What a simulated driver keeps books of.
+
+    Attributes:
+        handles: Pieces of physical memory.
+        mappings: Pieces that lie at an address; one may lie at two.
+        events: Marks in the work of streams.
+        reservations: Ranges of addresses that were set aside.
+        reserved_addresses_bytes: How much they are.
+    """
+
+    handles: int
+    mappings: int
+    events: int
+    reservations: int
+    reserved_addresses_bytes: int
 
 
 class SimulatedMachine:
@@ -130,6 +150,18 @@ class SimulatedGpu:
     def shared_used_bytes(self) -> int:
         """Host memory in use for this GPU: pinned memory, and under `wddm` what spilled over."""
         return self._driver.shared_used
+
+    @property
+    def driver_objects(self) -> DriverObjects:
+        """What programs asked of the driver and did not give back."""
+        driver = self._driver
+        return DriverObjects(
+            handles=driver.handles,
+            mappings=driver.mappings,
+            events=driver.events,
+            reservations=driver.reservations,
+            reserved_addresses_bytes=driver.reserved_addresses,
+        )
 
     @property
     def driver_seconds(self) -> float:

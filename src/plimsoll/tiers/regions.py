@@ -14,7 +14,7 @@ from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from os import PathLike
     from types import TracebackType
 
@@ -45,7 +45,16 @@ class RegionUse:
     paused_bytes: int
 
 
+@dataclass(frozen=True)
+class _How:
+    """How a region was paused."""
+
+    backup: Backup = "host"
+    directory: str | PathLike[str] | None = None
+
+
 _regions: dict[str, int] = {}  # their numbers
+_paused: dict[str, _How] = {}
 _lock = threading.RLock()
 _entered = threading.local()
 
@@ -118,9 +127,28 @@ def _known(name: str) -> int:
     raise InputError(f"there is no region {name!r}; known: {known}")
 
 
-def _engines_that(have: Callable[[Engine], object]) -> list[Engine]:
+def _named(names: tuple[str, ...]) -> list[tuple[str, int]]:
+    if not names:
+        known = ", ".join(sorted(_regions)) or "none"
+        raise InputError(f"name the regions that are meant; known: {known}")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"the region {name!r} is named twice")
+    return [(name, _known(name)) for name in names]
+
+
+def _engines_with(number: int) -> list[Engine]:
     check_elastic()
-    return [engine for engine in engines_in_use().values() if have(engine)]
+    return [engine for engine in engines_in_use().values() if engine.region_use(number)]
+
+
+def _paused_engines(number: int) -> list[Engine]:
+    check_elastic()
+    return [engine for engine in engines_in_use().values() if engine.is_paused(number)]
+
+
+def _each(found: list[tuple[str, list[Engine]]]) -> Iterator[tuple[str, Engine]]:
+    return ((name, engine) for name, engines in found for engine in engines)
 
 
 def region_uses(name: str) -> dict[int, RegionUse]:
@@ -143,22 +171,43 @@ def region_names() -> list[str]:
     return sorted(_regions)
 
 
-def pause(
-    name: str, *, backup: Backup = "host", directory: str | PathLike[str] | None = None
-) -> int:
-    """Give the card's memory of a region back until `resume`.
+def graph_pool(name: str) -> tuple[int, int]:
+    """A region as a pool that CUDA graphs are captured into, so that it is paused with them.
 
-    The region's tensors stay, and keep their addresses, as do CUDA graphs that use them; nobody
-    may touch their content meanwhile, which is an illegal access. Waits for the GPUs. All GPUs
-    where the region has memory are paused, or none.
+    While a graph that uses the pool lives, all of the region's memory comes back with `resume`,
+    what is free included, for the graph remembers its addresses.
+
+    >>> pool = plimsoll.graph_pool("graphs")  # doctest: +SKIP
+    >>> with torch.cuda.graph(graph, pool=pool):
+    ...     step()  # doctest: +SKIP
+
+    Raises:
+        InputError: If the name is empty, or plimsoll's elastic allocator is not installed.
+    """
+    check_elastic()
+    if not name:
+        raise InputError("a region that graphs are captured into needs a name")
+    return _core.region_pool(_number_of(name))
+
+
+def pause(
+    *names: str, backup: Backup = "host", directory: str | PathLike[str] | None = None
+) -> int:
+    """Give the card's memory of regions back until `resume`.
+
+    The regions' tensors stay, and keep their addresses, as do CUDA graphs that use them; nobody
+    may touch their content meanwhile, which is an illegal access. Waits for the GPUs, on all
+    streams. All regions are paused on all GPUs where they have memory, or none is.
 
     >>> plimsoll.pause("kv-cache")  # the bytes that are free now  # doctest: +SKIP
     21474836480
+    >>> plimsoll.pause("weights", "optimizer")  # doctest: +SKIP
+    64424509440
 
     Args:
-        name: The region.
+        names: The regions.
         backup: Where the content goes: "host", to page-locked memory, which is kept for the next
-            time; "disk", to a file without a name, which ends with the process, through a few
+            time; "disk", to files without a name, which end with the process, through a few
             page-locked buffers; "drop", nowhere: after `resume` it is undefined.
         directory: For the files; by default the system's directory for temporary files.
 
@@ -166,51 +215,66 @@ def pause(
         The bytes of dedicated memory that are free now.
 
     Raises:
-        InputError: If there is no such region, it is paused already or has no memory, or a file
-            cannot be written. The region is as it was.
-        OutOfMemoryError: If the host has no memory for the content. The region is as it was.
-        DriverError: If the driver fails. The region is as it was; where the driver refuses even
-            that, the region is paused and its content is safe.
+        InputError: If there is no such region, it is named twice or paused already, has no memory
+            or memory that other processes were sent, a graph is being captured, or a file cannot
+            be written. All is as it was.
+        OutOfMemoryError: If the host has no memory for the content. All is as it was.
+        DriverError: If the driver fails. All is as it was; where the driver refuses even that,
+            the region is paused and its content is safe.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
-    number = _known(name)
     with _lock:
-        engines = _engines_that(lambda engine: engine.region_use(number))
-        if not engines:
-            raise InputError(f"the region {name!r} has no memory on any GPU")
-        if any(engine.is_paused(number) for engine in engines):
-            raise InputError(f"the region {name!r} is paused already")
+        found = [(name, _engines_with(number)) for name, number in _named(names)]
+        for name, engines in found:
+            if not engines:
+                raise InputError(f"the region {name!r} has no memory on any GPU")
+            if any(engine.is_paused(_regions[name]) for engine in engines):
+                raise InputError(f"the region {name!r} is paused already")
+        how = _How(backup, directory)
         freed = 0
         with contextlib.ExitStack() as undo:
-            for engine in engines:
-                with _as_ours(engine, f"pause the region {name!r}"):
-                    freed += _pause_one(engine, number, backup, directory)
+            for name, engine in _each(found):
+                freed += _pause_one(engine, name, how)
                 undo.callback(_resume_one, engine, name)
             undo.pop_all()
+        _paused.update(dict.fromkeys(names, how))
         return freed
 
 
-def resume(name: str) -> int:
-    """Bring a paused region back to the card: the same content at the same addresses.
+def resume(*names: str) -> int:
+    """Bring paused regions back to the card: the same content at the same addresses.
+
+    All regions are resumed on all GPUs, or none is: where the last one finds no room, those before
+    it are paused again, as they were.
 
     >>> plimsoll.resume("kv-cache")  # doctest: +SKIP
     21474836480
 
     Returns:
-        The bytes of dedicated memory that it takes.
+        The bytes of dedicated memory that they take.
 
     Raises:
-        InputError: If there is no such region, it is not paused, or a file cannot be read.
-        OutOfMemoryError: If a card has no room. The region is still paused, and loses nothing.
-        DriverError: If the driver fails. The region is still paused, and loses nothing.
+        InputError: If there is no such region, it is named twice, it is not paused, a graph is
+            being captured, or a file cannot be read.
+        OutOfMemoryError: If a card has no room. All are still paused, and lose nothing.
+        DriverError: If the driver fails. All are still paused, and lose nothing; where the driver
+            refuses even that, one is back on the card.
     """
-    number = _known(name)
     with _lock:
-        paused = _engines_that(lambda engine: engine.is_paused(number))
-        if not paused:
-            raise InputError(f"the region {name!r} is not paused")
-        return sum(_resume_one(engine, name) for engine in paused)
+        found = [(name, _paused_engines(number)) for name, number in _named(names)]
+        for name, engines in found:
+            if not engines:
+                raise InputError(f"the region {name!r} is not paused")
+        taken = 0
+        with contextlib.ExitStack() as undo:
+            for name, engine in _each(found):
+                taken += _resume_one(engine, name)
+                undo.callback(_pause_one, engine, name, _paused.get(name, _How()))
+            undo.pop_all()
+        for name in names:
+            _paused.pop(name, None)
+        return taken
 
 
 def is_paused(name: str) -> bool:
@@ -222,17 +286,16 @@ def is_paused(name: str) -> bool:
     Raises:
         InputError: If there is no such region.
     """
-    number = _known(name)
-    return bool(_engines_that(lambda engine: engine.is_paused(number)))
+    return bool(_paused_engines(_known(name)))
 
 
-def _pause_one(
-    engine: Engine, number: int, backup: Backup, directory: str | PathLike[str] | None
-) -> int:
-    if backup != "disk":
-        return engine.pause(number, keep=backup == "host")
-    with _new_file(directory) as file:  # the engine keeps it open
-        return engine.pause(number, keep=True, file=file.fileno())
+def _pause_one(engine: Engine, name: str, how: _How) -> int:
+    number = _regions[name]
+    with _as_ours(engine, f"pause the region {name!r}"):
+        if how.backup != "disk":
+            return engine.pause(number, keep=how.backup == "host")
+        with _new_file(how.directory) as file:  # the engine keeps it open
+            return engine.pause(number, keep=True, file=file.fileno())
 
 
 def _resume_one(engine: Engine, name: str) -> int:

@@ -15,6 +15,7 @@ GROUPS = (  # those that take long come first
     "card",
     "compiled",
     "sharing",
+    "registered",
     "processes",
     "statistics",
     "limits",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.gpu.behaviours.behaviour import Observed, at_most, behaviour
-from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, result_of, room_for
+from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, result_of, room_for, stat
 
 
 def capture(program: Any, pool: Any = None) -> tuple[Any, Any]:
@@ -121,6 +121,23 @@ def captured_memory_is_in_a_pool_of_its_own() -> Observed:
         "kept_while_the_graph_lives": kept,
         "reserved": reserved,
         "gone": pool_bytes(pool, "total_size"),
+    }
+
+
+@behaviour()
+def the_segments_of_a_capture_are_counted() -> Observed:
+    names = ("segment.small_pool.current", "segment.large_pool.current")
+    static = torch.zeros(128, device="cuda")
+    torch.cuda.empty_cache()  # as the capture does first
+    before = [stat(name) for name in names]
+    graph, out = capture(lambda: static + torch.zeros(8 * MIB, device="cuda")[:128])
+    during = [stat(name) for name in names]
+    del graph, out
+    torch.cuda.empty_cache()
+    after = [stat(name) for name in names]
+    return {
+        "is_more": [b > a for a, b in zip(before, during, strict=True)],
+        "is_back": after[1] == before[1],
     }
 
 

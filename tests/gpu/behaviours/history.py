@@ -105,6 +105,23 @@ def state_keeps_stacks_and_no_events() -> Observed:
     return seen
 
 
+@behaviour(own_process=True)
+def a_segment_has_a_stack_until_a_part_of_it_is_taken() -> Observed:
+    def stacks() -> list[bool]:
+        return [names_this_file(segment) for segment in torch.cuda.memory_snapshot()]
+
+    record("state")
+    whole = empty(40 * MIB)
+    seen: Observed = {"whole": stacks()}
+    del whole
+    seen["free"] = stacks()
+    part = empty(MIB + MIB // 2)
+    seen["part"] = stacks()
+    del part
+    seen["again"] = stacks()
+    return seen
+
+
 @behaviour()
 def recording_stops_and_starts() -> Observed:
     counts = []

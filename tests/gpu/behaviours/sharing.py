@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+from functools import cache
 from typing import Any
 
 import torch
 import torch.multiprocessing as multiprocessing
 
-from tests.gpu.behaviours.behaviour import Observed, behaviour
-from tests.gpu.behaviours.tools import MIB, result_of
+from tests.gpu.behaviours.behaviour import Observed, UnavailableError, behaviour
+from tests.gpu.behaviours.tools import MIB, empty, result_of
 
 TIMEOUT_SECONDS = 60
+
+# pidfd_open and pidfd_getfd, on the parent's standard input.
+FETCH_A_DESCRIPTOR = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+process = libc.syscall(434, os.getppid(), 0)
+if process < 0 or libc.syscall(438, process, 0, 0) < 0:
+    raise SystemExit(os.strerror(ctypes.get_errno()))
+"""
+
+
+@cache
+def why_descriptors_cannot_be_fetched() -> str:
+    """What forbids a child to fetch its parent's descriptors; empty if nothing does."""
+    done = subprocess.run(
+        [sys.executable, "-c", FETCH_A_DESCRIPTOR], capture_output=True, text=True, check=False
+    )
+    return done.stderr.strip()
+
+
+def require_descriptors() -> None:
+    """Memory in pieces is shared by descriptors, which a kernel or a container may not allow."""
+    if reason := why_descriptors_cannot_be_fetched():
+        raise UnavailableError(f"processes cannot fetch each other's descriptors here: {reason}")
 
 
 def serve(requests: Any, answers: Any) -> None:
@@ -59,7 +86,30 @@ def sums(*tensors: Any) -> list[float]:
     return [tensor.double().sum().item() for tensor in tensors]
 
 
+kept: list[Any] = []
+
+
+def keep(*tensors: Any) -> int:
+    """Hold what is shared, beyond the answer."""
+    kept.extend(tensors)
+    return len(kept)
+
+
+def kept_sums() -> list[float]:
+    """Read what is held."""
+    return sums(*kept)
+
+
+def drop() -> int:
+    """Hold nothing any more."""
+    kept.clear()
+    return len(kept)
+
+
 REQUESTS: dict[str, Any] = {
+    "keep": keep,
+    "kept_sums": kept_sums,
+    "drop": drop,
     "add_one": add_one,
     "write_one_read_other": write_one_read_other,
     "sums": sums,
@@ -70,6 +120,7 @@ class Child:
     """A process that serves requests."""
 
     def __init__(self) -> None:
+        require_descriptors()
         context = multiprocessing.get_context("spawn")
         self._requests, self._answers = context.Queue(), context.Queue()
         self._process = context.Process(target=serve, args=(self._requests, self._answers))
@@ -141,6 +192,7 @@ def memory_that_is_reused_is_shared_anew() -> Observed:
 
 @behaviour()
 def a_parent_works_on_a_childs_tensors() -> Observed:
+    require_descriptors()
     before = torch.cuda.memory_allocated()
     context = multiprocessing.get_context("spawn")
     requests, answers = context.Queue(), context.Queue()
@@ -181,3 +233,70 @@ def storages_describe_themselves() -> Observed:
     del tensor
     torch.cuda.ipc_collect()
     return seen
+
+
+def collected(before: int) -> int:
+    """What is still allocated once the other side's news have been read."""
+    gc.collect()
+    torch.cuda.ipc_collect()
+    torch.cuda.synchronize()
+    left: int = torch.cuda.memory_allocated() - before
+    return left
+
+
+@behaviour()
+def many_tensors_are_shared_at_once() -> Observed:
+    before = torch.cuda.memory_allocated()
+    child = Child()
+    sizes = [1000 * (1 + i % 7) if i % 10 else MIB * (1 + i % 3) for i in range(200)]
+    tensors = [torch.full((size,), float(i), device="cuda") for i, size in enumerate(sizes)]
+    torch.cuda.synchronize()
+    seen: Observed = {
+        "sums": child.ask("sums", *tensors),
+        "added": child.ask("add_one", *tensors),
+        "values": [[tensor[0].item(), tensor[-1].item()] for tensor in tensors],
+        "status": child.end(),
+    }
+    del tensors
+    return {**seen, "left": collected(before)}
+
+
+@behaviour()
+def a_parent_frees_first_and_the_child_still_reads() -> Observed:
+    before = torch.cuda.memory_allocated()
+    child = Child()
+    tensors = [torch.full((8 * MIB,), float(i), device="cuda") for i in range(4)]
+    torch.cuda.synchronize()
+    seen: Observed = {"kept": child.ask("keep", *tensors)}
+    del tensors
+    seen["held"] = collected(before)
+    torch.cuda.empty_cache()
+    others = [torch.full((8 * MIB,), -1.0, device="cuda") for _ in range(8)]
+    torch.cuda.synchronize()
+    seen |= {"sums": child.ask("kept_sums"), "dropped": child.ask("drop")}
+    del others
+    return {**seen, "left": collected(before), "status": child.end()}
+
+
+@behaviour()
+def what_is_shared_stays_while_its_neighbours_move() -> Observed:
+    child = Child()
+    shared = torch.full((10 * MIB,), 1.0, device="cuda")
+    address = shared.data_ptr()
+    torch.cuda.synchronize()
+    child.ask("keep", shared)
+    for i in range(40):
+        others = [empty(MIB * (1 + (7 * i + 3 * j) % 37)) for j in range(12)]
+        del others[::2]
+        larger = empty(MIB * (40 + i))
+        del others, larger
+        if i % 8 == 7:
+            torch.cuda.empty_cache()
+    shared.add_(1)
+    torch.cuda.synchronize()
+    return {
+        "stays": shared.data_ptr() == address,
+        "read_by_child": child.ask("kept_sums"),
+        "written_by_child": [child.ask("add_one", shared), shared.double().sum().item()],
+        "status": child.end(),
+    }

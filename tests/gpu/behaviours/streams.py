@@ -43,7 +43,7 @@ def in_threads(*functions: Callable[[], object]) -> list[str]:
     return problems
 
 
-@behaviour(elastic={"is_reused_later": anything})
+@behaviour()
 def recorded_streams_hold_memory_back() -> Observed:
     # All memory comes from the cache while the kernel runs: the driver might wait for it.
     side = torch.cuda.Stream()
@@ -76,6 +76,28 @@ def recorded_streams_hold_memory_back() -> Observed:
         "is_reused_later": later.data_ptr() == address,
         "active_at_last": stat("active_bytes.all.current") - torch.cuda.memory_allocated(),
     }
+
+
+@behaviour()
+def what_other_streams_held_back_is_the_first_to_be_reused() -> Observed:
+    mine = torch.cuda.Stream()
+    sizes = (16, 700_000, 5 * MIB)
+    seen: Observed = {}
+    for size in sizes:
+        with torch.cuda.stream(mine):
+            held = empty(size)
+            address = held.data_ptr()
+        torch.cuda._sleep(SHORT_SLEEP_CYCLES // 4)
+        held.record_stream(torch.cuda.current_stream())
+        del held
+        with torch.cuda.stream(mine):
+            meanwhile = empty(size)
+            is_early = meanwhile.data_ptr() == address
+            torch.cuda.synchronize()
+            later = empty(size)
+        seen[str(size)] = [is_early, later.data_ptr() == address]
+        del meanwhile, later
+    return seen
 
 
 @behaviour()

@@ -30,11 +30,15 @@ class BestFitIndex {
   [[nodiscard]] Block* last() const;
   [[nodiscard]] std::size_t count() const { return count_; }
 
-  // Calls function(Block*) in ascending order. The function must not change the index.
+  // Calls function(Block*) in ascending order, for blocks of at least `size` bytes. The function must
+  // not change the index.
   template <typename Function>
-  void for_each(Function function) const {
-    for (std::size_t bin = next_filled(0); bin < kBins; bin = next_filled(bin + 1)) {
-      visit(bins_[bin], function);
+  void for_each(Function function, Bytes size = 0) const {
+    const auto large_enough = [&](Block* block) {
+      if (block->size >= size) function(block);
+    };
+    for (std::size_t bin = next_filled(bin_of(size)); bin < kBins; bin = next_filled(bin + 1)) {
+      visit(bins_[bin], large_enough);
     }
   }
 

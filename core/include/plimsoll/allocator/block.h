@@ -39,6 +39,7 @@ struct Block {
   bool allocated = false;
   bool mapped = true;     // false: address space of an expandable segment without memory
   bool retired = false;   // elastic: its memory serves elsewhere already; not yet to be reused
+  bool borrows = false;   // elastic: some of its pieces go home as soon as it is free
   bool exported = false;  // elastic: other processes may have the memory of a lent block
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

@@ -54,7 +54,7 @@ struct PoolStat {
 
 struct Statistics {
   PoolStat allocation;       // requests alive
-  PoolStat segment;          // driver allocations held (not expandable segments)
+  PoolStat segment;          // driver allocations held: elastic's pieces, no expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
   PoolStat allocated_bytes;  // in live blocks

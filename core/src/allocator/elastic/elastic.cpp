@@ -33,18 +33,26 @@ Block* ElasticAllocator::malloc(Bytes size, StreamId stream) {
   }
   const Bytes rounded = round_up(size, kAlignment);
   const bool is_small = rounded <= kSmallRequest;
-  const auto take = [&](Arena& arena, MappedSpace& space) -> Block* {
-    const Guard guard(arena.lock);
+  const auto take_from = [&](Arena& arena, MappedSpace& space) -> Block* {
     Block* const block = space.take(rounded);
     return block == nullptr ? nullptr : lend(arena, block, size);
   };
   if (Arena* const arena = known_arena(stream)) {
-    if (Block* const block = take(*arena, arena->space_for(is_small))) return block;
+    const Guard guard(arena->lock);
+    if (!arena->waiting.has(rounded) && !arena->borrowed) {
+      if (Block* const block = take_from(*arena, arena->space_for(is_small))) return block;
+    }
   }
   // A private pool's arena may serve another pool as soon as nobody holds `mutex_`.
   const std::lock_guard lock(mutex_);
   Arena& arena = find_arena(stream);
+  finish_frees_of(arena, rounded);
+  const auto take = [&](Arena& from, MappedSpace& space) {
+    const Guard guard(from.lock);
+    return take_from(from, space);
+  };
   const Request request{size, rounded, &arena, &arena.space_for(is_small)};
+  if (Block* const block = take_borrowed(request)) return block;
   const bool prefers_shared = ThisThread::placement().prefer == Tier::shared;
   if (prefers_shared) {
     if (Block* const block = take(arena, arena.shared)) return block;
@@ -74,6 +82,7 @@ Block* ElasticAllocator::lend(Arena& arena, Block* block, Bytes requested) {
   block->requested = requested;
   block->stream = arena.stream;
   block->context = log_.context();
+  block->borrows = false;
   block->exported = false;
   if (block->space->tiers() != Tiers::dedicated) {
     block->lent = ++lent_;
@@ -95,12 +104,46 @@ void ElasticAllocator::free_now(Arena& arena, Block* block) {
        block->context, shared);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context, shared);
-  block->space->give_back(block, ++arena.age);
+  take_back(block);
+}
+
+// It is nobody's any more. What it borrowed goes home before the arena's next request, unless that
+// one is for the same block.
+void ElasticAllocator::take_back(Block* block) {
+  Arena& arena = *block->arena;
+  MappedSpace& space = *block->space;
+  const Arena::Borrowed borrowed{&space, {block->address, block->size}};
+  const bool borrows = block->borrows && arena.pool->may_give();
+  space.give_back(block, ++arena.age);
+  if (!borrows) return;
+  if (arena.borrowed) go_home(*arena.borrowed->space, arena.borrowed->range);
+  arena.borrowed = borrowed;
+}
+
+// The block that was freed just now, if it borrows and the request is for just that; else what it
+// borrowed goes home.
+Block* ElasticAllocator::take_borrowed(const Request& request) {
+  Arena& arena = *request.arena;
+  const Guard guard(arena.lock);
+  if (!arena.borrowed) return nullptr;
+  const auto [space, range] = *arena.borrowed;
+  arena.borrowed.reset();
+  if (space == request.space && range.size == request.size) {
+    if (Block* const block = space->take_at(range.address, range.size)) {
+      lend(arena, block, request.requested);
+      block->borrows = true;
+      return block;
+    }
+  }
+  if (arena.pool->may_give()) go_home(*space, range);
+  return nullptr;
 }
 
 void ElasticAllocator::free(Block* block) {
   Arena& arena = *block->arena;
   {
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (block->borrows) lock.lock();
     const Guard guard(arena.lock);
     if (block->stream_uses.empty()) {
       arena.live.erase(block->address);
@@ -125,6 +168,7 @@ void ElasticAllocator::free_later(Arena& arena, Block* block) {
   block->allocated = false;
   if (shared != 0) count_shared(*block, 0);
   arena.live.erase(block->address);
+  arena.waiting.add(block->size);
   arena.shard.request_free(block->size <= kSmallRequest, block->size);
   note(Action::free_requested, block->address, block->requested, block->stream, arena.pool->id,
        block->context, shared);
@@ -139,13 +183,13 @@ bool ElasticAllocator::free(Address address) {
     Block* const* const found = arena->live.find(address);
     if (found == nullptr) return false;
     block = *found;
-    if (block->stream_uses.empty()) {
+    if (block->stream_uses.empty() && !block->borrows) {
       arena->live.erase(found);
       free_now(*arena, block);
       return true;
     }
   }
-  free_later(*arena, block);
+  free(block);
   return true;
 }
 
@@ -239,7 +283,7 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
   if (const RegionId region = ThisThread::placement().region;
       pool == nullptr && region != kNoRegion) {
     const PoolId id = ElasticPool::id_of(region);
-    if (!private_pools_.contains(id)) private_pools_.use(id);
+    know_region(id);
     pool = &private_pools_.at(id);
   }
   if (pool != nullptr) {
@@ -251,9 +295,16 @@ Arena& ElasticAllocator::find_arena(StreamId stream) {
   return arena;
 }
 
+// A region exists from its first use on, whatever graphs use it.
+void ElasticAllocator::know_region(PoolId pool) {
+  if (ElasticPool::is_region(pool) && !private_pools_.contains(pool)) private_pools_.use(pool);
+}
+
 Arena& ElasticAllocator::arena_of(ElasticPool& pool, StreamId stream) {
+  if (const auto known = arena_index_.find({&pool, stream}); known != arena_index_.end()) {
+    return *known->second;
+  }
   Arena*& place = arena_index_[{&pool, stream}];
-  if (place != nullptr) return *place;
   if (unused_arenas_.empty()) {
     place = &arenas_.emplace_back(stream, pool, counters_.add_shard());
   } else {
@@ -301,10 +352,21 @@ void ElasticAllocator::finish_free(Block* block) {
   Arena& arena = *block->arena;
   const Guard guard(arena.lock);
   block->stream_uses.clear();
+  arena.waiting.remove(block->size);
   arena.shard.complete_free(block->size <= kSmallRequest, block->size, block->requested);
   note(Action::free_completed, block->address, block->requested, block->stream, arena.pool->id,
        block->context, block->space->shared_bytes(block->address, block->size));
-  block->space->give_back(block, ++arena.age);
+  take_back(block);
+}
+
+// A freed block of the arena that is as large as a request is the first to serve it: where such a
+// free waits, it is looked whether the other streams are done with it.
+void ElasticAllocator::finish_frees_of(Arena& arena, Bytes size) {
+  {
+    const Guard guard(arena.lock);
+    if (!arena.waiting.has(size)) return;
+  }
+  if (!private_pools_.is_capturing()) waiting_frees_.process_events();
 }
 
 void ElasticAllocator::synchronize_events(const ElasticPool* pool) {
@@ -337,75 +399,49 @@ void ElasticAllocator::mark_idle(Arena& arena, bool wait) {
   is_passed();
 }
 
-// Unmaps what no queued work uses any more.
+// Unmaps what no queued work uses any more, all of it.
 void ElasticAllocator::clear_retired(Arena& arena) {
   const Guard guard(arena.lock);
+  clear_retired(arena, std::numeric_limits<std::size_t>::max());
+}
+
+// Likewise at most so many, what was retired longest ago first; the arena is locked.
+void ElasticAllocator::clear_retired(Arena& arena, std::size_t most) {
+  struct Idle {
+    std::uint64_t age;
+    MappedSpace* space;
+    Address address;
+  };
+  std::vector<Idle> idle;
   for (MappedSpace* const space : arena.spaces()) {
-    std::vector<Address> idle;
     for (const auto& [address, retired] : space->retired()) {
-      if (retired.age <= arena.idle_age) idle.push_back(address);
-    }
-    for (const Address address : idle) {
-      const Bytes size = space->retired().at(address).block->size;
-      if (unmap(address, size) == Status::success) space->clear(address);
+      if (retired.age <= arena.idle_age) idle.push_back({retired.age, space, address});
     }
   }
+  if (idle.size() > most) {
+    std::ranges::nth_element(idle, idle.begin() + static_cast<std::ptrdiff_t>(most), {},
+                             &Idle::age);
+    idle.resize(most);
+  }
+  for (const auto& [age, space, address] : idle) {
+    const Bytes size = space->retired().at(address).piece.size;
+    if (unmap(address, size) == Status::success) space->clear(address);
+  }
+}
+
+// A program that never repeats itself leaves mappings behind that nothing comes back to.
+void ElasticAllocator::bound_retired(Arena& arena) {
+  const Guard guard(arena.lock);
+  std::size_t count = 0;
+  for (const MappedSpace* const space : std::as_const(arena).spaces()) {
+    count += space->retired().size();
+  }
+  if (count > kMostRetired) clear_retired(arena, kRetiredAtATime);
 }
 
 void ElasticAllocator::poll() {
   const std::lock_guard lock(mutex_);
   if (!private_pools_.is_capturing()) waiting_frees_.process_events();
-}
-
-// --- private pools -----------------------------------------------------------------------------
-
-void ElasticAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.begin_capture(pool, std::move(filter));
-  has_captures_.store(true, std::memory_order_release);
-}
-
-void ElasticAllocator::end_allocate_to_pool(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.end_capture(pool);
-  has_captures_.store(private_pools_.is_capturing(), std::memory_order_release);
-}
-
-void ElasticAllocator::use_pool(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.use(pool);
-}
-
-void ElasticAllocator::release_pool(PoolId pool) {
-  const std::lock_guard lock(mutex_);
-  private_pools_.release(pool);
-}
-
-int ElasticAllocator::pool_uses(PoolId pool) const {
-  const std::lock_guard lock(mutex_);
-  return private_pools_.uses(pool);
-}
-
-void ElasticAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
-  const std::lock_guard lock(mutex_);
-  ElasticPool& entry = private_pools_.at(pool);
-  entry.set(option, on);
-  for_each_arena_of(entry, [&entry](Arena& arena) {
-    const Guard guard(arena.lock);
-    for (MappedSpace* const space : arena.spaces()) space->set_no_split(entry.no_split);
-  });
-}
-
-Bytes ElasticAllocator::free_in_private_pools() const {
-  Bytes bytes = 0;
-  for (const auto& [key, arena] : arena_index_) {
-    if (key.first->is_default() || key.first->is_region()) continue;
-    const Guard guard(arena->lock);
-    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
-      space->free().for_each([&](const Block* block) { bytes += block->size; });
-    }
-  }
-  return bytes;
 }
 
 }  // namespace plimsoll

@@ -50,19 +50,54 @@ void ElasticAllocator::wait_for_all() {
   }
 }
 
+// What free memory there is at hand, or can be without a call of the driver, as it was once before.
+Block* ElasticAllocator::recall(const Request& request) {
+  Arena& arena = *request.arena;
+  MappedSpace& space = *request.space;
+  const Guard guard(arena.lock);
+  Block* block = space.take(request.size);
+  if (block == nullptr && arena.pool->may_give() && go_home(space, kEverywhere)) {
+    block = space.take(request.size);
+  }
+  if (block != nullptr) return lend(arena, block, request.requested);
+  if (!arena.pool->may_give() || space.remembered(request.size).empty()) return nullptr;
+  FreePieces pieces;
+  for (const FreePiece& piece : space.free_pieces(kAnyAge)) pieces.add(piece);
+  const std::optional<Place> place = recall_place(space, request.size, pieces);
+  if (!place) return nullptr;
+  std::vector<Filling> fillings;
+  for (const Address address : place->revived) {
+    const FreePiece& piece = *pieces.find(space.retired().at(address).piece.handle);
+    fillings.push_back({address, piece.piece, Source{&arena, &space, piece}, true});
+  }
+  commit(request, fillings);
+  return lend_grown(request);
+}
+
+// Of memory that was brought together for the request.
+Block* ElasticAllocator::lend_grown(const Request& request) {
+  MappedSpace& space = *request.space;
+  Block* const block = lend(*request.arena, space.take(request.size), request.requested);
+  block->borrows = space.has_pieces_away();
+  space.remember(request.size, block->address);
+  return block;
+}
+
 Block* ElasticAllocator::try_to_grow(const Request& request) {
+  if (Block* const block = recall(request)) return block;
   Arena& arena = *request.arena;
   if (!private_pools_.is_capturing()) {
     waiting_frees_.process_events();
     for (Arena& other : arenas_) {
       if (&other == &arena || other.pool->may_give()) mark_idle(other, false);
     }
-    clear_retired(arena);
+    request.space->no_split() ? clear_retired(arena) : bound_retired(arena);
   }
   map_lost();
   const Guard guard(arena.lock);
-  Block* block = request.space->take(request.size);
-  if (block != nullptr) return lend(arena, block, request.requested);
+  if (Block* const block = request.space->take(request.size)) {
+    return lend(arena, block, request.requested);
+  }
 
   // Who gives memory stays locked until it is given.
   std::vector<std::unique_lock<SpinLock>> givers;
@@ -71,21 +106,50 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
     givers.emplace_back(other.lock);
   }
   std::vector<Source> sources = sources_for(request);
-  const std::optional<Place> place = place_for(request);
+  const std::optional<Place> place = place_for(request, sources);
   if (!place) return nullptr;
   std::erase_if(sources, [&](const Source& source) {  // it serves where it is
-    const Block* const around = source.piece.block;
-    return source.space == request.space && around->address < place->extent.end() &&
-           place->extent.address < around->address + around->size;
+    const FreePiece& piece = source.piece;
+    return source.space == request.space && piece.address < place->extent.end() &&
+           place->extent.address < piece.address + piece.piece.size;
   });
-  std::vector<Filling> fillings = plan(request, place->gaps, sources);
-  if (!fill(request, fillings)) {
+  std::vector<Filling> fillings = revivals(*request.space, *place, sources);
+  const std::vector<Filling> others = plan(request, place->gaps, sources);
+  fillings.insert(fillings.end(), others.begin(), others.end());
+  if (!fill(request, fillings, place->cleared)) {
     if (request.space->no_split()) return nullptr;
     sources = sources_for(request);
     std::optional<std::vector<Filling>> whole = plan_with_whole_pieces(request, sources);
     if (!whole || !fill(request, *whole)) return nullptr;
   }
-  return lend(arena, request.space->take(request.size), request.requested);
+  return lend_grown(request);
+}
+
+// Free pieces of these bytes go home, where nothing else was mapped: so a program that repeats itself
+// finds free memory as it found it before. Whether any did.
+bool ElasticAllocator::go_home(MappedSpace& space, const AddressRange& range) {
+  if (!space.has_pieces_away() || range.size == 0) return false;
+  Arena& arena = space.arena();
+  std::vector<FreePiece> pieces;
+  const auto add = [&](Block* block) {
+    if (block->address >= range.end() || block->address + block->size <= range.address) return;
+    for (const FreePiece& each : space.pieces_to_go_home(block, range)) pieces.push_back(each);
+  };
+  space.free().for_each(add, kGranule);
+  if (pieces.empty()) return false;
+  std::ranges::sort(pieces, {}, &FreePiece::address);
+  ++arena.age;
+  for (const FreePiece& each : pieces) {
+    space.remove_piece(each, arena.age);
+    note_in_runs(Action::segment_unmap, arena, each.address, each.piece);
+  }
+  for (const FreePiece& each : pieces) {
+    space.revive(each.piece.home, each.piece, arena.age);
+    note_in_runs(Action::segment_map, arena, each.piece.home, each.piece);
+  }
+  note_run();
+  moves_ += pieces.size();
+  return true;
 }
 
 // All pieces that may serve the request, best first: the arena's own, then those of others; large
@@ -120,10 +184,31 @@ void ElasticAllocator::add_sources(std::vector<Source>& sources, Arena& arena, s
   }
 }
 
-std::optional<Place> ElasticAllocator::place_for(const Request& request) {
-  std::optional<Place> place = request.space->place_for(request.size);
+std::optional<Place> ElasticAllocator::place_for(const Request& request,
+                                                 const std::vector<Source>& sources) {
+  FreePieces pieces;
+  for (const Source& source : sources) pieces.add(source.piece);
+  std::optional<std::uint64_t> idle_age;
+  if (!private_pools_.is_capturing()) idle_age = request.arena->idle_age;
+  const auto find = [&] { return find_place(*request.space, request.size, pieces, idle_age); };
+  std::optional<Place> place = find();
   if (place || !add_reservation(*request.arena, *request.space, request.size)) return place;
-  return request.space->place_for(request.size);
+  return find();
+}
+
+// The pieces that come back to retired addresses of a place; they are no sources any more.
+std::vector<ElasticAllocator::Filling> ElasticAllocator::revivals(const MappedSpace& space,
+                                                                  const Place& place,
+                                                                  std::vector<Source>& sources) {
+  std::vector<Filling> fillings;
+  for (const Address address : place.revived) {
+    const Handle handle = space.retired().at(address).piece.handle;
+    const auto source = std::ranges::find_if(
+        sources, [&](const Source& each) { return each.piece.piece.handle == handle; });
+    fillings.push_back({address, source->piece.piece, *source, true});
+    sources.erase(source);
+  }
+  return fillings;
 }
 
 // How large the pieces are that make up so much new memory.
@@ -230,7 +315,8 @@ std::optional<std::vector<ElasticAllocator::Filling>> ElasticAllocator::plan_wit
 }
 
 // False, and nothing has changed, if the limit or the driver refuses.
-bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillings) {
+bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillings,
+                            const std::vector<Address>& cleared) {
   Bytes created = 0;
   Bytes shared = 0;
   for (const Filling& filling : fillings) {
@@ -243,6 +329,7 @@ bool ElasticAllocator::fill(const Request& request, std::vector<Filling>& fillin
   const Bytes room = request.space->tiers() == Tiers::dedicated ? 0 : shared_room();
   if (shared > room) return false;
   Status status = create(request, fillings, room - shared);
+  if (status == Status::success) status = clear(*request.space, cleared);
   if (status == Status::success) status = map(*request.space, fillings);
   if (status == Status::success) {
     commit(request, fillings);
@@ -280,29 +367,37 @@ Status ElasticAllocator::create(const Request& request, std::vector<Filling>& fi
   return Status::success;
 }
 
-// All or nothing.
+// Unmaps retired addresses; if that fails, what was unmapped is a hole, and the rest is as it was.
+Status ElasticAllocator::clear(MappedSpace& space, const std::vector<Address>& retired) {
+  for (const Address address : retired) {
+    const Status status = unmap(address, space.retired().at(address).piece.size);
+    if (status != Status::success) return status;
+    space.clear(address);
+  }
+  return Status::success;
+}
+
+// All or nothing, of what is not mapped already.
 // If that fails nothing of it stays mapped, or what the driver does not unmap is retired.
 Status ElasticAllocator::map(MappedSpace& space, const std::vector<Filling>& fillings) {
-  std::size_t mapped = 0;
+  std::vector<AddressRange> mapped;
   Status status = Status::success;
-  for (; mapped < fillings.size(); ++mapped) {
-    const Filling& filling = fillings[mapped];
+  for (const Filling& filling : fillings) {
+    if (filling.is_mapped) continue;
     status = driver_.map(filling.address, filling.piece.size, filling.piece.handle);
     if (status != Status::success) break;
+    mapped.push_back({filling.address, filling.piece.size});
   }
   // Access is given to each stretch of neighbours at once.
-  for (std::size_t first = 0; status == Status::success && first < fillings.size();) {
-    Address end = fillings[first].address;
+  for (std::size_t first = 0; status == Status::success && first < mapped.size();) {
+    Address end = mapped[first].address;
     std::size_t next = first;
-    for (; next < fillings.size() && fillings[next].address == end; ++next) {
-      end += fillings[next].piece.size;
-    }
-    status = driver_.set_access(fillings[first].address, end - fillings[first].address);
+    for (; next < mapped.size() && mapped[next].address == end; ++next) end = mapped[next].end();
+    status = driver_.set_access(mapped[first].address, end - mapped[first].address);
     first = next;
   }
   if (status == Status::success) return status;
-  for (std::size_t i = 0; i < mapped; ++i) {
-    const AddressRange range{fillings[i].address, fillings[i].piece.size};
+  for (const AddressRange& range : mapped) {
     if (driver_.unmap(range.address, range.size) != Status::success) space.retire(range);
   }
   return status;
@@ -326,19 +421,27 @@ void ElasticAllocator::commit(const Request& request, const std::vector<Filling>
     Arena& from = *source->arena;
     source->space->remove_piece(source->piece, ++from.age);
     remove_reserved(from, *source->space, source->piece.piece);
-    note_piece(Action::segment_unmap, from, source->piece.address, source->piece.piece);
+    note_in_runs(Action::segment_unmap, from, source->piece.address, source->piece.piece);
   }
   ++arena.age;
   for (const Filling& filling : fillings) {
-    request.space->add_piece(filling.address, filling.piece, arena.age);
+    Piece piece = filling.piece;
+    // What another stream may use next has no way back.
+    if (!filling.source || filling.source->space != request.space) piece.home = filling.address;
+    if (filling.is_mapped) {
+      request.space->revive(filling.address, piece, arena.age);
+    } else {
+      request.space->add_piece(filling.address, piece, arena.age);
+    }
     add_reserved(arena, *request.space, filling.piece);
-    note_piece(Action::segment_map, arena, filling.address, filling.piece);
+    note_in_runs(Action::segment_map, arena, filling.address, filling.piece);
     if (filling.source) {
       ++moves_;
     } else {
       ++statistics_.num_device_alloc;
     }
   }
+  note_run();
 }
 
 Block* ElasticAllocator::take_from_oom_pools(const Request& request) {
@@ -411,6 +514,7 @@ void ElasticAllocator::forget_if_unused(ElasticPool& pool) {
     entry->second->pool = &default_pool_;
   }
   arena_index_.erase(first, last);
+  statistics_.reserved_bytes_by_private_pools.erase(pool.id);
   private_pools_.forget(pool.id);
 }
 
@@ -442,6 +546,9 @@ Status ElasticAllocator::unmap(Address address, Bytes size) {
 }
 
 void ElasticAllocator::release(Handle handle) {
+  for (Arena& arena : arenas_) {
+    for (MappedSpace* const space : arena.spaces()) space->forget_handle(handle);
+  }
   returned_.add(handle);
   returned_.offer();
 }
@@ -450,6 +557,25 @@ void ElasticAllocator::note_piece(Action action, const Arena& arena, Address add
                                   const Piece& piece) {
   note(action, address, piece.size, arena.stream, arena.pool->id, 0,
        piece.tier == Tier::shared ? piece.size : 0);
+}
+
+// Pieces that are neighbours make one event, as soon as `note_run` is called.
+void ElasticAllocator::note_in_runs(Action action, const Arena& arena, Address address,
+                                    const Piece& piece) {
+  const bool continues = run_.arena == &arena && run_.action == action &&
+                         run_.address + run_.piece.size == address &&
+                         run_.piece.tier == piece.tier;
+  if (continues) {
+    run_.piece.size += piece.size;
+    return;
+  }
+  note_run();
+  run_ = {action, &arena, address, piece};
+}
+
+void ElasticAllocator::note_run() {
+  if (run_.arena != nullptr) note_piece(run_.action, *run_.arena, run_.address, run_.piece);
+  run_.arena = nullptr;
 }
 
 void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece) {
@@ -462,6 +588,7 @@ void ElasticAllocator::add_reserved(Arena& arena, const MappedSpace& space, cons
   arena.reserved += size;
   arena.pool->reserved += size;
   statistics_.reserved_bytes.increase(space.small(), size);
+  statistics_.segment.increase(space.small(), 1);
   if (!arena.pool->is_default() && version_.counts_private_pools()) {
     statistics_.reserved_bytes_by_private_pools[arena.pool->id].increase(space.small(), size);
   }
@@ -477,6 +604,7 @@ void ElasticAllocator::remove_reserved(Arena& arena, const MappedSpace& space, c
   arena.reserved -= size;
   arena.pool->reserved -= size;
   statistics_.reserved_bytes.decrease(space.small(), size);
+  statistics_.segment.decrease(space.small(), 1);
   if (!arena.pool->is_default() && version_.counts_private_pools()) {
     statistics_.reserved_bytes_by_private_pools[arena.pool->id].decrease(space.small(), size);
   }

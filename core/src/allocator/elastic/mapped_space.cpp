@@ -9,15 +9,6 @@
 #include "plimsoll/allocator/elastic/arena.h"
 
 namespace plimsoll {
-namespace {
-
-bool is_free(const Block* block) { return block->mapped && !block->is_active(); }
-bool is_hole(const Block* block) { return !block->mapped && !block->retired; }
-bool can_serve(const Block* block) {
-  return block != nullptr && (is_free(block) || is_hole(block));
-}
-
-}  // namespace
 
 // What the hot path sets is what differs between a new block and one that was dropped.
 Block* MappedSpace::make(Address address, Bytes size) {
@@ -31,6 +22,7 @@ Block* MappedSpace::make(Address address, Bytes size) {
   block->allocated = false;
   block->mapped = true;
   block->retired = false;
+  block->borrows = false;
   return block;
 }
 
@@ -84,7 +76,7 @@ Block* MappedSpace::take_at(Address address, Bytes size) {
   return cut(block, size);
 }
 
-void MappedSpace::give_back(Block* block, std::uint64_t age) {
+Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
   block->age_base = age;
   if (!no_split_) {
     if (Block* const next = block->next; next != nullptr && is_free(next)) {
@@ -99,6 +91,7 @@ void MappedSpace::give_back(Block* block, std::uint64_t age) {
   }
   block->age_base = age;
   free_.insert(block);
+  return block;
 }
 
 // --- addresses without memory ------------------------------------------------------------------
@@ -109,59 +102,6 @@ void MappedSpace::add_reservation(Address address, Bytes size) {
   reservations_.push_back({address, size});
   firsts_.push_back(hole);
   holes_.insert(hole);
-}
-
-// The place that begins where `first` does.
-std::optional<Place> MappedSpace::place_from(const Block* first, Bytes size) const {
-  Place place{{first->address, size}, {}, 0};
-  Bytes left = size;
-  for (const Block* block = first; left > 0; block = block->next) {
-    if (!can_serve(block)) return std::nullopt;
-    const Bytes used = std::min(left, block->size);
-    if (!block->mapped) {
-      const Bytes gap = round_up(used, kGranule);
-      place.gaps.push_back({{block->address, gap}, 0, block->size - gap});
-      place.missing += gap;
-    }
-    left -= used;
-  }
-  return place;
-}
-
-// The place that ends where `last` does.
-std::optional<Place> MappedSpace::place_to(const Block* last, Bytes size) const {
-  Place place{{last->address + last->size - size, size}, {}, 0};
-  Bytes left = size;
-  for (const Block* block = last; left > 0; block = block->previous) {
-    if (!can_serve(block)) return std::nullopt;
-    const Bytes used = std::min(left, block->size);
-    if (!block->mapped) {
-      const Bytes gap = round_up(used, kGranule);
-      const Bytes room = block->size - gap;
-      place.gaps.push_back({{block->address + room, gap}, room, 0});
-      place.missing += gap;
-    }
-    left -= used;
-  }
-  return place;
-}
-
-std::optional<Place> MappedSpace::place_for(Bytes size) const {
-  std::optional<Place> best;
-  const auto consider = [&](std::optional<Place> place) {
-    if (place && (!best || place->missing < best->missing)) best = std::move(place);
-  };
-  for (const Block* const hole : holes_) {
-    if (no_split_) {  // the block will be a whole piece, and nothing beside it
-      if (hole->size >= size) consider(place_from(hole, size));
-      continue;
-    }
-    const Block* const before = hole->previous;
-    const Block* const after = hole->next;
-    consider(place_from(before != nullptr && is_free(before) ? before : hole, size));
-    if (after != nullptr && is_free(after)) consider(place_to(after, size));
-  }
-  return best;
 }
 
 std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {
@@ -202,15 +142,16 @@ Block* MappedSpace::take_hole(const AddressRange& range) {
 
 std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
   std::vector<FreePiece> found;
-  free_.for_each([&](Block* block) {
-    if (block->size < kGranule || block->age_base > age) return;
+  const auto add = [&](Block* block) {
+    if (block->age_base > age) return;
     for (auto piece = pieces_.lower_bound(block->address);
          piece != pieces_.end() &&
          piece->first + piece->second.size <= block->address + block->size;
          ++piece) {
       found.push_back({piece->first, piece->second, block});
     }
-  });
+  };
+  free_.for_each(add, kGranule);
   return found;
 }
 
@@ -228,7 +169,15 @@ void MappedSpace::add_piece(Address address, const Piece& piece, std::uint64_t a
   Block* const block = take_hole({address, piece.size});
   block->mapped = true;
   pieces_.emplace(address, piece);
+  if (piece.home != address) ++pieces_away_;
   give_back(block, age);
+}
+
+void MappedSpace::replace_piece(Address address, const Piece& piece) {
+  Piece& place = pieces_.at(address);
+  if (place.home != address) --pieces_away_;
+  place = piece;
+  place.home = address;
 }
 
 void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
@@ -247,13 +196,66 @@ void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
   block->mapped = false;
   block->retired = true;
   pieces_.erase(address);
-  retired_.emplace(address, Retired{block, age});
+  if (free_piece.piece.home != address) --pieces_away_;
+  retired_.emplace(address, Retired{block, age, free_piece.piece});
+}
+
+void MappedSpace::revive(Address address, const Piece& piece, std::uint64_t age) {
+  const auto found = retired_.find(address);
+  Block* const block = found->second.block;
+  pieces_.emplace(address, piece);
+  if (piece.home != address) ++pieces_away_;
+  retired_.erase(found);
+  block->mapped = true;
+  block->retired = false;
+  give_back(block, age);
+}
+
+std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const AddressRange& range) {
+  std::vector<FreePiece> found;
+  auto next = pieces_.upper_bound(range.address);
+  if (next != pieces_.begin()) --next;
+  for (; next != pieces_.end() && next->first < range.end(); ++next) {
+    auto& [address, piece] = *next;
+    if (piece.home == address || address < block->address ||
+        address + piece.size > block->address + block->size) {
+      continue;
+    }
+    const auto home = retired_.find(piece.home);
+    if (home != retired_.end() && home->second.piece.handle == piece.handle) {
+      found.push_back({address, piece, block});
+    } else {
+      piece.home = address;
+      --pieces_away_;
+    }
+  }
+  return found;
+}
+
+void MappedSpace::remember(Bytes size, Address address) {
+  if (remembered_.size() >= kMostSizes && !remembered_.contains(size)) remembered_.clear();
+  std::vector<Address>& addresses = remembered_[size];
+  std::erase(addresses, address);
+  if (addresses.size() == kMostRemembered) addresses.pop_back();
+  addresses.insert(addresses.begin(), address);
+}
+
+std::span<const Address> MappedSpace::remembered(Bytes size) const {
+  const auto found = remembered_.find(size);
+  if (found == remembered_.end()) return {};
+  return found->second;
+}
+
+void MappedSpace::forget_handle(Handle handle) {
+  for (auto& [address, retired] : retired_) {
+    if (retired.piece.handle == handle) retired.piece.handle = 0;
+  }
 }
 
 void MappedSpace::retire(const AddressRange& range) {
   Block* const block = take_hole(range);
   block->retired = true;
-  retired_.emplace(range.address, Retired{block, 0});
+  retired_.emplace(range.address, Retired{block, 0, {range.size, 0, Tier::dedicated}});
 }
 
 void MappedSpace::clear(Address address) {
@@ -303,18 +305,22 @@ void MappedSpace::check_invariants() const {
     require(end == reservations_[i].end(), "the blocks of a reservation make it up");
   }
   Bytes in_pieces = 0;
+  std::size_t away = 0;
   Address end = 0;
   for (const auto& [address, piece] : pieces_) {
     require(address >= end, "pieces do not overlap");
     require(block_at(address)->mapped, "a piece lies where there is memory");
     end = address + piece.size;
     in_pieces += piece.size;
+    if (piece.home != address) ++away;
   }
+  require(away == pieces_away_, "the number of pieces away from home is right");
   require(free_.count() == free_blocks, "the index holds exactly the free blocks");
   require(holes_.size() == holes, "the set of holes is complete");
   for (const auto& [address, retired] : retired_) {
     require(retired.block->address == address && retired.block->retired,
             "retired blocks are known by address");
+    require(retired.block->size == retired.piece.size, "a retired block is one piece's addresses");
   }
   require(in_pieces == with_memory, "all memory is in pieces");
 }

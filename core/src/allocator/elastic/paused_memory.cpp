@@ -1,7 +1,9 @@
 #include "plimsoll/allocator/elastic/paused_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -95,34 +97,31 @@ Status map_with_access(Driver& driver, Address address, const Piece& piece) {
 PausedMemory::PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces)
     : driver_(driver), backup_(std::move(backup)), pieces_(std::move(pieces)) {
   number_batches();
-  if (backup_.store != nullptr) {
-    Bytes offset = 0;
-    for (PausedPiece& piece : pieces_) {
-      piece.backup = offset;
-      offset += piece.piece.size;
-    }
-    return;
+  Bytes offset = 0;
+  for (PausedPiece& piece : pieces_) {
+    piece.backup = offset;
+    offset += piece.piece.size;
   }
-  if (backup_.pool == nullptr) return;
-  try {
-    for (const Batch batch : batches()) {
-      Bytes size = 0;
-      for (const PausedPiece& piece : batch) size += piece.piece.size;
-      Address place = backup_.pool->allocate(size);
-      chunks_.emplace_back(place, size);
-      for (PausedPiece& piece : batch) {
-        piece.backup = place;
-        place += piece.piece.size;
-      }
-    }
-  } catch (...) {
-    for (const auto& [address, size] : chunks_) backup_.pool->free(address);
-    throw;
-  }
+  if (backup_.store == nullptr && backup_.pool != nullptr) lock_chunks(offset);
 }
 
 PausedMemory::~PausedMemory() {
-  for (const auto& [address, size] : chunks_) backup_.pool->free(address);
+  for (const Chunk& chunk : chunks_) backup_.pool->free(chunk.address);
+}
+
+// Of few sizes, whatever the region's, so that the next pause finds what this one leaves: all but
+// the last are whole batches, then powers of two.
+void PausedMemory::lock_chunks(Bytes total) {
+  try {
+    for (Bytes offset = 0; offset < total;) {
+      const Bytes size = std::min(std::bit_floor(total - offset), kBatch);
+      chunks_.push_back({offset, backup_.pool->allocate(size), size});
+      offset += size;
+    }
+  } catch (...) {
+    for (const Chunk& chunk : chunks_) backup_.pool->free(chunk.address);
+    throw;
+  }
 }
 
 Bytes PausedMemory::size() const {
@@ -172,16 +171,14 @@ std::vector<PausedMemory::Batch> PausedMemory::batches() {
   return batches;
 }
 
-// Calls function(address, backup, size) for each stretch of neighbours.
+// Calls function(address, backup, size) for each stretch of neighbours, whose backups are so, too.
 template <typename Function>
 Status PausedMemory::for_each_run(Batch batch, Function function) {
   for (std::size_t first = 0; first < batch.size();) {
     const Address address = batch[first].address;
-    const Address backup = batch[first].backup;
+    const Bytes backup = batch[first].backup;
     Bytes size = 0;
-    for (; first < batch.size() && batch[first].address == address + size &&
-           (backup == 0 || batch[first].backup == backup + size);
-         ++first) {
+    for (; first < batch.size() && batch[first].address == address + size; ++first) {
       size += batch[first].piece.size;
     }
     if (const Status status = function(address, backup, size); status != Status::success) {
@@ -194,7 +191,7 @@ Status PausedMemory::for_each_run(Batch batch, Function function) {
 // Calls function(address, backup, size) for each stretch of neighbours, in parts of `most` bytes.
 template <typename Function>
 Status PausedMemory::for_each_slice(Batch batch, Bytes most, Function function) {
-  return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
+  return for_each_run(batch, [&](Address address, Bytes backup, Bytes size) {
     Status status = Status::success;
     for (Bytes done = 0; done < size && status == Status::success; done += most) {
       status = function(address + done, backup + done, std::min(most, size - done));
@@ -203,10 +200,29 @@ Status PausedMemory::for_each_slice(Batch batch, Bytes most, Function function) 
   });
 }
 
-Status PausedMemory::copy_to_backup(Batch batch) const {
+// Calls function(address, place, size) for each part of the batch's memory that has its backup, at
+// `place`, in one chunk.
+template <typename Function>
+Status PausedMemory::for_each_chunk(Batch batch, Function function) const {
   if (chunks_.empty()) return Status::success;
-  return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
-    return driver_.copy(backup, address, size, kStream);
+  return for_each_run(batch, [&](Address address, Bytes backup, Bytes size) {
+    auto chunk = std::prev(std::upper_bound(
+        chunks_.begin(), chunks_.end(), backup,
+        [](Bytes offset, const Chunk& candidate) { return offset < candidate.offset; }));
+    Status status = Status::success;
+    for (Bytes done = 0; done < size && status == Status::success; ++chunk) {
+      const Bytes within = backup + done - chunk->offset;
+      const Bytes part = std::min(size - done, chunk->size - within);
+      status = function(address + done, chunk->address + within, part);
+      done += part;
+    }
+    return status;
+  });
+}
+
+Status PausedMemory::copy_to_backup(Batch batch) const {
+  return for_each_chunk(batch, [&](Address address, Address place, Bytes size) {
+    return driver_.copy(place, address, size, kStream);
   });
 }
 
@@ -239,9 +255,8 @@ Status PausedMemory::save() {
 
 Status PausedMemory::load(Batch batch, SliceRing* ring) const {
   if (ring == nullptr) {
-    if (chunks_.empty()) return Status::success;
-    return for_each_run(batch, [&](Address address, Address backup, Bytes size) {
-      return driver_.copy(address, backup, size, kStream);
+    return for_each_chunk(batch, [&](Address address, Address place, Bytes size) {
+      return driver_.copy(address, place, size, kStream);
     });
   }
   return for_each_slice(batch, ring->slice(), [&](Address to, Bytes offset, Bytes size) {
@@ -336,7 +351,7 @@ Status PausedMemory::put_on(Batch batch, std::vector<PausedPiece*>& put) {
     }
     put.push_back(&piece);
   }
-  return for_each_run(batch, [this](Address address, Address, Bytes size) {
+  return for_each_run(batch, [this](Address address, Bytes, Bytes size) {
     return driver_.set_access(address, size);
   });
 }

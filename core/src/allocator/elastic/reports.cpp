@@ -139,9 +139,11 @@ void ElasticAllocator::check_invariants() const {
   Bytes shared = 0;
   Bytes shared_allocated = 0;
   Bytes paused = 0;
+  std::uint64_t pieces = 0;
   for (const auto& [key, arena] : arena_index_) {
     const Guard guard(arena->lock);
     std::size_t live = 0;
+    WaitingSizes waiting;
     Bytes in_arena = 0;
     for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
       space->check_invariants();
@@ -150,6 +152,7 @@ void ElasticAllocator::check_invariants() const {
         require(block->size % kAlignment == 0, "blocks are multiples of 512 bytes");
         if (!block->mapped) return;
         if (block->is_active()) active += block->size;
+        if (block->is_active() && !block->allocated) waiting.add(block->size);
         if (!block->allocated) return;
         allocated += block->size;
         ++live;
@@ -167,17 +170,19 @@ void ElasticAllocator::check_invariants() const {
           continue;
         }
         in_arena += piece.size;
+        ++pieces;
         if (piece.tier == Tier::shared) shared += piece.size;
       }
     }
     require(live == arena->live.size(), "only live blocks are found by address");
+    require(waiting == arena->waiting, "the sizes of blocks that wait are known");
     require(arena->idle_age <= arena->age, "a stream is not ahead of its frees");
     require(in_arena == arena->reserved, "an arena's reserved is the sum of its pieces");
     reserved += in_arena;
   }
   refresh_statistics();
-  const auto equal = [](Bytes bytes, const PoolStat& stat) {
-    return static_cast<std::int64_t>(bytes) == stat.all.current &&
+  const auto equal = [](std::uint64_t amount, const PoolStat& stat) {
+    return static_cast<std::int64_t>(amount) == stat.all.current &&
            stat.all.current == stat.small_pool.current + stat.large_pool.current;
   };
   require(reserved == reserved_, "reserved is the sum of all pieces");
@@ -189,6 +194,7 @@ void ElasticAllocator::check_invariants() const {
   require(static_cast<std::int64_t>(paused) == statistics_.paused_bytes.current,
           "paused_bytes is right");
   require(equal(reserved, statistics_.reserved_bytes), "reserved_bytes is right");
+  require(equal(pieces, statistics_.segment), "a segment is counted for each piece");
   require(equal(active, statistics_.active_bytes), "active_bytes is right");
   require(equal(allocated, statistics_.allocated_bytes), "allocated_bytes is right");
 }

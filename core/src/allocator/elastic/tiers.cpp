@@ -102,6 +102,7 @@ Bytes ElasticAllocator::rebalance(Bytes most) {
   std::vector<Move> moves = moves_within(std::min(most, dedicated_room()));
   if (moves.empty()) return 0;
   wait_for_device();
+  settle();  // what moves is mapped nowhere else
   // The books' pieces change under `mutex_` alone, so frees need not wait for copies.
   const Status status = move_to_card(moves);
   Bytes moved = 0;
@@ -274,8 +275,9 @@ std::vector<PausedPiece> ElasticAllocator::pieces_to_pause(const ElasticPool& po
   return pieces;
 }
 
-// What is off the card and was freed meanwhile never comes back.
+// What is off the card and was freed meanwhile never comes back, unless a graph remembers it.
 void ElasticAllocator::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
+  if (pool.is_held()) return;
   std::set<Address> freed;
   for_each_arena_of(pool, [&](Arena& arena) {
     const Guard guard(arena.lock);
@@ -330,7 +332,7 @@ Bytes ElasticAllocator::pause(RegionId region, Backup backup) {
   require_no_capture();
   wait_for_device();
   settle();
-  release_free_memory(pool);
+  if (!pool.is_held()) release_free_memory(pool);
   PausedMemory memory(driver_, std::move(backup), pieces_to_pause(pool));
   const Status status = memory.take_off();
   const std::string reason = driver_.last_error();

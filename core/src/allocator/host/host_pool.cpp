@@ -231,6 +231,7 @@ void HostPool::complete_frees(Effort effort) {
 
 void HostPool::begin_allocate_to_pool(PoolId pool) {
   const std::lock_guard guard(mutex_);
+  complete_frees_of_graphs();  // while a graph is captured, nobody could
   ++pool_uses_[pool];
   ++captures_;
 }

@@ -90,9 +90,7 @@ void ExpandableMemory::unmap(Block* block) {
   Pool& pool = *block->pool;
   pool.erase(block);
   if (block->address < address) {
-    Block* const front = blocks_.split_front(block, address - block->address);
-    front->segment_context = 0;  // PyTorch forgets it here
-    pool.insert(front);
+    pool.insert(blocks_.split_front(block, address - block->address));
   }
   if (size < block->size) pool.insert(blocks_.split_back(block, size));
   block->mapped = false;

@@ -1,4 +1,4 @@
-"""plimsoll's allocators under PyTorch on a real GPU.
+"""plimsoll's allocators under PyTorch on a real GPU, or beside it for other libraries.
 
 PyTorch's allocator is replaced before anything is allocated; PyTorch initialises the new one when
 it initialises CUDA. Engines are made as GPUs are first used, because each makes a context there.
@@ -25,7 +25,7 @@ from plimsoll.telemetry.accounts import Account, make_account
 from plimsoll.telemetry.nvml import Nvml
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.compiler import load
-from plimsoll.torch.building.versions import rules_version, tell_if_unknown
+from plimsoll.torch.building.versions import NEWEST, rules_version, tell_if_unknown, text
 from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.units import format_size
 
@@ -64,7 +64,7 @@ class LiveEngines:
         self._allocator = choice.allocator
         self._tiers = choice.tiers
         self._keeps_account = keeps_account
-        self._version = rules_version()
+        self._version = _rules()
         self._lock = threading.Lock()
         self._open: dict[int, _core.LiveEngine] = {}
         self._limited: set[int] = set()
@@ -74,6 +74,7 @@ class LiveEngines:
 
         Raises:
             InputError: If its limits cannot hold there; then each request says so.
+            RuntimeError: If there is no such GPU, or it cannot be used.
         """
         with self._lock:
             if device not in self._open:
@@ -114,31 +115,50 @@ class LiveEngines:
         ]
 
 
+def _rules() -> str:
+    """Those of the installed PyTorch, or the newest that are known where none serves."""
+    try:
+        return rules_version()
+    except InputError:
+        return text(NEWEST)
+
+
 @dataclass(frozen=True)
 class _Installed:
     choice: _Choice
     engines: LiveEngines
-    keep: Any  # what C++ calls
+    keep: Any = None  # what C++ calls; None if nothing was put under PyTorch
 
 
 _installed: _Installed | None = None
 
 
 def is_installed() -> bool:
-    """Whether plimsoll's allocator is in place."""
+    """Whether plimsoll's allocator is in place, under PyTorch or other libraries."""
     return _installed is not None
 
 
+def is_under_pytorch() -> bool:
+    """Whether it is under PyTorch."""
+    return _installed is not None and _installed.keep is not None
+
+
 def put_in_place(
-    allocator: LiveAllocatorName, conf: str | None, tiers: Tiers, *, keeps_account: bool
+    allocator: LiveAllocatorName,
+    conf: str | None,
+    tiers: Tiers,
+    *,
+    keeps_account: bool,
+    under_pytorch: bool = True,
 ) -> LiveEngines:
-    """Put an allocator under PyTorch; the same choice again changes nothing.
+    """Make the engines of this process, and put them under PyTorch; once, for one choice.
 
     Args:
         allocator: Which one.
         conf: As PYTORCH_CUDA_ALLOC_CONF; None for what the environment says.
         tiers: What is to hold on every GPU.
         keeps_account: Whether the engines keep what `LiveEngines.accounts` tells.
+        under_pytorch: Put them under PyTorch, which may have been left out before.
 
     Returns:
         The engines, one for each GPU that is used.
@@ -153,28 +173,40 @@ def put_in_place(
     if allocator != "elastic" and (tiers.policy == "spill" or tiers.shared_bytes is not None):
         raise InputError("only the elastic allocator uses shared memory")
     choice = _Choice(allocator, conf, tiers)
-    if _installed is not None:
-        if _installed.choice != choice:
-            there = _installed.choice
-            raise InputError(
-                f"the {there.allocator} allocator is installed already, with the configuration "
-                f"{there.conf!r} and {there.tiers}; a process has one"
-            )
-        return _installed.engines
-    try:
-        _core.AllocatorConfig.parse(conf, rules_version())
-    except _core.ConfigError as error:
-        raise InputError(f"the configuration of the allocator: {error}") from None
-    _check_sizes(tiers)
+    if _installed is None:
+        try:
+            _core.AllocatorConfig.parse(conf, _rules())
+        except _core.ConfigError as error:
+            raise InputError(f"the configuration of the allocator: {error}") from None
+        _check_sizes(tiers)
+        engines = LiveEngines(choice, keeps_account=keeps_account)
+    elif _installed.choice == choice:
+        engines = _installed.engines
+    else:
+        there = _installed.choice
+        raise InputError(
+            f"the {there.allocator} allocator is installed already, with the configuration "
+            f"{there.conf!r} and {there.tiers}; a process has one"
+        )
+    keep = None if _installed is None else _installed.keep
+    if under_pytorch and keep is None:
+        keep = _put_under_pytorch(engines, given)
+    _installed = _Installed(choice, engines, keep)
+    set_engines(engines)
+    return engines
+
+
+def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
+    """Replace PyTorch's allocator; returns what C++ calls from now on."""
+    rules_version()  # whether this PyTorch can be served
     import torch
 
     other = torch.cuda.memory.get_allocator_backend()
     if other != "native":
         raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
-    if given is not None:
-        _settings(torch)(given)  # for what PyTorch itself reads there, such as pinned memory
+    if conf is not None:
+        _settings(torch)(conf)  # for what PyTorch itself reads there, such as pinned memory
     tell_if_unknown()
-    engines = LiveEngines(choice, keeps_account=keeps_account)
     try:
         library = load(BRIDGE)
     except InputError as error:
@@ -182,9 +214,7 @@ def put_in_place(
     else:
         keep = _use_bridge(library, engines)
     _follow_settings(torch, engines)
-    _installed = _Installed(choice, engines, keep)
-    set_engines(engines)
-    return engines
+    return keep
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
@@ -251,7 +281,7 @@ def _use_pluggable(torch: Any, engines: LiveEngines, reason: str) -> Any:
         f"plimsoll allocates without PyTorch's memory statistics, snapshots, history and sharing "
         f"of tensors between processes: {reason}",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return allocator
 

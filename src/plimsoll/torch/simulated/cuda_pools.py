@@ -158,6 +158,17 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
         def __del__(self) -> None:
             CudaGraph.reset(self)
 
+        # From 2.13 on torch.cuda.CUDAGraph has one of its own, and PyTorch's is C++'s.
+        def __init_subclass__(cls) -> None:
+            own = cls.__dict__.get("__del__")
+            if own is not None:
+
+                def end(self: Any) -> None:
+                    own(self)
+                    CudaGraph.reset(self)
+
+                cls.__del__ = end  # type: ignore[method-assign]
+
         def pool(self) -> Any:
             return self._pool
 

@@ -16,6 +16,7 @@
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
 #include "plimsoll/allocator/elastic/placement.h"
+#include "plimsoll/allocator/elastic/waiting_sizes.h"
 #include "plimsoll/allocator/private_pools.h"
 #include "plimsoll/base/address_map.h"
 #include "plimsoll/base/spin_lock.h"
@@ -38,7 +39,13 @@ struct alignas(64) Arena {
   MappedSpace shared{*this, false, Tiers::shared};
   MappedSpace spilled{*this, false, Tiers::both};
   AddressMap<Block*> live;
-  Bytes reserved = 0;  // of the driver's memory
+  WaitingSizes waiting;  // of blocks that were freed while other streams use them
+  Bytes reserved = 0;    // of the driver's memory
+  struct Borrowed {
+    MappedSpace* space = nullptr;
+    AddressRange range;
+  };
+  std::optional<Borrowed> borrowed;  // free, and its pieces are not at home yet
 
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
   // its memory may go to other streams.
@@ -72,19 +79,21 @@ struct alignas(64) Arena {
 struct ElasticPool : PoolBase {
   using PoolBase::PoolBase;
 
-  // Regions are numbered beside the pools that PyTorch numbers, which never get so far.
-  [[nodiscard]] static PoolId id_of(RegionId region) { return {0xFFFF'FFFF, region}; }
+  // Regions are numbered beside the pools that PyTorch numbers, which never get so far. PyTorch
+  // lets a graph use a pool only if one of the two numbers is 0 (aten/src/ATen/cuda/CUDAGraph.cpp).
+  [[nodiscard]] static PoolId id_of(RegionId region) { return {0, (1ULL << 48) + region}; }
+  [[nodiscard]] static bool is_region(PoolId id) { return id.first == 0 && id.second >> 48 != 0; }
 
   bool is_paused = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
-  [[nodiscard]] bool is_region() const { return id.first == id_of(kNoRegion).first; }
+  [[nodiscard]] bool is_region() const { return is_region(id); }
+  // Whether graphs or MemPools may remember addresses here; a region's first use is its name's.
+  [[nodiscard]] bool is_held() const { return uses > (is_region() ? 1 : 0); }
   void require_not_paused() const {
     if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
   }
   // A graph remembers addresses, so memory never leaves a pool that somebody holds.
-  [[nodiscard]] bool may_give() const {
-    return (is_default() || is_region() || uses == 0) && !is_paused;
-  }
+  [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
 };
 
 }  // namespace plimsoll

@@ -1,18 +1,26 @@
 // The elastic allocator: reserved memory follows allocated memory within a granule or so, because
 // memory has no fixed place. It is thread-safe, with a lock for each stream.
 //
-// A request is served by best fit, to 512 bytes, from the free blocks of its stream. When none is
-// large enough, a place is chosen among the stream's addresses, and what it lacks of memory comes,
-// in this order, from
+// A request is served by best fit, to 512 bytes, from the free blocks of its stream, among them one
+// of its size whose free has waited for other streams until now. When none is large enough, a place
+// is chosen among the stream's addresses, and what it lacks of memory comes, in this order, from
 //
 //   1. free pieces of the same arena: they are mapped a second time, at the new address, at once.
-//      The stream itself orders the reuse, so nobody waits;
+//      The stream itself orders the reuse, so nobody waits. What is mapped there already, since the
+//      piece served there before, costs no call of the driver;
 //   2. free pieces of other streams and pools, if the work that used them is known to be done;
 //   3. the driver, if the limit allows;
 //   4. whatever becomes free once all streams have been waited for.
 //
 // Only then a request fails. So free memory is never lost to fragmentation, but for the pieces that
-// a live block shares with a free one. Old mappings are removed later, when queued work is done.
+// a live block shares with a free one.
+//
+// Each piece has a home, where it was mapped first. A block for which pieces came together borrows
+// them: when it is freed they go home, for their old mappings are kept. So a program that repeats
+// itself finds free memory where it found it before, decides as before, and after some steps each
+// place that it needs is mapped: then nothing but the books changes. Mappings are removed only where
+// others take their addresses, when there are too many, or when memory goes back to the driver, and
+// not before the work is done that was queued when they served.
 //
 // How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
@@ -42,6 +50,7 @@
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/elastic/arena.h"
 #include "plimsoll/allocator/elastic/paused_memory.h"
+#include "plimsoll/allocator/elastic/place_search.h"
 #include "plimsoll/allocator/elastic/placement.h"
 #include "plimsoll/allocator/live_allocator.h"
 #include "plimsoll/allocator/private_pools.h"
@@ -151,13 +160,16 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   static constexpr Bytes kAlignment = 512;
   static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
-  static constexpr Bytes kOwnPiecePart = 4;  // of the arena, at most
+  static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
   static constexpr Bytes kTiles = 160;      // to what is reserved
   static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
+  static constexpr AddressRange kEverywhere{0, std::numeric_limits<Bytes>::max()};
   static constexpr std::size_t kArenaSlots = 64;
+  static constexpr std::size_t kMostRetired = 4096;  // addresses of an arena
+  static constexpr std::size_t kRetiredAtATime = 32;
   static constexpr std::size_t kMostFreeBlocks = 4096;  // that `fragments` looks at
   static constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
@@ -179,6 +191,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
     Address address = 0;
     Piece piece;
     std::optional<Source> source;
+    bool is_mapped = false;  // the piece comes back to where it is still mapped
   };
   // A piece of shared memory that is to come back to the card.
   struct Move {
@@ -206,12 +219,16 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
     return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];
   }
   Block* lend(Arena& arena, Block* block, Bytes requested);
+  // A block that `borrows` is freed under `mutex_`.
   void free_now(Arena& arena, Block* block);
+  void take_back(Block* block);
+  Block* take_borrowed(const Request& request);
   void free_later(Arena& arena, Block* block);
   [[nodiscard]] Arena* arena_around(Address address) const;
 
   // --- the rest; all that follows holds `mutex_`
   Arena& find_arena(StreamId stream);
+  void know_region(PoolId pool);
   Arena& arena_of(ElasticPool& pool, StreamId stream);
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -223,15 +240,21 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   }
   Block* grow(const Request& request, bool prefers_shared);
   Block* try_to_grow(const Request& request);
+  Block* recall(const Request& request);
+  Block* lend_grown(const Request& request);
   Block* spill(const Request& request);
   [[nodiscard]] bool may_gain_by_waiting(const Request& request, Tiers tiers);
   void wait_for_all();
   void wait_for_device();
   Block* take_from_oom_pools(const Request& request);
+  bool go_home(MappedSpace& space, const AddressRange& range);
   [[nodiscard]] std::vector<Source> sources_for(const Request& request) const;
   static void add_sources(std::vector<Source>& sources, Arena& arena, std::uint64_t age,
                           Tiers tiers);
-  [[nodiscard]] std::optional<Place> place_for(const Request& request);
+  [[nodiscard]] std::optional<Place> place_for(const Request& request,
+                                               const std::vector<Source>& sources);
+  [[nodiscard]] static std::vector<Filling> revivals(const MappedSpace& space, const Place& place,
+                                                     std::vector<Source>& sources);
   [[nodiscard]] Bytes piece_size(const Request& request, Bytes missing, Tier tier) const;
   [[nodiscard]] std::vector<Filling> plan(const Request& request, const std::vector<Gap>& gaps,
                                           std::vector<Source>& sources) const;
@@ -239,7 +262,9 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] Bytes shared_room() const;
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
       const Request& request, std::vector<Source>& sources);
-  [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings);
+  [[nodiscard]] bool fill(const Request& request, std::vector<Filling>& fillings,
+                          const std::vector<Address>& cleared = {});
+  [[nodiscard]] Status clear(MappedSpace& space, const std::vector<Address>& retired);
   [[nodiscard]] Status create(Piece& piece);
   [[nodiscard]] Status create(const Request& request, std::vector<Filling>& fillings,
                               Bytes shared_room);
@@ -250,12 +275,16 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   void synchronize_events(const ElasticPool* pool);
   void finish_free(Block* block);
+  void finish_frees_of(Arena& arena, Bytes size);
   void mark_idle(Arena& arena, bool wait);
   void clear_retired(Arena& arena);
+  void clear_retired(Arena& arena, std::size_t most);
+  void bound_retired(Arena& arena);
   void settle();
   void release_cached_memory(PoolId pool);
   void release_free_memory(const ElasticPool& pool);
   void release_free_pieces(Arena& arena);
+  void tidy_unused_pools();
   void forget_if_unused(ElasticPool& pool);
   [[nodiscard]] Status unmap(Address address, Bytes size);
   void release(Handle handle);
@@ -263,6 +292,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   void add_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
   void remove_reserved(Arena& arena, const MappedSpace& space, const Piece& piece);
   void note_piece(Action action, const Arena& arena, Address address, const Piece& piece);
+  void note_in_runs(Action action, const Arena& arena, Address address, const Piece& piece);
+  void note_run();
   void count_shared(Block& block, Bytes shared);
   [[nodiscard]] SharedMemoryReport shared_memory() const;
   [[nodiscard]] std::vector<Move> moves_within(Bytes room);
@@ -307,6 +338,13 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // Pieces under live blocks that a failing driver unmapped and did not map again.
   std::map<Address, const MappedSpace*> lost_;
   std::uint64_t moves_ = 0;
+  struct Run {
+    Action action = Action::segment_map;
+    const Arena* arena = nullptr;
+    Address address = 0;
+    Piece piece;
+  };
+  Run run_;  // of pieces that is still to be noted
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { finish_free(block); }};
   ReturnedHandles returned_{driver_};
 };

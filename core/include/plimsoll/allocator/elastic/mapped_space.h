@@ -2,9 +2,14 @@
 // class. It keeps books and decides where blocks lie; it calls no driver.
 //
 // Reservations, addresses that the driver set aside, are tiled by blocks. A block is lent, free, a
-// hole (addresses without memory), or retired: its memory serves at another address already, but
-// work queued earlier may still use this one. The memory is in pieces, a driver's handle each,
-// which are mapped as a whole; a piece that lies wholly in one free block can be taken away.
+// hole (addresses without memory), or retired: its piece serves at another address, and is still
+// mapped here. The memory is in pieces, a driver's handle each, which are mapped as a whole; a piece
+// that lies wholly in one free block can be taken away.
+//
+// Retired addresses are how a program that repeats itself stops moving memory: the piece comes back
+// to them without a call of the driver, as soon as it is free where it serves. Only where another
+// piece is to be mapped, or the memory goes back to the driver, they are unmapped; by then the work
+// that was queued when they were retired must be done.
 //
 // Two neighbours that are both free, or both holes, are always merged. Holes, pieces and
 // reservations begin and end at granules.
@@ -14,6 +19,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "plimsoll/allocator/best_fit_index.h"
@@ -29,6 +36,7 @@ struct Piece {
   Bytes size = 0;
   Handle handle = 0;  // 0 while the piece is paused: its content is elsewhere
   Tier tier = Tier::dedicated;
+  Address home = 0;  // where it belongs while it is free; see MappedSpace::pieces_away
 };
 
 // Which memory a space is made of.
@@ -44,13 +52,6 @@ struct AddressRange {
   [[nodiscard]] Address end() const { return address + size; }
 };
 
-// Addresses without memory, and how many more there are on either side.
-struct Gap {
-  AddressRange range;
-  Bytes room_below = 0;
-  Bytes room_above = 0;
-};
-
 // A piece that nobody uses.
 struct FreePiece {
   Address address = 0;
@@ -58,21 +59,28 @@ struct FreePiece {
   Block* block = nullptr;  // the free block around it
 };
 
-// Where a request could lie, and the parts of it that have no memory yet.
-struct Place {
-  AddressRange extent;
-  std::vector<Gap> gaps;
-  Bytes missing = 0;  // of all gaps
-};
-
 // Addresses whose piece serves elsewhere.
 struct Retired {
   Block* block = nullptr;
   std::uint64_t age = 0;  // once all work up to this age is done, they can be unmapped
+  Piece piece;            // what is mapped here; a handle of 0 never comes back
 };
+
+[[nodiscard]] inline bool is_free(const Block* block) {
+  return block->mapped && !block->is_active();
+}
+[[nodiscard]] inline bool is_hole(const Block* block) { return !block->mapped && !block->retired; }
 
 class MappedSpace {
  public:
+  struct ByAddress {
+    using is_transparent = void;
+    bool operator()(const Block* a, const Block* b) const { return a->address < b->address; }
+    bool operator()(Address a, const Block* b) const { return a < b->address; }
+    bool operator()(const Block* a, Address b) const { return a->address < b; }
+  };
+  using Holes = std::set<Block*, ByAddress>;
+
   explicit MappedSpace(Arena& arena, bool small, Tiers tiers = Tiers::dedicated)
       : arena_(arena), small_(small), tiers_(tiers) {}
   MappedSpace(const MappedSpace&) = delete;
@@ -90,17 +98,14 @@ class MappedSpace {
   }
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
-  // `age` says which frees came before; see `free_pieces`.
-  void give_back(Block* block, std::uint64_t age);
+  // `age` says which frees came before; see `free_pieces`. Returns the free block around it.
+  Block* give_back(Block* block, std::uint64_t age);
 
   // Blocks are neither split nor merged from now on: each is one piece.
   void set_no_split(bool no_split) { no_split_ = no_split; }
   [[nodiscard]] bool no_split() const { return no_split_; }
 
   void add_reservation(Address address, Bytes size);
-  // Where `size` bytes lack the least memory, and lowest of such places; none if no reservation has
-  // so many addresses in a row.
-  [[nodiscard]] std::optional<Place> place_for(Bytes size) const;
   // The lowest hole of at least `size` bytes.
   [[nodiscard]] std::optional<AddressRange> hole_for(Bytes size) const;
   // All pieces in free blocks that were freed at `age` or before.
@@ -111,6 +116,18 @@ class MappedSpace {
   // A free piece serves elsewhere, or is no more: its addresses are retired. Several free pieces of
   // one call to `free_pieces` are removed by ascending address, before anything else happens.
   void remove_piece(const FreePiece& piece, std::uint64_t age);
+  // The piece that was retired at `address`, and was removed from where it served, is back: free.
+  void revive(Address address, const Piece& piece, std::uint64_t age);
+  // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
+  // ascending address. Those whose home is gone are at home where they are from now on.
+  [[nodiscard]] std::vector<FreePiece> pieces_to_go_home(Block* block, const AddressRange& range);
+  // Whether any piece is away from home.
+  [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
+  // Where requests of a size lay for which pieces had to come together, the latest first.
+  void remember(Bytes size, Address address);
+  [[nodiscard]] std::span<const Address> remembered(Bytes size) const;
+  // What is mapped at retired addresses is no more than a mapping: the handle was given back.
+  void forget_handle(Handle handle);
   // Physical memory without an owner is mapped in a hole until the driver takes it back.
   void retire(const AddressRange& range);
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
@@ -120,7 +137,7 @@ class MappedSpace {
   // By address.
   [[nodiscard]] const std::map<Address, Piece>& pieces() const { return pieces_; }
   // Another handle of the same size was mapped in place of the piece at `address`.
-  void replace_piece(Address address, const Piece& piece) { pieces_.at(address) = piece; }
+  void replace_piece(Address address, const Piece& piece);
   // How much of these bytes, which all have memory, lies in shared memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
   // Calls function(Address, const Piece&) for each piece that has any of these bytes.
@@ -133,6 +150,7 @@ class MappedSpace {
   }
   [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
   [[nodiscard]] const BestFitIndex& free() const { return free_; }
+  [[nodiscard]] const Holes& holes() const { return holes_; }
   // The block around an address of one of the reservations.
   [[nodiscard]] Block* block_at(Address address) const;
   // Calls function(const Block*) for every block, by address within each reservation.
@@ -146,12 +164,8 @@ class MappedSpace {
   void check_invariants() const;
 
  private:
-  struct ByAddress {
-    using is_transparent = void;
-    bool operator()(const Block* a, const Block* b) const { return a->address < b->address; }
-    bool operator()(Address a, const Block* b) const { return a < b->address; }
-    bool operator()(const Block* a, Address b) const { return a->address < b; }
-  };
+  static constexpr std::size_t kMostRemembered = 4;  // of a size
+  static constexpr std::size_t kMostSizes = 4096;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
   void drop(Block* block);
@@ -176,8 +190,6 @@ class MappedSpace {
   void make_hole(Block* block);
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
-  [[nodiscard]] std::optional<Place> place_from(const Block* first, Bytes size) const;
-  [[nodiscard]] std::optional<Place> place_to(const Block* last, Bytes size) const;
 
   Arena& arena_;
   bool small_;
@@ -185,9 +197,11 @@ class MappedSpace {
   bool no_split_ = false;
   ObjectPool<Block> objects_;
   BestFitIndex free_;
-  std::set<Block*, ByAddress> holes_;
+  Holes holes_;
   std::map<Address, Piece> pieces_;
+  std::size_t pieces_away_ = 0;  // of `pieces_`, those with another address than `home`
   std::map<Address, Retired> retired_;
+  std::unordered_map<Bytes, std::vector<Address>> remembered_;
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // of each reservation
 };

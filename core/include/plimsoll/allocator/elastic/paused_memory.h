@@ -26,8 +26,8 @@ struct PausedPiece {
   MappedSpace* space = nullptr;
   Address address = 0;
   Piece piece;            // its handle is 0 while it is off the card
-  Address backup = 0;     // where its content is kept, if it is; an offset if that is a store
-  std::size_t batch = 0;  // which part of the region it belongs to; its backup is one allocation
+  Bytes backup = 0;       // where its content lies in the backup, if there is one
+  std::size_t batch = 0;  // which part of the region it belongs to
 };
 
 // Where content is kept: in memory of `pool`; in `store`, if there is one, through memory of `pool`
@@ -69,6 +69,11 @@ class PausedMemory {
   static constexpr Bytes kBatch = 128 * kMiB;
 
   using Batch = std::span<PausedPiece>;
+  struct Chunk {  // of the backup
+    Bytes offset = 0;
+    Address address = 0;
+    Bytes size = 0;
+  };
 
   void number_batches();
   [[nodiscard]] std::vector<Batch> batches();
@@ -76,6 +81,9 @@ class PausedMemory {
   static Status for_each_run(Batch batch, Function function);
   template <typename Function>
   static Status for_each_slice(Batch batch, Bytes most, Function function);
+  template <typename Function>
+  Status for_each_chunk(Batch batch, Function function) const;
+  void lock_chunks(Bytes total);
   Status save();
   Status load(Batch batch, SliceRing* ring) const;
   Status copy_to_backup(Batch batch) const;
@@ -86,7 +94,7 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  std::vector<std::pair<Address, Bytes>> chunks_;  // of the pool, without a store
+  std::vector<Chunk> chunks_;  // of the pool, without a store; by offset, one after the other
   std::vector<Handle> unreleased_;
 };
 

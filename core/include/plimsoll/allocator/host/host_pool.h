@@ -78,8 +78,8 @@ class HostPool {
   void empty_cache();
 
   // A graph is captured between begin and end; blocks of the pool stay untouched when they are
-  // freed until each begin has had its `release_pool`, and `empty_cache` or a request in need of
-  // memory has waited for the GPUs that replayed it.
+  // freed until each begin has had its `release_pool`, and `empty_cache`, a request in need of
+  // memory or the next begin has waited for the GPUs that replayed it.
   void begin_allocate_to_pool(PoolId pool);
   void end_allocate_to_pool();
   void release_pool(PoolId pool);

@@ -25,10 +25,10 @@ class BlockList {
   }
 
   // The first `size` bytes of a block that is in no pool become a new block, which is returned; the
-  // old block keeps the rest.
+  // old block keeps the rest, and, as in PyTorch, the segment's stack, which is lost with it: a
+  // segment has the stack of its first block.
   Block* split_front(Block* block, Bytes size) {
     Block* const front = make_piece(*block, block->address, size);
-    front->segment_context = block->segment_context;
     block->address += size;
     block->size -= size;
     link(block->previous, front, block);

@@ -153,6 +153,9 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
     address = recover(device, size, stream, status);
   }
   void* pointer = as_pointer(address);
+  if (history_.is_enabled()) [[unlikely]] {
+    note_first_block(device, pointer);
+  }
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     if (const auto place = device.locate(pointer)) {
       report_to_profiler(device, pointer, static_cast<int64_t>(place->block_size));
@@ -162,6 +165,14 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
     (*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA, address);
   }
   return pointer;
+}
+
+void Allocator::note_first_block(const Device& device, const void* pointer) {
+  const uint64_t address = as_number(pointer);
+  if (!history_.is_segment(device.index(), address)) return;
+  if (const auto place = device.locate(pointer)) {
+    history_.note_first_block(device.index(), address, place->block_size);
+  }
 }
 
 // What is left to try when an engine has no memory. The callbacks free what waits for other
@@ -299,6 +310,7 @@ c10::DataPtr Allocator::allocate_at(size_t size, void* pointer) {
   const History::Call call(history_, RecordContext::STATE);
   const History::Placing placing(as_number(pointer));
   check(api->malloc_at(device(index).engine(), as_number(pointer), size, as_number(stream), {}));
+  if (history_.is_enabled()) note_first_block(device(index), pointer);
   return {pointer, pointer, &delete_block, cuda_device(index)};
 }
 

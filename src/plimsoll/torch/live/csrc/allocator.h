@@ -108,6 +108,7 @@ class Allocator final : public VersionedAllocator {
   [[noreturn]] void throw_out_of_memory(Device& device, size_t size, const std::string& text);
   Device* owner(const void* pointer, plimsoll_place* place);
   Device* free_in_engine(uint64_t address);
+  void note_first_block(const Device& device, const void* pointer);
   void report_to_profiler(Device& device, void* pointer, int64_t size_change);
   std::vector<SegmentInfo> segments(Device& device, MempoolId_t pool);
   void add_original(SnapshotInfo& snapshot, MempoolId_t pool, bool includes_traces) const;

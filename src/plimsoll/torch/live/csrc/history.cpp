@@ -128,10 +128,16 @@ void History::add(Log& log, const plimsoll_event& event) {
         break;
       case TraceEntry::SEGMENT_ALLOC:
       case TraceEntry::SEGMENT_MAP:
-        if (context != nullptr) log.segments[event.address] = context;
+        if (context != nullptr) log.segments[event.address] = {context, event.size};
         break;
       case TraceEntry::SEGMENT_FREE:
-      case TraceEntry::SEGMENT_UNMAP: log.segments.erase(event.address); break;
+      case TraceEntry::SEGMENT_UNMAP: {
+        const auto segment = log.segments.find(event.address);
+        if (segment == log.segments.end()) break;
+        if (context == nullptr) context = std::move(segment->second.context);
+        log.segments.erase(segment);
+        break;
+      }
       case TraceEntry::FREE_REQUESTED:
       case TraceEntry::FREE_COMPLETED: {
         const auto block = log.blocks.find(event.address);
@@ -203,25 +209,31 @@ std::vector<TraceEntry> History::entries(DeviceIndex device) const {
   return log.ring.entries();
 }
 
-namespace {
-
-Context find_context(const std::unordered_map<uint64_t, Context>& contexts, uint64_t address) {
-  const auto found = contexts.find(address);
-  return found == contexts.end() ? nullptr : found->second;
-}
-
-}  // namespace
-
 Context History::block_context(DeviceIndex device, uint64_t address) const {
   const auto& log = logs_[static_cast<size_t>(device)];
   const std::scoped_lock lock(log.mutex);
-  return find_context(log.blocks, address);
+  const auto found = log.blocks.find(address);
+  return found == log.blocks.end() ? nullptr : found->second;
 }
 
 Context History::segment_context(DeviceIndex device, uint64_t address) const {
   const auto& log = logs_[static_cast<size_t>(device)];
   const std::scoped_lock lock(log.mutex);
-  return find_context(log.segments, address);
+  const auto found = log.segments.find(address);
+  return found == log.segments.end() ? nullptr : found->second.context;
+}
+
+bool History::is_segment(DeviceIndex device, uint64_t address) const {
+  const auto& log = logs_[static_cast<size_t>(device)];
+  const std::scoped_lock lock(log.mutex);
+  return log.segments.contains(address);
+}
+
+void History::note_first_block(DeviceIndex device, uint64_t address, uint64_t size) {
+  auto& log = logs_[static_cast<size_t>(device)];
+  const std::scoped_lock lock(log.mutex);
+  const auto found = log.segments.find(address);
+  if (found != log.segments.end() && size < found->second.size) log.segments.erase(found);
 }
 
 void History::annotate(DeviceIndex device,

@@ -117,6 +117,11 @@ class History {
   [[nodiscard]] Context block_context(DeviceIndex device, uint64_t address) const;
   [[nodiscard]] Context segment_context(DeviceIndex device, uint64_t address) const;
 
+  // PyTorch keeps the stack of a segment with its first block, and a block that is cut off the
+  // front of another one begins without: so the stack is there only until a request takes a part.
+  [[nodiscard]] bool is_segment(DeviceIndex device, uint64_t address) const;
+  void note_first_block(DeviceIndex device, uint64_t address, uint64_t size);
+
   void annotate(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& values);
   [[nodiscard]] std::vector<AnnotationEntry> annotations() const;
 
@@ -127,7 +132,10 @@ class History {
   static std::string metadata();
 
  private:
-  using Contexts = std::unordered_map<uint64_t, Context>;
+  struct Segment {
+    Context context;
+    uint64_t size = 0;
+  };
   using Trackers = std::vector<Tracker>;
 
   struct Log {
@@ -135,7 +143,8 @@ class History {
     DeviceIndex device = 0;
     mutable std::mutex mutex;  // of what follows; nothing is called with it held
     Ring<TraceEntry> ring;
-    Contexts blocks, segments;
+    std::unordered_map<uint64_t, Context> blocks;
+    std::unordered_map<uint64_t, Segment> segments;  // those whose stack is kept
   };
 
   void gather() const;

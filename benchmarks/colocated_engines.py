@@ -1,0 +1,159 @@
+"""The two engines of benchmarks/colocated.py: one trains a model, the other generates with it.
+
+Each has its memory in regions, so that one leaves the card while the other works. Models are
+chains of square matrices, for what is measured is memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import plimsoll
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    import torch
+
+WIDTH = 4096
+BATCH = 64
+PARAMETER_BYTES = 12  # a weight and both of Adam's states, of 4 bytes each
+BUCKET_BYTES = 256 * MiB
+_WORDS = 251  # a prime, so that words that change places are noticed
+
+
+@dataclass
+class Moves:
+    """How long what leaves and comes back takes, in one direction."""
+
+    seconds: list[float] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)
+
+    def time(self, move: Callable[[], int]) -> None:
+        """One move, which returns the bytes that it moved."""
+        began = time.perf_counter()
+        self.moved.append(move())
+        self.seconds.append(time.perf_counter() - began)
+
+
+def digest(tensors: Sequence[torch.Tensor]) -> int:
+    """What tells contents apart: a sum in which words have weights."""
+    import torch
+
+    weights = torch.arange(1, _WORDS + 1, device="cuda", dtype=torch.int64)
+    total = torch.zeros((), device="cuda", dtype=torch.int64)
+    for number, tensor in enumerate(tensors):
+        words = tensor.detach().reshape(-1).view(torch.int32)
+        rows = words[: words.numel() // _WORDS * _WORDS].view(-1, _WORDS)
+        total += (number + 1) * (rows.sum(0, dtype=torch.int64) * weights).sum()
+        total += words[rows.numel() :].sum(dtype=torch.int64)
+    return int(total)
+
+
+class Trainer:
+    """A model with Adam's state, in the region "training"."""
+
+    def __init__(self, layers: int) -> None:
+        import torch
+
+        with plimsoll.region("training"):
+            self.model = torch.nn.Sequential(
+                *(torch.nn.Linear(WIDTH, WIDTH, bias=False, device="cuda") for _ in range(layers))
+            )
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.batch = torch.randn(BATCH, WIDTH, device="cuda")
+        self.train()
+
+    def train(self) -> None:
+        """A step."""
+        self.model(self.batch).square().mean().backward()
+        with plimsoll.region("training"):  # the state is made in the first step
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All that must come back as it was."""
+        state = self.optimizer.state.values()
+        return [*self.model.parameters(), *(s[k] for s in state for k in ("exp_avg", "exp_avg_sq"))]
+
+    def weights(self) -> list[torch.Tensor]:
+        """What the other engine is given."""
+        return [weight.detach() for weight in self.model.parameters()]
+
+    def buckets(self, bucket: torch.Tensor) -> Iterator[list[int]]:
+        """Fill a flat tensor with one part of the weights after the other; which they are."""
+        part: list[int] = []
+        offset = 0
+        for number, weight in enumerate(self.weights()):
+            if offset + weight.numel() > bucket.numel():
+                yield part
+                part, offset = [], 0
+            bucket[offset : offset + weight.numel()].copy_(weight.reshape(-1))
+            offset += weight.numel()
+            part.append(number)
+        yield part
+
+
+class Inference:
+    """The same model in half precision, a cache, and a graph that fills the cache and reads it.
+
+    The regions are "weights", "kv-cache" and "graphs".
+    """
+
+    def __init__(self, layers: int, cache_bytes: int) -> None:
+        import torch
+
+        half = {"dtype": torch.bfloat16, "device": "cuda"}
+        with plimsoll.region("weights"):
+            self.weights = [torch.zeros(WIDTH, WIDTH, **half) for _ in range(layers)]
+        with plimsoll.region("kv-cache"):
+            rows = max(1, cache_bytes // (2 * WIDTH * BATCH))
+            self.cache = torch.zeros(rows, BATCH, WIDTH, **half)
+        self.prompt = torch.randn(BATCH, WIDTH, **half)
+        self.run()
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=plimsoll.graph_pool("graphs")):
+            self.answer = self.run()
+
+    def run(self) -> torch.Tensor:
+        """What the graph does."""
+        import torch
+
+        hidden = self.prompt
+        for number, weight in enumerate(self.weights):
+            hidden = torch.tanh(hidden @ weight)
+            self.cache[number % len(self.cache)].copy_(hidden)
+        return hidden + self.cache[0]
+
+    def generate(self) -> torch.Tensor:
+        """By the graph."""
+        self.graph.replay()
+        return self.answer.clone()
+
+    def is_right(self) -> bool:
+        """Whether the graph's answer is what the weights give without it."""
+        import torch
+
+        by_graph, without = self.generate().float(), self.run().float()
+        return bool(torch.allclose(by_graph, without, rtol=0.05, atol=0.05))
+
+    def load(self, weights: Sequence[torch.Tensor]) -> None:
+        """New weights, from this process."""
+        for own, new in zip(self.weights, weights, strict=True):
+            own.copy_(new)
+
+    def load_bucket(self, bucket: torch.Tensor, part: Sequence[int]) -> None:
+        """Some of the weights, from a flat tensor of another process."""
+        offset = 0
+        for number in part:
+            own = self.weights[number]
+            own.copy_(bucket[offset : offset + own.numel()].view_as(own))
+            offset += own.numel()
+
+
+def layers_for(size: int) -> int:
+    """How many layers a trainer has that takes so much memory."""
+    return max(1, size // (PARAMETER_BYTES * WIDTH * WIDTH))

@@ -1,0 +1,60 @@
+"""What a process holds of the host and of a card, for programs that must not grow."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from plimsoll.units import format_size
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """At one moment; sizes in bytes.
+
+    Attributes:
+        resident: Memory of the host that the process has, page-locked memory included.
+        addresses: The process's address space, what only is set aside included.
+        maps: Lines of /proc/self/maps; Linux allows 65530 (vm.max_map_count).
+        page_locked: What the process has locked for copies.
+        card: Memory of the card that is in use, by all processes.
+    """
+
+    resident: int
+    addresses: int
+    maps: int
+    page_locked: int
+    card: int
+
+    @classmethod
+    def now(cls, *, page_locked: int, card: int) -> Footprint:
+        """Of this process, after what nobody needs was freed."""
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        status = dict(
+            line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
+        )
+        kibibytes = {key: int(status[key].split()[0]) for key in ("VmRSS", "VmSize")}
+        with Path("/proc/self/maps").open() as maps:
+            count = sum(1 for _ in maps)
+        return cls(
+            resident=kibibytes["VmRSS"] << 10,
+            addresses=kibibytes["VmSize"] << 10,
+            maps=count,
+            page_locked=page_locked,
+            card=card,
+        )
+
+    def growth_since(self, before: Footprint) -> dict[str, int]:
+        """How much more there is of each than before."""
+        return {
+            field.name: getattr(self, field.name) - getattr(before, field.name)
+            for field in fields(self)
+        }
+
+
+def size_text(amount: int) -> str:
+    """A size with its sign."""
+    return f"{'-' if amount < 0 else '+'}{format_size(abs(amount))}"

@@ -1,0 +1,337 @@
+"""A day of a program that does all that programs do to an allocator, on a simulated GPU.
+
+    python benchmarks/soak_simulated.py [--simulated-hours 24] [--seed 1]
+
+Each step takes a second or so of simulated time: tensors of random sizes on six streams, uses by
+other streams, private pools that come and go as those of graphs do, regions that are paused and
+resumed, a fraction that changes, caches that are emptied seldom. A tenth of the time goes by before
+the first look; from there on the host's memory, the maps of the process and the driver's addresses,
+events and mappings may not grow. The allocator's books are checked now and then, and must agree
+with the program's and the driver's; at the end nothing may be left. Exit status 1: something grew
+or does not agree. A seed's run is always the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from footprint import Footprint, size_text
+
+import plimsoll
+from plimsoll.engines.current import set_engines
+from plimsoll.engines.protocol import Engine
+from plimsoll.simulator import Allocator, MemoryPool, SimulatedMachine
+from plimsoll.units import GiB, MiB, format_size
+
+REGIONS = ("weights", "kv-cache", "graphs")
+STREAMS = 6
+CARD = 8 * GiB
+HOST = 32 * GiB
+MOST_LIVE = 120
+MOST_POOLS = 6
+MOST_RESIDENT_GROWTH = 16 * MiB
+MOST_MAPS_GROWTH = 64
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The one engine, for `plimsoll.region` and its like."""
+
+    engine: Engine
+    allocator: str = "elastic"
+
+    def open(self, _device: int) -> Engine:
+        """It."""
+        return self.engine
+
+    def opened(self) -> Mapping[int, Engine]:
+        """It."""
+        return {0: self.engine}
+
+
+@dataclass
+class Block:
+    """What lives."""
+
+    size: int
+    region: str
+    pool: MemoryPool | None = None
+
+
+class Program:
+    """A program at random, and what it knows of its own memory."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.machine = SimulatedMachine([CARD], host_memory=HOST)
+        self.gpu = self.machine.gpus[0]
+        self.allocator = Allocator(self.gpu, allocator="elastic")
+        set_engines(Engines(cast("Engine", self.allocator.engine)))
+        self.live: dict[int, Block] = {}
+        self.pools: list[MemoryPool] = []
+        self.has_graph = False
+        self.counts: dict[str, int] = {}
+        for name in REGIONS:
+            self.take(4 * MiB, name)
+
+    # --- what it does ----------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Some requests and frees, and seldom something else."""
+        for _ in range(self.random.randrange(4, 24)):
+            if len(self.live) < MOST_LIVE and self.random.random() < 0.55:
+                self.take(self._size(), self._region())
+            elif self.live:
+                self.free(self._any())
+        for stream in range(STREAMS):
+            self.gpu.launch(stream, self.random.uniform(0, 0.4))
+        for odds, what in (
+            (0.15, self.use_on_another_stream),
+            (0.05, self.come_and_go),
+            (0.02, self.hold_a_pool),
+            (0.03, self.capture_into_a_region),
+            (0.05, self.pause_or_resume),
+            (0.005, self.change_the_fraction),
+            (0.002, self.allocator.empty_cache),
+            (0.002, lambda: self.allocator.rebalance()),
+        ):
+            if self.random.random() < odds:
+                what()
+        self.machine.advance(self.random.uniform(0.5, 1.5))
+
+    def take(self, size: int, region: str, pool: MemoryPool | None = None) -> None:
+        """Ask for memory; a card that is full is no error."""
+        stream = self.random.randrange(STREAMS)
+        try:
+            with plimsoll.region(region):
+                if pool is None:
+                    address = self.allocator.malloc(size, stream=stream)
+                else:
+                    with self.allocator.use_pool(pool):
+                        address = self.allocator.malloc(size, stream=stream)
+        except plimsoll.OutOfMemoryError:
+            self._shed()
+            return
+        self.live[address] = Block(self.allocator.block_size(address), region, pool)
+        self._count("requests")
+
+    def free(self, address: int) -> None:
+        """Give memory back, paused or not."""
+        self.allocator.free(address)
+        del self.live[address]
+
+    def use_on_another_stream(self) -> None:
+        """Of what lives."""
+        if self.live:
+            self.allocator.record_stream(self._any(), self.random.randrange(STREAMS))
+            self._count("uses by other streams")
+
+    def come_and_go(self) -> None:
+        """A pool with some memory, as a graph's that is captured and destroyed."""
+        pool = self.allocator.make_pool()
+        self._take_and_free(pool)
+        self._release(pool)
+        self._count("pools")
+
+    def capture_into_a_region(self) -> None:
+        """As a graph that is paused with its region, and lives until the next one."""
+        if plimsoll.is_paused("graphs"):
+            return
+        pool, engine = plimsoll.graph_pool("graphs"), self.allocator.engine
+        engine.begin_allocate_to_pool(*pool, stream=None)
+        self._take_and_free()
+        engine.end_allocate_to_pool(*pool)
+        if self.has_graph:
+            engine.release_pool(*pool)
+        self.has_graph = True
+        self._count("graphs in a region")
+
+    def hold_a_pool(self) -> None:
+        """Pools that live for some time."""
+        if len(self.pools) == MOST_POOLS:
+            pool = self.pools.pop(self.random.randrange(MOST_POOLS))
+            for address in [a for a, block in self.live.items() if block.pool is pool]:
+                self.free(address)
+            self._release(pool)
+        self.pools.append(self.allocator.make_pool())
+        self.take(self._size(), "", self.pools[-1])
+        self._count("pools")
+
+    def pause_or_resume(self) -> None:
+        """One region, or those that can be, at once."""
+        away = [name for name in REGIONS if plimsoll.is_paused(name)]
+        here = [name for name in REGIONS if name not in away]
+        names = self.random.sample(here, self.random.randrange(len(here) + 1)) if here else []
+        try:
+            if away and (not names or self.random.random() < 0.6):
+                plimsoll.resume(*away)
+                self._count("resumed")
+            elif names:
+                plimsoll.pause(*names, backup=self.random.choice(("host", "host", "drop")))
+                self._count("paused")
+        except plimsoll.OutOfMemoryError:
+            self._shed()
+            self.allocator.set_per_process_memory_fraction(1.0)
+        except plimsoll.InputError as error:
+            if "has no memory" not in str(error):  # all of it was freed
+                raise
+
+    def change_the_fraction(self) -> None:
+        """Of the card."""
+        self.allocator.set_per_process_memory_fraction(self.random.choice((0.5, 0.8, 1.0)))
+        self._count("fractions")
+
+    # --- what must hold --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """The allocator's books against its own, the program's and the driver's."""
+        self.allocator.check_invariants()
+        alive = sum(block.size for block in self.live.values())
+        require(self.allocator.memory_allocated() == alive, "allocated is not what lives")
+        stats = self.allocator.engine.statistics()
+        uses = [plimsoll.region_uses(name).get(0) for name in REGIONS]
+        paused = sum(use.paused_bytes for use in uses if use)
+        require(stats["paused_bytes.current"] == paused, "paused is not what regions say")
+
+    def check_reserved(self) -> None:
+        """What is reserved against what the driver gave, once nothing is on its way."""
+        self.machine.advance(1000)
+        self.allocator.empty_cache()
+        require(
+            self.allocator.memory_reserved() == self.gpu.dedicated_used_bytes,
+            "reserved is not what the driver gave",
+        )
+        locked = self.allocator.engine.host_reserved_bytes()
+        require(self.gpu.shared_used_bytes == locked, "locked is not what the driver locked")
+
+    def end(self) -> None:
+        """Free all: nothing may be left."""
+        self.allocator.set_per_process_memory_fraction(1.0)
+        for address in list(self.live):
+            self.free(address)
+        for pool in self.pools:
+            self._release(pool)
+        if self.has_graph:
+            self.allocator.engine.release_pool(*plimsoll.graph_pool("graphs"))
+        away = [name for name in REGIONS if plimsoll.is_paused(name)]
+        if away:
+            plimsoll.resume(*away)
+        self.check()
+        self.check_reserved()
+        left = self.gpu.driver_objects
+        require(self.allocator.memory_reserved() == 0, "memory stays reserved")
+        require(left.handles == left.mappings == left.events == 0, f"the driver has {left}")
+
+    def footprint(self) -> Footprint:
+        """Of this process; the card is a simulated one."""
+        return Footprint.now(
+            page_locked=self.allocator.engine.host_reserved_bytes(),
+            card=self.gpu.dedicated_used_bytes,
+        )
+
+    def _release(self, pool: MemoryPool) -> None:
+        """As PyTorch does: what is free of it stays cached."""
+        self.allocator.engine.release_pool(*pool.id)
+        pool.released = True
+
+    def _take_and_free(self, pool: MemoryPool | None = None) -> None:
+        """Temporary tensors, which are freed in any order."""
+        before = set(self.live)
+        for _ in range(self.random.randrange(1, 6)):
+            self.take(self._size(), "", pool)
+        for address in sorted(set(self.live) - before):
+            self.free(address)
+
+    def _shed(self) -> None:
+        """A program that finds the card full lets go of a third of what it has."""
+        self._count("out of memory")
+        for address in self.random.sample(list(self.live), len(self.live) // 3):
+            self.free(address)
+
+    def _any(self) -> int:
+        return self.random.choice(list(self.live))
+
+    def _size(self) -> int:
+        if self.random.random() < 0.5:
+            return self.random.randrange(1, MiB)
+        return self.random.randrange(MiB, self.random.choice((20, 60, 500)) * MiB)
+
+    def _region(self) -> str:
+        usable = [name for name in REGIONS if not plimsoll.is_paused(name)]
+        return self.random.choice(usable) if usable and self.random.random() < 0.3 else ""
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def require(holds: bool, what: str) -> None:
+    """End the run, with one line, if it does not."""
+    if not holds:
+        sys.exit(f"soak_simulated: {what}")
+
+
+def run(hours: float, seed: int) -> str:
+    """A run, and what it came to."""
+    began = time.monotonic()
+    program = Program(seed)
+    until, steps = hours * 3600, 0
+    before = peak = None
+    while program.machine.now < until:
+        program.step()
+        steps += 1
+        if steps % 50 == 0:
+            program.check()
+        if steps % 2000 == 0:
+            program.check_reserved()
+        objects = program.gpu.driver_objects
+        if before is None and program.machine.now >= until / 10:
+            before, peak = program.footprint(), objects
+        elif peak is not None:
+            require(
+                objects.reserved_addresses_bytes <= 2 * peak.reserved_addresses_bytes,
+                f"the addresses grow: {objects}, at first {peak}",
+            )
+            require(objects.events <= peak.events + 64, f"the events grow: {objects}")
+    program.check()
+    after = program.footprint()
+    assert before is not None
+    assert peak is not None
+    growth = after.growth_since(before)
+    objects = program.gpu.driver_objects
+    program.end()
+    require(growth["resident"] <= MOST_RESIDENT_GROWTH, f"resident memory: {growth}")
+    require(growth["maps"] <= MOST_MAPS_GROWTH, f"maps: {growth}")
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(program.counts.items()))
+    seconds = time.monotonic() - began
+    return "\n".join(
+        [
+            f"{hours:g} simulated hours, seed {seed}: {steps} steps in {seconds:.0f} s; {counts}",
+            f"after a tenth of it, of the host: {size_text(growth['resident'])} resident, "
+            f"{growth['maps']:+} maps, {size_text(growth['page_locked'])} page-locked",
+            f"addresses of the driver: {format_size(peak.reserved_addresses_bytes)} after a tenth, "
+            f"{format_size(objects.reserved_addresses_bytes)} at the end; "
+            f"{objects.mappings} mappings, {objects.events} events",
+            "statistics agree with the program and the driver; nothing is left at the end",
+        ]
+    )
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--simulated-hours", type=float, default=24)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    print(run(arguments.simulated_hours, arguments.seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Tensors at random, that know what they hold: what each thread of benchmarks/soak.py does."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.torch.simulated.start import running
+from plimsoll.units import MiB
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Tensor:
+    """A tensor, and what it holds."""
+
+    data: torch.Tensor
+    value: int
+
+
+class Tensors:
+    """Tensors at random, of one thread on one stream."""
+
+    def __init__(self, seed: int, budget: int) -> None:
+        import torch
+
+        self.random = random.Random(seed)
+        self.budget = budget
+        self.stream = torch.cuda.Stream()
+        self.other = torch.cuda.Stream()
+        self.live: list[Tensor] = []
+        self.counts = {"tensors": 0, "uses by other streams": 0, "out of memory": 0}
+        self.has_values = running() is None
+
+    def act(self) -> None:
+        """A request, or a free."""
+        import torch
+
+        with torch.cuda.stream(self.stream):
+            size = self.size()
+            while self.live and sum(t.data.nbytes for t in self.live) + size > self.budget:
+                self.drop()
+            try:
+                self.live.append(self.take(size))
+            except torch.OutOfMemoryError:
+                self.counts["out of memory"] += 1
+            if self.live and self.random.random() < 0.4:
+                self.drop()
+
+    def size(self) -> int:
+        """From 1 byte to 256 MiB or the budget's quarter, small ones often."""
+        most = min(256 * MiB, self.budget // 4)
+        return int(min(most, 2 ** self.random.uniform(0, most.bit_length())))
+
+    def take(self, size: int) -> Tensor:
+        """A tensor full of one number."""
+        import torch
+
+        data = torch.empty(size, dtype=torch.uint8, device="cuda")
+        value = self.random.randrange(256)
+        data.fill_(value)
+        self.counts["tensors"] += 1
+        return Tensor(data, value)
+
+    def drop(self) -> None:
+        """Free one, which another stream may have used last."""
+        import torch
+
+        tensor = self.live.pop(self.random.randrange(len(self.live)))
+        if self.random.random() < 0.2:
+            self.other.wait_stream(self.stream)
+            with torch.cuda.stream(self.other):
+                tensor.data.add_(1)
+            tensor.data.record_stream(self.other)
+            self.counts["uses by other streams"] += 1
+        elif self.random.random() < 0.2:
+            self.check(tensor)
+
+    def check(self, tensor: Tensor) -> None:
+        """Nobody else wrote there."""
+        import torch
+
+        if not self.has_values:
+            return
+        try:
+            is_whole = bool((tensor.data == tensor.value).all())
+        except torch.OutOfMemoryError:  # to compare takes memory, too
+            self.counts["out of memory"] += 1
+            return
+        require(is_whole, "a tensor holds something else")
+
+
+def require(holds: bool, what: str) -> None:
+    """End the run, with one line, if it does not."""
+    if not holds:
+        sys.exit(f"soak: {what}")

@@ -1,0 +1,63 @@
+// Where a request of the elastic allocator could lie when no free block serves it: a row of free
+// blocks, retired addresses and holes, at the least price.
+//
+// Free blocks have memory. Retired addresses whose piece is free where it serves get it back
+// without a call of the driver. A hole costs mapping, and retired addresses whose piece is in use
+// cost unmapping as well.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "plimsoll/allocator/elastic/mapped_space.h"
+#include "plimsoll/base/address_map.h"
+
+namespace plimsoll {
+
+// Addresses without memory, and how many more there are on either side.
+struct Gap {
+  AddressRange range;
+  Bytes room_below = 0;
+  Bytes room_above = 0;
+};
+
+// Where a request could lie, and what has to be done before.
+struct Place {
+  AddressRange extent;
+  std::vector<Address> revived;  // retired addresses whose pieces come back
+  std::vector<Address> cleared;  // retired addresses to unmap: they are parts of the gaps
+  std::vector<Gap> gaps;
+  Bytes price = 0;               // of mapping the gaps, and of unmapping what is in them
+};
+
+// The pieces that may be taken away, by handle.
+class FreePieces {
+ public:
+  void add(const FreePiece& piece) {
+    by_handle_.insert(piece.piece.handle, static_cast<std::uint32_t>(pieces_.size()));
+    pieces_.push_back(piece);
+  }
+  [[nodiscard]] const FreePiece* find(Handle handle) const {
+    const std::uint32_t* const found = handle == 0 ? nullptr : by_handle_.find(handle);
+    return found == nullptr ? nullptr : &pieces_[*found];
+  }
+
+ private:
+  std::vector<FreePiece> pieces_;
+  AddressMap<std::uint32_t> by_handle_;
+};
+
+// The place for `size` bytes that costs the least mapping and unmapping; none if no reservation has
+// so many addresses in a row. Retired addresses come back if their piece is in `free`, and may be
+// unmapped if they were retired at `idle_age` or before; none of them where nothing may be unmapped.
+[[nodiscard]] std::optional<Place> find_place(const MappedSpace& space, Bytes size,
+                                              const FreePieces& free = {},
+                                              std::optional<std::uint64_t> idle_age = {});
+
+// The place that served so many bytes before, if all its memory is there or comes back; the quick
+// way of a program that repeats itself.
+[[nodiscard]] std::optional<Place> recall_place(const MappedSpace& space, Bytes size,
+                                                const FreePieces& free);
+
+}  // namespace plimsoll

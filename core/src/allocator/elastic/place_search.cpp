@@ -1,0 +1,231 @@
+#include "plimsoll/allocator/elastic/place_search.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+// Of a byte. What is unmapped cannot come back there any more, so addresses without memory are
+// rather taken, as long as there are any near by.
+constexpr Bytes kPriceOfMapping = 1;
+constexpr Bytes kPriceOfUnmapping = 3;
+
+struct Search {
+  const MappedSpace& space;
+  Bytes size = 0;
+  const FreePieces& pieces;
+  std::optional<std::uint64_t> idle_age;
+
+  [[nodiscard]] bool may_unmap(const Retired& retired) const {
+    return idle_age && retired.age <= *idle_age;
+  }
+};
+
+// Adds the blocks of a place from one end to the other.
+class PlaceBuilder {
+ public:
+  PlaceBuilder(const Search& search, Address address, bool is_upwards)
+      : search_(search), left_(search.size), is_upwards_(is_upwards) {
+    place_.extent = {address, search.size};
+  }
+
+  [[nodiscard]] bool is_done() const { return left_ == 0; }
+  [[nodiscard]] Place take() { return std::move(place_); }
+
+  // False if the block cannot serve.
+  bool add(const Block* block) {
+    if (block == nullptr) return false;
+    if (is_free(block)) {
+      use(block);
+      was_gap_ = false;
+      return true;
+    }
+    if (is_hole(block)) {
+      add_gap(block);
+      return true;
+    }
+    return block->retired && add_retired(block);
+  }
+
+ private:
+  bool add_retired(const Block* block) {
+    const Retired& retired = search_.space.retired().at(block->address);
+    if (const FreePiece* const piece = search_.pieces.find(retired.piece.handle);
+        piece != nullptr && comes_back(*piece)) {
+      place_.revived.push_back(block->address);
+      handles_.push_back(piece->piece.handle);
+      use(block);
+      was_gap_ = false;
+      return true;
+    }
+    if (!search_.may_unmap(retired)) return false;
+    place_.cleared.push_back(block->address);
+    place_.price += block->size * kPriceOfUnmapping;
+    add_gap(block);
+    return true;
+  }
+
+  // Not if it serves another part of the place already.
+  [[nodiscard]] bool comes_back(const FreePiece& piece) const {
+    const AddressRange range{piece.address, piece.piece.size};
+    const bool overlaps = range.address < place_.extent.end() && place_.extent.address < range.end();
+    return !overlaps && std::ranges::find(handles_, piece.piece.handle) == handles_.end();
+  }
+
+  Bytes use(const Block* block) {
+    const Bytes used = std::min(left_, block->size);
+    left_ -= used;
+    return used;
+  }
+
+  void add_gap(const Block* block) {
+    const Bytes used = round_up(use(block), kGranule);
+    const Bytes room = block->size - used;
+    const Address address = is_upwards_ ? block->address : block->address + room;
+    place_.price += used * kPriceOfMapping;
+    if (!was_gap_) {
+      place_.gaps.push_back({{address, used}, 0, 0});
+    } else {
+      AddressRange& range = place_.gaps.back().range;
+      range = {std::min(range.address, address), range.size + used};
+    }
+    (is_upwards_ ? place_.gaps.back().room_above : place_.gaps.back().room_below) = room;
+    was_gap_ = true;
+  }
+
+  const Search& search_;
+  Place place_;
+  Bytes left_;
+  bool is_upwards_;
+  bool was_gap_ = false;         // the last block that was added
+  std::vector<Handle> handles_;  // of the pieces that come back
+};
+
+// The place that begins where `first` does.
+std::optional<Place> place_from(const Search& search, const Block* first) {
+  PlaceBuilder builder(search, first->address, true);
+  for (const Block* block = first; !builder.is_done(); block = block->next) {
+    if (!builder.add(block)) return std::nullopt;
+  }
+  return builder.take();
+}
+
+// The place that ends where `last` does.
+std::optional<Place> place_to(const Search& search, const Block* last) {
+  PlaceBuilder builder(search, last->address + last->size - search.size, false);
+  for (const Block* block = last; !builder.is_done(); block = block->previous) {
+    if (!builder.add(block)) return std::nullopt;
+  }
+  return builder.take();
+}
+
+// A row of blocks that can serve, with what a byte of each costs: nothing where there is memory or
+// memory comes back.
+struct Cell {
+  const Block* block = nullptr;
+  Bytes price = 0;
+};
+
+std::optional<Bytes> price_of(const Search& search, const Block* block) {
+  if (is_free(block)) return 0;
+  if (is_hole(block)) return kPriceOfMapping;
+  if (!block->retired) return std::nullopt;
+  const Retired& retired = search.space.retired().at(block->address);
+  if (search.pieces.find(retired.piece.handle) != nullptr) return 0;
+  if (!search.may_unmap(retired)) return std::nullopt;
+  return kPriceOfUnmapping + kPriceOfMapping;
+}
+
+// The whole row around a block that can serve.
+std::vector<Cell> row_around(const Search& search, const Block* block) {
+  const Block* first = block;
+  while (first->previous != nullptr && price_of(search, first->previous)) first = first->previous;
+  std::vector<Cell> row;
+  for (; first != nullptr; first = first->next) {
+    const std::optional<Bytes> price = price_of(search, first);
+    if (!price) break;
+    row.push_back({first, *price});
+  }
+  return row;
+}
+
+// Where a place could begin or end, and what it takes if all goes well.
+struct Candidate {
+  const Block* block = nullptr;
+  bool is_upwards = true;
+  Bytes price = 0;
+};
+
+// For each block of a row the place that begins there, or, `is_upwards` false, ends there.
+void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_upwards,
+                    std::vector<Candidate>& found) {
+  const std::size_t count = row.size();
+  const auto cell = [&](std::size_t i) -> const Cell& { return row[is_upwards ? i : count - 1 - i]; };
+  Bytes size = 0;
+  Bytes price = 0;
+  std::size_t next = 0;  // size and price are of the cells from `first` up to it
+  for (std::size_t first = 0; first < count; ++first) {
+    for (; next < count && size < search.size; ++next) {
+      size += cell(next).block->size;
+      price += cell(next).block->size * cell(next).price;
+    }
+    if (size < search.size) return;
+    const bool maps_last = cell(next - 1).price > 0;
+    const Bytes unused = maps_last ? round_down(size - search.size, kGranule) : 0;
+    found.push_back({cell(first).block, is_upwards, price - unused * kPriceOfMapping});
+    size -= cell(first).block->size;
+    price -= cell(first).block->size * cell(first).price;
+  }
+}
+
+}  // namespace
+
+std::optional<Place> find_place(const MappedSpace& space, Bytes size, const FreePieces& free,
+                                std::optional<std::uint64_t> idle_age) {
+  const Search search{space, size, free, idle_age};
+  std::optional<Place> best;
+  const auto consider = [&](std::optional<Place> place) {
+    if (place && (!best || place->price < best->price)) best = std::move(place);
+  };
+  if (space.no_split()) {  // the block will be a whole piece, and nothing beside it
+    for (const Block* const hole : space.holes()) {
+      if (hole->size >= size) consider(place_from(search, hole));
+    }
+    return best;
+  }
+  std::vector<Candidate> candidates;
+  Address seen = 0;  // up to there
+  const auto look_around = [&](const Block* block) {
+    if (block->address < seen || !price_of(search, block)) return;
+    const std::vector<Cell> row = row_around(search, block);
+    seen = row.back().block->address + row.back().block->size;
+    add_candidates(search, row, true, candidates);
+    add_candidates(search, row, false, candidates);
+  };
+  auto hole = space.holes().begin();
+  for (const auto& [address, retired] : space.retired()) {
+    for (; hole != space.holes().end() && (*hole)->address < address; ++hole) look_around(*hole);
+    look_around(retired.block);
+  }
+  for (; hole != space.holes().end(); ++hole) look_around(*hole);
+  std::ranges::stable_sort(candidates, {}, &Candidate::price);
+  for (const Candidate& each : candidates) {
+    if (best && best->price <= each.price) break;
+    consider(each.is_upwards ? place_from(search, each.block) : place_to(search, each.block));
+  }
+  return best;
+}
+
+std::optional<Place> recall_place(const MappedSpace& space, Bytes size, const FreePieces& free) {
+  const Search search{space, size, free, {}};
+  for (const Address address : space.remembered(size)) {
+    const auto retired = space.retired().find(address);
+    if (retired == space.retired().end()) continue;
+    std::optional<Place> place = place_from(search, retired->second.block);
+    if (place && place->price == 0) return place;
+  }
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

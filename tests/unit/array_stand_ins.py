@@ -1,0 +1,148 @@
+"""Small stand-ins of CuPy, Numba and RMM, and the engines of simulated GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from plimsoll import SimulatedGpu, _core
+from plimsoll.units import GiB
+
+LONG_NS = 1e9
+
+
+class Engines:
+    """The engines of two simulated GPUs of 1 GiB."""
+
+    def __init__(self, allocator: str) -> None:
+        self.allocator = allocator
+        self.gpus = [SimulatedGpu(GiB), SimulatedGpu(GiB)]
+        self._opened: dict[int, _core.LiveEngine] = {}
+
+    def open(self, device: int) -> _core.LiveEngine:
+        if device not in self._opened:
+            self._opened[device] = _core.LiveEngine.simulated(
+                self.gpus[device]._driver, self.allocator, "", "2.15", device, False
+            )
+        return self._opened[device]
+
+    def opened(self) -> dict[int, _core.LiveEngine]:
+        return self._opened
+
+    def work(self, stream: int, device: int = 0, duration_ns: float = LONG_NS) -> None:
+        """Queue something, by default something long."""
+        self.gpus[device]._driver.launch(stream, duration_ns)
+
+    def now(self) -> float:
+        """The first GPU's clock, in seconds."""
+        return self.gpus[0].machine.now
+
+    def advance(self, seconds: float) -> None:
+        """Let the first GPU work."""
+        self.gpus[0].machine.advance(seconds)
+
+    def finish(self, device: int = 0) -> None:
+        self.gpus[device]._driver.synchronize_device()
+
+    def allocated(self, device: int = 0) -> int:
+        return self.open(device).statistics()["allocated_bytes.all.current"]
+
+    def active(self, device: int = 0) -> int:
+        """Allocated, or still in use by queued work."""
+        return self.open(device).statistics()["active_bytes.all.current"]
+
+
+class CupyStream:
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+class CupyExternalStream:
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+class CupyUnownedMemory:
+    def __init__(self, ptr: int, size: int, owner: object, device_id: int) -> None:
+        self.ptr, self.size, self.owner, self.device_id = ptr, size, owner, device_id
+
+
+class CupyMemoryPointer:
+    def __init__(self, mem: CupyUnownedMemory, offset: int) -> None:
+        self.mem, self.ptr = mem, mem.ptr + offset
+
+
+class CupyOutOfMemoryError(MemoryError):
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        super().__init__(f"CuPy's own text of {size}")
+        self._size, self._total, self._limit = size, total, limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._size, self._total, self._limit))
+
+
+class Cupy:
+    """What of CuPy the allocator uses, and what the program has made current."""
+
+    def __init__(self) -> None:
+        self.device = 0
+        self.stream: Any = CupyStream(0)
+        self.allocator: Any = None
+        self.cuda = SimpleNamespace(
+            runtime=SimpleNamespace(getDevice=lambda: self.device),
+            get_current_stream=lambda: self.stream,
+            Stream=CupyStream,
+            UnownedMemory=CupyUnownedMemory,
+            MemoryPointer=CupyMemoryPointer,
+            memory=SimpleNamespace(OutOfMemoryError=CupyOutOfMemoryError),
+            set_allocator=lambda allocator: setattr(self, "allocator", allocator),
+        )
+
+
+class NumbaBase:
+    """`numba.cuda.HostOnlyCUDAMemoryManager`."""
+
+    def __init__(self, *, context: Any) -> None:
+        self.context = context
+
+
+class NumbaIpcMixin:
+    def get_ipc_handle(self, memory: Any) -> tuple[str, Any]:
+        return ("a handle", memory)
+
+
+class NumbaApiError(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+
+
+class NumbaPointer:
+    def __init__(
+        self, context: Any, pointer: ctypes.c_void_p, size: int, finalizer: Callable[[], None]
+    ) -> None:
+        self.context, self.pointer, self.size = context, pointer, size
+        self.free = weakref.finalize(self, finalizer)
+
+
+def numba_cuda() -> Any:
+    driver = SimpleNamespace(CudaAPIError=NumbaApiError, _memory_manager=None)
+    return SimpleNamespace(
+        HostOnlyCUDAMemoryManager=NumbaBase,
+        GetIpcHandleMixin=NumbaIpcMixin,
+        MemoryPointer=NumbaPointer,
+        MemoryInfo=lambda free, total: (free, total),
+        cudadrv=SimpleNamespace(driver=driver),
+        set_memory_manager=lambda manager: setattr(driver, "_memory_manager", manager),
+    )
+
+
+class RmmStream:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.number)
