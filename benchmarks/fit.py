@@ -126,8 +126,9 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
             "file": file.name,
             "changes": [change.name for change in attempt.changes],
             "keeps_results": all(change.keeps_results for change in attempt.changes),
+            "notes": [change.note for change in attempt.changes if change.note],
             "is_best": is_best,
-            "least": min(attempt.allocators(), key=lambda use: use.peak_reserved_bytes).__dict__,
+            "least": asdict(min(attempt.allocators(), key=lambda use: use.least_reserved_bytes)),
             "use": asdict(use),
             "step_seconds": attempt.step_seconds,
             "allocated": attempt.allocated_bytes(),
@@ -192,7 +193,7 @@ def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
     """Names, files, allocators and limits of what is to fit, or not to."""
     for plan in plans:
-        floor = min(plan["runs"], key=lambda run: run["least"]["peak_reserved_bytes"])
+        floor = min(plan["runs"], key=lambda run: least_reserved(run["least"]))
         for run in plan["runs"]:
             room = plan["within"] - plan["context"]
             if run["is_best"]:
@@ -200,8 +201,14 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
             elif not plan["fits"] and run is floor and plan["script"] in FLOORS:
                 use = run["least"]
                 for part in (0.98, 1.02):
-                    size = int(part * use["peak_reserved_bytes"])
+                    size = int(part * least_reserved(use))
                     yield f"{run['file']} floor {part}", run["file"], use, size
+
+
+def least_reserved(use: dict[str, Any]) -> int:
+    """What an allocator needs at the least."""
+    found: int = use.get("least_bytes") or use["peak_reserved_bytes"]
+    return found
 
 
 def _run_beside(
@@ -278,6 +285,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
     parts: list[Any] = []
     losses: list[Any] = []
     backward = torch.Tensor.backward
+    cross_entropy = torch.nn.functional.cross_entropy  # which some copies put another in place of
 
     def noted(loss: Any, *arguments: Any, **named: Any) -> None:
         parts.append(loss.detach())
@@ -314,6 +322,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
         outcome = f"failed: {traceback.format_exc()[-600:]}"
     hook.remove()
     torch.Tensor.backward = backward
+    torch.nn.functional.cross_entropy = cross_entropy
     times = [a.elapsed_time(b) * 1e-3 for a, b in pairwise(ends[1:])]
     stats = torch.cuda.memory_stats()
     return {
@@ -332,6 +341,7 @@ def table(path: Path) -> None:
     print(found["gpu"])
     fits = {name: each["outcome"] for name, each in found["held"].items() if "fits" in name}
     right, pairs = 0, 0
+    counted: set[tuple[str, str]] = set()
     for plan in found["plans"]:
         best = next((run for run in plan["runs"] if run["is_best"]), None)
         outcome = "no plan" if best is None else fits.get(f"{best['file']} fits", "not run")
@@ -345,11 +355,14 @@ def table(path: Path) -> None:
         for run, seconds in timed:
             _row(found, run, seconds, base)
         known = [
-            (run["step_seconds"], seconds)
+            (run["sha"], run["step_seconds"], seconds)
             for run, seconds in timed
             if seconds and run["step_seconds"]
         ]
-        for (said, took), (other_said, other_took) in combinations(known, 2):
+        for (one, said, took), (other, other_said, other_took) in combinations(known, 2):
+            if (one, other) in counted:  # budgets share copies
+                continue
+            counted.update([(one, other), (other, one)])
             if max(took, other_took) > 1.05 * min(took, other_took):
                 pairs += 1
                 right += (took < other_took) == (said < other_said)
@@ -391,7 +404,8 @@ def _row(
         print(f"    {failed['outcome'][-300:]}: {name}")
     elif seconds and run["step_seconds"]:
         differs = _apart(measured[0], _timed(found, base)[-1]) if base else None
-        kept = "" if run["keeps_results"] else " (may)"
+        said = any("dropout" in note for note in run.get("notes", []))
+        kept = " (dropout)" if said else "" if run["keeps_results"] else " (may)"
         losses = "" if differs is None else f", losses differ by {differs:.1e}{kept}"
         print(
             f"    {1e3 * run['step_seconds']:8.1f} ms predicted {1e3 * seconds:8.1f} ms, "

@@ -54,6 +54,19 @@ class TestCrossEntropy:
         assert gradient.dtype == torch.bfloat16
         torch.testing.assert_close(gradient, expected, rtol=0.02, atol=1e-5)
 
+    def test_a_loss_is_counted_in_single_precision_whatever_the_default_type(self) -> None:
+        """Scripts that make their model in half precision leave that as the default type."""
+        logits = torch.randn(200, 50).requires_grad_()
+        target = torch.randint(0, 50, (200,))
+        expected = torch.nn.functional.cross_entropy(logits, target)
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            found = plimsoll.cross_entropy(logits, target)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, expected)
+
     def test_a_second_backward_pass_gives_the_same_gradients(self) -> None:
         logits = torch.randn(80, 5, requires_grad=True)
         loss = plimsoll.cross_entropy(logits, torch.randint(0, 5, (80,)))

@@ -81,9 +81,13 @@ class Attempt:
         """The first allocator with which it fits."""
         return next((use for use in self.allocators() if use.fits), None)
 
+    def least_use(self) -> AllocatorUse:
+        """The allocator that takes the least."""
+        return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
+
     def least_bytes(self) -> int:
-        """What it takes of the card with the allocator that takes the least."""
-        return self.outside_bytes() + min(use.least_reserved_bytes for use in self.allocators())
+        """What it takes of the card with that one."""
+        return self.outside_bytes() + self.least_use().least_reserved_bytes
 
 
 def changed(script: ScriptText, changes: Changes) -> ScriptText:
@@ -140,6 +144,21 @@ class Attempts:
                     ended(found[-1])
         return found
 
+    def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
+        """An attempt, with what an allocator needs at the least for what it does under just that.
+
+        A replay knows only what was asked for under another one: what waits for what, and what is
+        moved out of the way, hangs on the allocator itself.
+        """
+        with ExitStack() as stack:
+            survey = stack.enter_context(temporary_folder()) / "survey.json"
+            found = self._start(attempt.changes, survey, stack, use)()
+        own = [each for each in found.allocators() if each.allocator == use.allocator]
+        if not own or attempt.survey is None:
+            return attempt
+        others = [own[0] if each == use else each for each in attempt.allocators()]
+        return replace(attempt, survey=replace(attempt.survey, allocators=others))
+
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
         """Simulate it under the limit, with the allocator with which it is to fit."""
         self.count += 1
@@ -180,8 +199,12 @@ class Attempts:
     def _files(self, changes: Changes) -> dict[str, str]:
         return {str(self._path): str(self.text(changes))} if changes else {}
 
-    def _start(self, changes: Changes, survey: Path, stack: ExitStack) -> Callable[[], Attempt]:
+    def _start(
+        self, changes: Changes, survey: Path, stack: ExitStack, use: AllocatorUse | None = None
+    ) -> Callable[[], Attempt]:
         setup = replace(self._request.setup, unlimited=True)
+        if use is not None:
+            setup = replace(setup, allocator=use.allocator, conf=use.conf)  # type: ignore[arg-type]
         for change in changes:
             if change.allocator is not None:
                 setup = replace(setup, allocator=change.allocator, conf="")  # type: ignore[arg-type]

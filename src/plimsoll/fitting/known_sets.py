@@ -60,6 +60,10 @@ class Known:
         self.attempts.append(attempt)
         self._learn(attempt)
 
+    def replace(self, attempt: Attempt, by: Attempt) -> None:
+        """More is known of an attempt."""
+        self.attempts[self.attempts.index(attempt)] = by
+
     def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
         """Note what a set should allocate: with it, and without its measured changes."""
         self._aims[frozenset(changes)] = _Aim(with_bytes, without_bytes)

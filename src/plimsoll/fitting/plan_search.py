@@ -108,7 +108,20 @@ class Search:
             self._try([(change,) for change in others])
             self._branch([*items, *others])
         self._drop_needless()
+        if self.best is None:
+            self._find_floor()
         self._try_alone()
+
+    def _find_floor(self) -> None:
+        """What the least that was tried needs with the elastic allocator, which waits and moves."""
+        least = min(
+            (each for each in self.known if each.prediction is not None),
+            key=lambda attempt: attempt.least_bytes(),
+        )
+        use = least.least_use()
+        is_replayed = use != least.allocators()[0]
+        if is_replayed and use.least_bytes is not None and self._attempts.count < _SIMULATIONS:
+            self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
         """How far the best plan hangs on data that nobody knows."""

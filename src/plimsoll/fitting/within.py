@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from plimsoll.fitting.changes.change import Change
     from plimsoll.fitting.plan_search import Watcher
     from plimsoll.prediction.request import Request
-    from plimsoll.prediction.survey import AllocatorUse
 
 _PLACEHOLDER = "CHANGED.py"
 """The changed script, in a command, where it is not written."""
@@ -182,7 +181,7 @@ class _Found:
         self._least = min(done, key=lambda attempt: attempt.least_bytes())
         best = search.best
         self.chosen = self._least if best is None else best.attempt
-        self.use = _least_use(self._least) if best is None else best.use
+        self.use = self._least.least_use() if best is None else best.use
 
     def plan(self, apply: str | PathLike[str] | None) -> Plan:
         """All that is said of it.
@@ -256,10 +255,6 @@ def _launcher(request: Request) -> list[str]:
     nodes = ["--nnodes", str(request.nnodes)] if request.nnodes > 1 else []
     ranks = ["--nproc-per-node", str(request.nproc_per_node)]
     return ["-m", "torch.distributed.run", *nodes, *ranks]
-
-
-def _least_use(attempt: Attempt) -> AllocatorUse:
-    return min(attempt.allocators(), key=lambda use: use.peak_reserved_bytes)
 
 
 def _planned(change: Change, script: ScriptText) -> PlannedChange:

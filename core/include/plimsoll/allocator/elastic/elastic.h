@@ -160,7 +160,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
 
   static constexpr Bytes kAlignment = 512;
   static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
-  static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
+  static constexpr Bytes kOwnPiecePart = 16;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
   static constexpr Bytes kTiles = 160;      // to what is reserved
   static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most

@@ -76,4 +76,5 @@ def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> Alloc
         if (use.allocator, use.conf) == (of.allocator, of.conf)
     ]
     fullest = max(uses, key=lambda use: use.peak_reserved_bytes)
-    return replace(fullest, fits=all(use.fits for use in uses))
+    least = fullest.least_bytes and max(use.least_reserved_bytes for use in uses)
+    return replace(fullest, fits=all(use.fits for use in uses), least_bytes=least)
