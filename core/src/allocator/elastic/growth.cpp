@@ -248,8 +248,9 @@ std::vector<ElasticAllocator::Filling> ElasticAllocator::plan(const Request& req
         return true;
       });
       const auto larger = std::find_if(sources.rbegin(), sources.rend(), [&](const Source& source) {
-        if (left == 0 || is_whole || request.space->small()) return false;
         const Piece& piece = source.piece.piece;
+        if (left == 0 || is_whole) return false;
+        if (request.space->small() && piece.size > kLargestForSmall) return false;
         const Bytes more = piece.size - left;
         return piece.tier == tier && piece.size > left &&
                (more <= gap.room_above || more <= gap.room_below);

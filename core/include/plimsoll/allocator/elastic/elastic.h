@@ -162,6 +162,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
   static constexpr Bytes kOwnPiecePart = 16;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
+  static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
   static constexpr Bytes kTiles = 160;      // to what is reserved
   static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
   // More than any card has, and less than any address.
