@@ -326,8 +326,7 @@ class SpaceProgram {
   void go_home() {
     Block* const block = space().free().last();
     if (block == nullptr) return;
-    for (const FreePiece& each :
-         space().pieces_to_go_home(block, {block->address, block->size})) {
+    for (const FreePiece& each : space().pieces_to_go_home(block, {block->address, block->size})) {
       remove(each);
       homes_.push_back(each.piece);
     }

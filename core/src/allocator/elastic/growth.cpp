@@ -60,6 +60,9 @@ Block* ElasticAllocator::recall(const Request& request) {
     block = space.take(request.size);
   }
   if (block != nullptr) return lend(arena, block, request.requested);
+  gather(request);
+  block = space.take(request.size);
+  if (block != nullptr) return lend(arena, block, request.requested);
   if (!arena.pool->may_give() || space.remembered(request.size).empty()) return nullptr;
   FreePieces pieces;
   for (const FreePiece& piece : space.free_pieces(kAnyAge)) pieces.add(piece);
@@ -125,8 +128,8 @@ Block* ElasticAllocator::try_to_grow(const Request& request) {
   return lend_grown(request);
 }
 
-// Free pieces of these bytes go home, where nothing else was mapped: so a program that repeats itself
-// finds free memory as it found it before. Whether any did.
+// Free pieces of these bytes go home, where nothing else was mapped: so a program that repeats
+// itself finds free memory as it found it before. Whether any did.
 bool ElasticAllocator::go_home(MappedSpace& space, const AddressRange& range) {
   if (!space.has_pieces_away() || range.size == 0) return false;
   Arena& arena = space.arena();
@@ -150,6 +153,35 @@ bool ElasticAllocator::go_home(MappedSpace& space, const AddressRange& range) {
   note_run();
   moves_ += pieces.size();
   return true;
+}
+
+// Where much is free, and still no block is large enough, homes are scattered: all free pieces get
+// one home, side by side. That is done seldom, since each costs a mapping.
+void ElasticAllocator::gather(const Request& request) {
+  MappedSpace& space = *request.space;
+  Arena& arena = *request.arena;
+  if (space.small() || space.no_split() || space.tiers() != Tiers::dedicated ||
+      private_pools_.is_capturing() || !arena.pool->may_give()) {
+    return;
+  }
+  std::vector<FreePiece> pieces = space.free_pieces(kAnyAge);
+  Bytes free = 0;
+  for (const FreePiece& each : pieces) free += each.piece.size;
+  if (free < kPlenty * request.size || moves_ < arena.gathers_at) return;
+  std::optional<AddressRange> hole = space.hole_for(free);
+  if (!hole) return;
+  std::ranges::sort(pieces, {}, &FreePiece::address);
+  std::vector<Filling> fillings;
+  Address address = hole->address;
+  for (const FreePiece& each : pieces) {
+    fillings.push_back({address, each.piece, Source{&arena, &space, each}});
+    address += each.piece.size;
+  }
+  if (map(space, fillings) != Status::success) return;
+  commit({request.requested, request.size, &arena, &space}, fillings);
+  for (const Filling& each : fillings) space.set_home(each.address);
+  arena.gather_pause = std::max<std::uint64_t>(2 * arena.gather_pause, 4 * pieces.size());
+  arena.gathers_at = moves_ + arena.gather_pause;
 }
 
 // All pieces that may serve the request, best first: the arena's own, then those of others; large
@@ -564,8 +596,7 @@ void ElasticAllocator::note_piece(Action action, const Arena& arena, Address add
 void ElasticAllocator::note_in_runs(Action action, const Arena& arena, Address address,
                                     const Piece& piece) {
   const bool continues = run_.arena == &arena && run_.action == action &&
-                         run_.address + run_.piece.size == address &&
-                         run_.piece.tier == piece.tier;
+                         run_.address + run_.piece.size == address && run_.piece.tier == piece.tier;
   if (continues) {
     run_.piece.size += piece.size;
     return;

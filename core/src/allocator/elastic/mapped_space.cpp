@@ -232,6 +232,12 @@ std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const Addres
   return found;
 }
 
+void MappedSpace::set_home(Address address) {
+  Piece& piece = pieces_.at(address);
+  if (piece.home != address) --pieces_away_;
+  piece.home = address;
+}
+
 void MappedSpace::remember(Bytes size, Address address) {
   if (remembered_.size() >= kMostSizes && !remembered_.contains(size)) remembered_.clear();
   std::vector<Address>& addresses = remembered_[size];

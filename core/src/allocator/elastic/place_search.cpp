@@ -69,7 +69,8 @@ class PlaceBuilder {
   // Not if it serves another part of the place already.
   [[nodiscard]] bool comes_back(const FreePiece& piece) const {
     const AddressRange range{piece.address, piece.piece.size};
-    const bool overlaps = range.address < place_.extent.end() && place_.extent.address < range.end();
+    const bool overlaps =
+        range.address < place_.extent.end() && place_.extent.address < range.end();
     return !overlaps && std::ranges::find(handles_, piece.piece.handle) == handles_.end();
   }
 
@@ -161,7 +162,9 @@ struct Candidate {
 void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_upwards,
                     std::vector<Candidate>& found) {
   const std::size_t count = row.size();
-  const auto cell = [&](std::size_t i) -> const Cell& { return row[is_upwards ? i : count - 1 - i]; };
+  const auto cell = [&](std::size_t i) -> const Cell& {
+    return row[is_upwards ? i : count - 1 - i];
+  };
   Bytes size = 0;
   Bytes price = 0;
   std::size_t next = 0;  // size and price are of the cells from `first` up to it
@@ -220,9 +223,15 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
 std::optional<Place> recall_place(const MappedSpace& space, Bytes size, const FreePieces& free) {
   const Search search{space, size, free, {}};
   for (const Address address : space.remembered(size)) {
-    const auto retired = space.retired().find(address);
-    if (retired == space.retired().end()) continue;
-    std::optional<Place> place = place_from(search, retired->second.block);
+    const Block* first = nullptr;
+    if (const auto retired = space.retired().find(address); retired != space.retired().end()) {
+      first = retired->second.block;
+    } else if (const auto piece = space.pieces().find(address); piece != space.pieces().end()) {
+      const FreePiece* const found = free.find(piece->second.handle);
+      if (found != nullptr) first = found->block;
+    }
+    if (first == nullptr) continue;
+    std::optional<Place> place = place_from(search, first);
     if (place && place->price == 0) return place;
   }
   return std::nullopt;

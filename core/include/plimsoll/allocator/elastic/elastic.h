@@ -18,9 +18,9 @@
 // Each piece has a home, where it was mapped first. A block for which pieces came together borrows
 // them: when it is freed they go home, for their old mappings are kept. So a program that repeats
 // itself finds free memory where it found it before, decides as before, and after some steps each
-// place that it needs is mapped: then nothing but the books changes. Mappings are removed only where
-// others take their addresses, when there are too many, or when memory goes back to the driver, and
-// not before the work is done that was queued when they served.
+// place that it needs is mapped: then nothing but the books changes. Mappings are removed only
+// where others take their addresses, when there are too many, or when memory goes back to the
+// driver, and not before the work is done that was queued when they served.
 //
 // How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
@@ -163,6 +163,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kOwnPiecePart = 16;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
   static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
+  static constexpr Bytes kPlenty = 3;       // times a request: what is free then should serve it
   static constexpr Bytes kTiles = 160;      // to what is reserved
   static constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
   // More than any card has, and less than any address.
@@ -243,6 +244,7 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   Block* try_to_grow(const Request& request);
   Block* recall(const Request& request);
   Block* lend_grown(const Request& request);
+  void gather(const Request& request);
   Block* spill(const Request& request);
   [[nodiscard]] bool may_gain_by_waiting(const Request& request, Tiers tiers);
   void wait_for_all();

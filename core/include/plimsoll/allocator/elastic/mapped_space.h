@@ -3,8 +3,8 @@
 //
 // Reservations, addresses that the driver set aside, are tiled by blocks. A block is lent, free, a
 // hole (addresses without memory), or retired: its piece serves at another address, and is still
-// mapped here. The memory is in pieces, a driver's handle each, which are mapped as a whole; a piece
-// that lies wholly in one free block can be taken away.
+// mapped here. The memory is in pieces, a driver's handle each, which are mapped as a whole; a
+// piece that lies wholly in one free block can be taken away.
 //
 // Retired addresses are how a program that repeats itself stops moving memory: the piece comes back
 // to them without a call of the driver, as soon as it is free where it serves. Only where another
@@ -121,6 +121,8 @@ class MappedSpace {
   // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
   // ascending address. Those whose home is gone are at home where they are from now on.
   [[nodiscard]] std::vector<FreePiece> pieces_to_go_home(Block* block, const AddressRange& range);
+  // The piece at `address` belongs there from now on.
+  void set_home(Address address);
   // Whether any piece is away from home.
   [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
   // Where requests of a size lay for which pieces had to come together, the latest first.

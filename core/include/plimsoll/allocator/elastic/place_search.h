@@ -28,7 +28,7 @@ struct Place {
   std::vector<Address> revived;  // retired addresses whose pieces come back
   std::vector<Address> cleared;  // retired addresses to unmap: they are parts of the gaps
   std::vector<Gap> gaps;
-  Bytes price = 0;               // of mapping the gaps, and of unmapping what is in them
+  Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
 };
 
 // The pieces that may be taken away, by handle.
@@ -50,7 +50,8 @@ class FreePieces {
 
 // The place for `size` bytes that costs the least mapping and unmapping; none if no reservation has
 // so many addresses in a row. Retired addresses come back if their piece is in `free`, and may be
-// unmapped if they were retired at `idle_age` or before; none of them where nothing may be unmapped.
+// unmapped if they were retired at `idle_age` or before; none of them where nothing may be
+// unmapped.
 [[nodiscard]] std::optional<Place> find_place(const MappedSpace& space, Bytes size,
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
