@@ -60,6 +60,7 @@ def test_cupys_arrays_and_pytorchs_tensors_share_one_memory(allocator: str) -> N
     install(allocator, cupy=True)
     import cupy
 
+    torch.cuda.init()  # before, PyTorch has no statistics
     x = cupy.arange(16 * MIB, dtype=cupy.float32)
     assert torch.cuda.memory_allocated() == 64 * MIB
     assert int(x[:1000].sum()) == 499500
@@ -101,6 +102,7 @@ def test_cupy_computes_the_same_as_numpy_while_pytorch_works(allocator: str) -> 
 @in_a_process
 def test_a_streams_memory_is_used_again_while_its_work_goes_on(allocator: str) -> None:
     install(allocator, cupy=True)
+    torch.cuda.init()  # before, PyTorch has no statistics
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -118,6 +120,7 @@ def test_a_streams_memory_is_used_again_while_its_work_goes_on(allocator: str) -
 @in_a_process
 def test_streams_come_and_go(allocator: str) -> None:
     install(allocator, cupy=True)
+    torch.cuda.init()  # before, PyTorch has no statistics
     import cupy
 
     results = []
@@ -174,6 +177,7 @@ def test_pytorchs_streams_and_those_of_threads_are_streams_of_cupy() -> None:
 @in_a_process
 def test_cupys_failure_says_what_pytorchs_does_and_leaves_all_as_it_was(allocator: str) -> None:
     install(allocator, dedicated="1GiB", cupy=True)
+    torch.cuda.init()  # before, PyTorch has no statistics
     import cupy
 
     x = cupy.ones(64 * MIB, dtype=cupy.float32)
@@ -215,6 +219,7 @@ def test_pytorch_may_come_later_to_the_same_memory() -> None:
 
     x = cupy.ones(4 * MIB, dtype=cupy.float32)
     install(cupy=True)
+    torch.cuda.init()  # before, PyTorch has no statistics
     assert torch.cuda.memory_allocated() == 16 * MIB
     assert float(torch.as_tensor(x, device="cuda").sum()) == 4 * MIB
 
@@ -245,6 +250,7 @@ def test_the_command_puts_cupy_on_the_same_memory(tmp_path: Path) -> None:
 @in_a_process
 def test_numbas_arrays_are_of_the_same_memory(allocator: str) -> None:
     install(allocator, numba=True)
+    torch.cuda.init()  # before, PyTorch has no statistics
     import numpy
     from numba import cuda
 
@@ -331,6 +337,7 @@ def test_numba_is_refused_once_it_has_memory_and_pytorch_is_left_alone() -> None
     assert x.size == 1000
     assert torch.cuda.memory.get_allocator_backend() == "native"  # PyTorch's own
     plimsoll.install()
+    torch.cuda.init()  # before, PyTorch has no statistics
 
 
 @needs("numba")
@@ -355,6 +362,7 @@ print(x.copy_to_host().sum())
 @in_a_process
 def test_rmms_buffers_are_of_the_same_memory(allocator: str) -> None:
     install(allocator, rmm=True)
+    torch.cuda.init()  # before, PyTorch has no statistics
     import rmm
     from rmm.pylibrmm.stream import Stream
 

@@ -28,7 +28,7 @@ def full(mib: int, value: int, region: str = "") -> Any:
 
 
 def holds(tensor: Any, value: int) -> bool:
-    return bool((tensor == value).all())
+    return int(tensor.amin()) == value == int(tensor.amax())  # in next to no memory of their own
 
 
 @in_a_process

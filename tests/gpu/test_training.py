@@ -109,7 +109,7 @@ def test_a_language_model_never_has_the_logits_of_all_tokens() -> None:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=64_000, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=4,
+        num_attention_heads=4, num_key_value_heads=4, attn_implementation="eager",
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config).to("cuda", torch.bfloat16)
     ids = torch.randint(0, 64_000, (4, 1024), device="cuda")
