@@ -180,7 +180,7 @@ void ElasticAllocator::gather(const Request& request) {
   if (map(space, fillings) != Status::success) return;
   commit({request.requested, request.size, &arena, &space}, fillings);
   for (const Filling& each : fillings) space.set_home(each.address);
-  arena.gather_pause = std::max<std::uint64_t>(2 * arena.gather_pause, 4 * pieces.size());
+  arena.gather_pause = std::max<std::uint64_t>(2 * arena.gather_pause, 8 * pieces.size());
   arena.gathers_at = moves_ + arena.gather_pause;
 }
 
@@ -251,6 +251,7 @@ Bytes ElasticAllocator::piece_size(const Request& request, Bytes missing, Tier t
   const Bytes largest = std::max(room / kRoomParts, kGranule);
   const Bytes own = std::min({kLargestOwnPiece, request.arena->reserved / kOwnPiecePart, largest});
   if (missing <= own) return missing;
+  if (reserved_ < kSmallProgram) return kGranule;
   return std::clamp(std::bit_floor(std::min(reserved_ / kTiles, largest)), kGranule, kLargestTile);
 }
 
@@ -453,20 +454,21 @@ void ElasticAllocator::commit(const Request& request, const std::vector<Filling>
   for (const Source* const source : sources) {
     Arena& from = *source->arena;
     source->space->remove_piece(source->piece, ++from.age);
-    remove_reserved(from, *source->space, source->piece.piece);
+    if (source->space != request.space) remove_reserved(from, *source->space, source->piece.piece);
     note_in_runs(Action::segment_unmap, from, source->piece.address, source->piece.piece);
   }
   ++arena.age;
   for (const Filling& filling : fillings) {
     Piece piece = filling.piece;
     // What another stream may use next has no way back.
-    if (!filling.source || filling.source->space != request.space) piece.home = filling.address;
+    const bool is_new_here = !filling.source || filling.source->space != request.space;
+    if (is_new_here) piece.home = filling.address;
     if (filling.is_mapped) {
       request.space->revive(filling.address, piece, arena.age);
     } else {
       request.space->add_piece(filling.address, piece, arena.age);
     }
-    add_reserved(arena, *request.space, filling.piece);
+    if (is_new_here) add_reserved(arena, *request.space, filling.piece);
     note_in_runs(Action::segment_map, arena, filling.address, filling.piece);
     if (filling.source) {
       ++moves_;
