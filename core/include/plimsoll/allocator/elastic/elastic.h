@@ -165,8 +165,8 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
   static constexpr Bytes kPlenty = 3;  // times a request: what is free then should serve it
   static constexpr Bytes kSmallProgram = 768 * kMiB;  // reserved: below, new pieces are granules
-  static constexpr Bytes kTiles = 160;                 // to what is reserved
-  static constexpr Bytes kRoomParts = 256;             // of what may still be reserved, at most
+  static constexpr Bytes kTiles = 160;                // to what is reserved
+  static constexpr Bytes kRoomParts = 256;            // of what may still be reserved, at most
   // More than any card has, and less than any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr AddressRange kEverywhere{0, std::numeric_limits<Bytes>::max()};
