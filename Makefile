@@ -80,7 +80,7 @@ lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 	ruff format --check
 	mypy
 	tsc
-	clang-format --dry-run --Werror $(shell find core bindings preload src/plimsoll -name '*.h' -o -name '*.cpp')
+	@echo clang-format; clang-format --dry-run --Werror $(shell find core bindings preload src/plimsoll -name '*.h' -o -name '*.cpp')
 
 # The core's tests, under the address and undefined-behaviour sanitizers, and a short run of many
 # threads under these and under the thread sanitizer.

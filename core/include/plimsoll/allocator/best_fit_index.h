@@ -30,8 +30,8 @@ class BestFitIndex {
   [[nodiscard]] Block* last() const;
   [[nodiscard]] std::size_t count() const { return count_; }
 
-  // Calls function(Block*) in ascending order, for blocks of at least `size` bytes. The function must
-  // not change the index.
+  // Calls function(Block*) in ascending order, for blocks of at least `size` bytes. The function
+  // must not change the index.
   template <typename Function>
   void for_each(Function function, Bytes size = 0) const {
     const auto large_enough = [&](Block* block) {
