@@ -65,7 +65,8 @@ class LiveEngines:
         self._tiers = choice.tiers
         self._keeps_account = keeps_account
         self._version = _rules()
-        self._lock = threading.Lock()
+        # Garbage that is collected while an engine is made may be a library's, and ask here again.
+        self._lock = threading.RLock()
         self._open: dict[int, _core.LiveEngine] = {}
         self._limited: set[int] = set()
 
