@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -165,10 +166,18 @@ class TestCupy:
             *[False] * 5,
         ]
 
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda: CupyExternalStream(MADE),
+            lambda: CupyStream.from_external(RmmStream(MADE)),  # CuPy's, but not to destroy
+        ],
+        ids=["ExternalStream", "from_external"],
+    )
     def test_a_stream_of_somebody_else_lives_as_long_as_its_arrays(
-        self, cupy: Cupy, allocate: CupyAllocator, engines: Engines
+        self, cupy: Cupy, allocate: CupyAllocator, engines: Engines, made: Callable[[], object]
     ) -> None:
-        cupy.stream = CupyExternalStream(MADE)
+        cupy.stream = made()
         stream = weakref.ref(cupy.stream)
         pointer = allocate(MiB)
         engines.work(MADE)
