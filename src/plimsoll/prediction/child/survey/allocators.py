@@ -60,7 +60,7 @@ def _try(
         allocated, reserved = found.peak_allocated_bytes, found.peak_reserved_bytes
         fits, least = True, None
         if room is not None and reserved > room:
-            fits = allocated <= room and replayed(room).fits_at_any_pace
+            fits = allocated <= room and replayed(room).fits_at_any_pace is True
             if not fits and name == "elastic":
                 bounds = max(allocated, room), reserved
                 least = _least(bounds, lambda memory: replayed(memory).fits)
