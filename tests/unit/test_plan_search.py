@@ -221,21 +221,6 @@ def test_a_floor_is_what_the_elastic_allocator_needs_when_the_script_runs_under_
     assert attempts.count == len(attempts.ran) + 1 <= _MOST_SIMULATIONS
 
 
-def test_what_copies_to_the_host_decide_is_left_to_the_allocator_that_waits() -> None:
-    """PyTorch's could fit by giving cached memory back, if only the copies were done in time."""
-    script = script_of(2000, 100, lighter=((1150, 0), 0.5))
-    script = replace(script, waste=1.3, gives_back=True)
-    (lighter,) = changes_of(script)
-    moving = replace(lighter, kind="offload")
-    search, _, _ = searched(script, 1000 * MiB, [lighter])
-    assert search.best is not None
-    assert "native" in {use.allocator for use in search._uses(search.best.attempt)}
-    with patch.object(Done, "by", lambda changes: Done(tuple(each.name for each in changes))):
-        search, _, _ = searched(script, 1000 * MiB, [moving])
-    assert search.best is not None
-    assert [use.allocator for use in search._uses(search.best.attempt)] == ["elastic"]
-
-
 @settings(max_examples=60, deadline=None)
 @given(random=randoms(use_true_random=False), after=integers(1, 14))
 def test_an_interrupted_search_keeps_the_best_so_far_without_another_run(

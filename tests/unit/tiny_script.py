@@ -68,7 +68,6 @@ class TinyScript:
         waste: What PyTorch's allocator reserves of what is allocated; the elastic one, all.
         least: Of what is allocated, what the elastic allocator needs at the least by a replay.
         least_itself: The same, where the script runs under it.
-        gives_back: Whether PyTorch's allocator fits by giving cached memory back in time.
     """
 
     phases: tuple[int, ...]
@@ -82,7 +81,6 @@ class TinyScript:
     waste: float = 1.1
     least: float = 1.0
     least_itself: float = 1.0
-    gives_back: bool = False
 
     def live(self, done: Done) -> list[int]:
         """In each phase."""
@@ -212,12 +210,10 @@ class TinyAttempts:
         return replace(attempt, survey=replace(attempt.survey, allocators=others))
 
     def _use(self, allocator: str, allocated: int, waste: float = 1.0) -> AllocatorUse:
-        reserved, room = int(allocated * waste), self._room
-        if allocator == "native":
-            fits = allocated <= room if self._script.gives_back else reserved <= room
-            return AllocatorUse(allocator, "", allocated, reserved, fits)
-        fits = reserved <= room
-        least = None if fits else int(self._script.least * allocated)
+        reserved = int(allocated * waste)
+        fits = reserved <= self._room
+        is_found_out = allocator == "elastic" and not fits
+        least = int(self._script.least * allocated) if is_found_out else None
         return AllocatorUse(allocator, "", allocated, reserved, fits, least)
 
     def _prediction(self, done: Done, use: AllocatorUse) -> Prediction:

@@ -243,6 +243,9 @@ class Attempts:
             found = Survey.from_dict(json.loads(survey.read_text()))
             if prediction.shared is not None and prediction.shared.peak_bytes:
                 found = replace(found, allocators=[self._with_shared(prediction)])
+            if any(change.kind == "offload" for change in changes):
+                room = self._room - prediction.nccl_bytes
+                found = replace(found, allocators=[_unless_late(u, room) for u in found.allocators])
             return Attempt(changes, prediction, found)
 
         return attempt
@@ -254,6 +257,17 @@ class Attempts:
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
         fits = reserved <= self._room - prediction.nccl_bytes
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+
+def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
+    """It fits not where segments have to become free in time, and copies to the host decide.
+
+    On an H200 such a plan ran out of memory: PyTorch's allocator gives back whole segments, and
+    what a copy still reads keeps one. The elastic allocator waits, and moves the rest.
+    """
+    if use.allocator == "native" and use.peak_reserved_bytes > room:
+        return replace(use, fits=False)
+    return use
 
 
 def _finished(found: Prediction) -> Prediction:
