@@ -13,10 +13,7 @@ above is a stream that somebody made.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Protocol
 
 DEFAULT_STREAM = 0
 PER_THREAD_STREAM = 2
@@ -53,9 +50,6 @@ class Memories(Protocol):
 
     def open(self, device: int) -> Memory:
         """The engine of a GPU."""
-
-    def opened(self) -> Mapping[int, Memory]:
-        """Those that there are, by GPU."""
 
 
 @dataclass(frozen=True)
