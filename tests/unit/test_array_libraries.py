@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError, _core
-from plimsoll.array_libraries import device_blocks, numba_arrays
+from plimsoll.array_libraries import numba_arrays
 from plimsoll.array_libraries.cupy_arrays import MOST_KEPT_STREAMS, CupyAllocator
 from plimsoll.array_libraries.device_blocks import ANY_STREAM, DeviceBlock, Order, order_of
 from plimsoll.array_libraries.rmm_resources import RmmCallbacks
@@ -370,9 +370,3 @@ class TestRmm:
     ) -> None:
         callbacks.deallocate(4096, 1, RmmStream(0))
         assert "plimsoll: memory of GPU 1 could not be freed: " in capsys.readouterr().err
-
-
-def test_the_numbers_of_streams_are_cudas() -> None:
-    """CU_STREAM_LEGACY and CU_STREAM_PER_THREAD."""
-    assert device_blocks._IDLE == 1
-    assert device_blocks.PER_THREAD_STREAM == 2

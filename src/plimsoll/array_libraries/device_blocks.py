@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-PER_THREAD_STREAM = 2
 _IDLE = 1  # the default stream's other number, under which the engine keeps what no work uses
 _MADE_BY_SOMEBODY = 3  # and above
 
