@@ -114,6 +114,31 @@ class TestSizes:
         assert engines.open(0).statistics()["allocated_bytes.all.current"] == 0
         assert capsys.readouterr().err == ""
 
+    @pytest.mark.usefixtures("made")
+    def test_pytorch_learns_of_engines_that_another_library_opens(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engines = self.engines()
+        monkeypatch.setattr(vars(live_engines)["_core"], "live_api", lambda: 0, raising=False)
+        learned: list[int] = []
+        opened_by_pytorch: list[Any] = []
+
+        def adopt(device: int) -> None:  # which asks for the engine, as the bridge does
+            learned.append(device)
+            opened_by_pytorch.append(engines.open(device))
+
+        library = SimpleNamespace(plimsoll_bridge_install=lambda *_: 0, plimsoll_bridge_adopt=adopt)
+        begins: list[Any] = []  # when PyTorch initialises CUDA
+        cuda = SimpleNamespace(_lazy_call=begins.append)
+        first = engines.open(0)
+        live_engines._use_bridge(SimpleNamespace(cuda=cuda), library, engines)  # type: ignore[arg-type]
+        assert learned == []
+        begins[0]()
+        assert (learned, opened_by_pytorch) == ([0], [first])
+        second = engines.open(1)
+        assert engines.open(1) is second
+        assert (learned, opened_by_pytorch) == ([0, 1], [first, second])
+
     def test_what_no_card_has_is_refused_at_once(self) -> None:
         nvml = Nvml(FakeNvml(Gpu("GPU-a", total=GiB), Gpu("GPU-b", total=3 * GiB)))
         live_engines._check_sizes(Tiers(dedicated_bytes=3 * GiB), nvml)
