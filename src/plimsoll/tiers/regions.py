@@ -217,7 +217,8 @@ def pause(
     Raises:
         InputError: If there is no such region, it is named twice or paused already, has no memory
             or memory that other processes were sent, a graph is being captured, or a file cannot
-            be written. All is as it was.
+            be written. All is as it was, then and below, but that `backup="drop"` has given up the
+            content of regions before the one that fails.
         OutOfMemoryError: If the host has no memory for the content. All is as it was.
         DriverError: If the driver fails. All is as it was; where the driver refuses even that,
             the region is paused and its content is safe.
