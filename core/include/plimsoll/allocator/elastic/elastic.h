@@ -21,10 +21,10 @@
 // knows only those above it:
 //
 //   Ledger        what is reserved, and who is told
-//   Arenas        where each stream's memory is        (Arena: MappedSpace, which has the Pieces)
+//   DriverMemory  pieces from the driver, and limits
+//   Arenas        where each stream's memory is; an Arena has MappedSpaces, and these the Pieces
 //   Moves         pieces change their addresses
 //   Lending       blocks to the program and back
-//   DriverMemory  pieces from the driver, and limits
 //   QueuedWork    what queued work still uses
 //   Release       old mappings and free memory go
 //   Filler        pieces and new memory fill a place
