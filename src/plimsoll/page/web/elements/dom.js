@@ -20,6 +20,21 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+const FOCUSABLE = "button, select, input, summary, [tabindex]";
+
+/**
+ * Put other children into an element; what had the focus hands it to what takes its place.
+ * @param {HTMLElement} element
+ * @param {(Node | string)[]} children
+ */
+export function refill(element, children) {
+  const place = [...element.querySelectorAll(FOCUSABLE)].findIndex((one) => one === document.activeElement);
+  element.replaceChildren(...children);
+  if (place < 0) return;
+  const next = [...element.querySelectorAll(FOCUSABLE)][place];
+  if (next instanceof HTMLElement) next.focus({ preventScroll: true });
+}
+
 /** A small square in a group's colour. */
 export function swatch(/** @type {string} */ colour) {
   const square = make("span", { class: "swatch", "aria-hidden": "true" });

@@ -9,13 +9,11 @@ import { Source } from "./source.js";
 /** @typedef {{ name: string, devices: PackedDevice[] }} PackedRun */
 
 export class Run {
-  /**
-   * @param {string} name
-   * @param {string} letter "A" or "B" where there are two, else "".
-   */
-  constructor(name, letter) {
+  /** @param {string} name */
+  constructor(name) {
     this.name = name;
-    this.letter = letter;
+    /** "A" or "B" where two are shown, else "". */
+    this.letter = "";
     /** @type {Device[]} */
     this.devices = [];
     /** @type {Source[]} */
@@ -34,16 +32,17 @@ export class Run {
 
   /**
    * @param {PackedRun} packed
-   * @param {string} letter
-   * @param {number} firstNumber
-   * @param {boolean} isServed
+   * @param {Document} page Which carries it.
+   * @param {number} firstPlace Of its first device, over all runs of that page.
+   * @param {number | null} firstNumber What the server calls that device; null without a server.
    */
-  static async load(packed, letter, firstNumber, isServed) {
-    const run = new Run(packed.name, letter);
+  static async load(packed, page, firstPlace, firstNumber) {
+    const run = new Run(packed.name);
     run.devices = await Promise.all(packed.devices.map(Device.load));
-    run.sources = run.devices.map(
-      (device, i) => new Source(device, firstNumber + i, isServed),
-    );
+    run.sources = run.devices.map((device, i) => {
+      const number = firstNumber === null ? null : firstNumber + i;
+      return new Source(device, page, firstPlace + i, number);
+    });
     run.moment = run.device.peakEvent();
     return run;
   }
@@ -54,6 +53,12 @@ export class Run {
 
   get source() {
     return this.sources[this.chosen];
+  }
+
+  /** Read what the first picture does not need. */
+  async loadDetails() {
+    for (const device of this.devices) await device.loadStacks();
+    for (const source of this.sources) await source.load();
   }
 
   /**
