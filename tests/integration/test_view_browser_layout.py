@@ -60,7 +60,10 @@ _OVERFLOWING = """() => {
   const width = document.documentElement.clientWidth;
   const out = [...document.querySelectorAll("body *")].filter((one) => {
     const box = one.getBoundingClientRect();
-    return box.width > 0 && (box.right > width + 1 || box.left < -1) && !one.closest(".tip");
+    const clip = one.closest(".toolbar .file")?.getBoundingClientRect();
+    const isClipped = one.matches("select") && clip !== undefined && box.right > clip.right + 1;
+    const isOut = box.right > width + 1 || box.left < -1;
+    return box.width > 0 && (isOut || isClipped) && !one.closest(".tip");
   });
   return [document.documentElement.scrollWidth - width, out.map((one) => one.className)];
 }"""

@@ -11,16 +11,23 @@ import { LAYOUTS } from "./map/layout.js";
 /** @import { Store } from "./store.js" */
 
 /**
- * @param {Run[]} runs
- * @param {Store} store
- * @param {Actions} actions
- * @param {Toolbar} toolbar
- * @param {Help} help
- * @param {Views[]} views
- * @param {Library} library
+ * What the keys act on.
+ * @typedef {object} Played
+ * @property {Run[]} runs
+ * @property {Store} store
+ * @property {Actions} actions
+ * @property {Toolbar} toolbar
+ * @property {Help} help
+ * @property {Views} views Of the first run: all show the same one.
+ * @property {Library} library
+ */
+
+/**
+ * @param {Played} played
  * @param {AbortSignal} signal When to stop.
  */
-export function listenToKeys(runs, store, actions, toolbar, help, views, library, signal) {
+export function listenToKeys(played, signal) {
+  const { runs, store, actions, toolbar, help, views, library } = played;
   const move = (/** @type {number} */ events) =>
     actions.goTo(actions.active, actions.active.moment + events);
   const pan = (/** @type {number} */ part) =>
@@ -47,10 +54,11 @@ export function listenToKeys(runs, store, actions, toolbar, help, views, library
     x: () => actions.setAxis(store.state.axis === "events" ? "time" : "events"),
     y: () => toolbar.toggleFit(),
     v: () => {
-      const names = views[0].views.map(({ name }) => name);
-      store.set({ view: next(names, views[0].shown.name) });
+      const names = views.views.map(({ name }) => name);
+      store.set({ view: next(names, views.shown.name) });
     },
-    c: () => store.set({ view: "flame", flameForm: next(Object.keys(FORMS), store.state.flameForm) }),
+    c: () =>
+      store.set({ view: "flame", flameForm: next(Object.keys(FORMS), store.state.flameForm) }),
     l: () => toolbar.copyLink(),
     f: () => library.open(),
     m: () => store.set({ layout: next(Object.keys(LAYOUTS), store.state.layout) }),
@@ -68,18 +76,22 @@ export function listenToKeys(runs, store, actions, toolbar, help, views, library
     },
   };
 
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (help.element.open && event.key !== "?") return;
-    const target = /** @type {HTMLElement} */ (event.target);
-    const isTyping = target === toolbar.search || target.tagName === "SELECT";
-    if (isTyping && event.key !== "Escape") return;
-    if (isTyping) target.blur();
-    const number = Number(event.key);
-    const { keys: colours } = actions.active.device;
-    if (number >= 1 && number <= colours.length) actions.setKey(colours[number - 1].name);
-    else keys[event.key.length === 1 ? event.key.toLowerCase() : event.key]?.(event);
-  }, { signal });
+  document.addEventListener(
+    "keydown",
+    (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (help.element.open && event.key !== "?") return;
+      const target = /** @type {HTMLElement} */ (event.target);
+      const isTyping = target === toolbar.search || target.tagName === "SELECT";
+      if (isTyping && event.key !== "Escape") return;
+      if (isTyping) target.blur();
+      const number = Number(event.key);
+      const { keys: colours } = actions.active.device;
+      if (number >= 1 && number <= colours.length) actions.setKey(colours[number - 1].name);
+      else keys[event.key.length === 1 ? event.key.toLowerCase() : event.key]?.(event);
+    },
+    { signal },
+  );
 }
 
 /** Show the step around the moment. */

@@ -64,7 +64,8 @@ export class Link {
     /** @type {string[]} */
     const problems = [];
     const by = said.get("by");
-    if (by !== null && actions.active.device.keys.some(({ name }) => name === by)) await actions.setKey(by);
+    if (by !== null && actions.active.device.keys.some(({ name }) => name === by))
+      await actions.setKey(by);
     const view = said.get("view");
     if (view !== null) actions.store.set({ view });
     for (const run of actions.runs) {
@@ -86,7 +87,8 @@ export class Link {
     const problems = [];
     if (device !== null) {
       const place = run.devices.findIndex(({ number }) => String(number) === device);
-      if (place < 0) problems.push(`The link names device ${device}, which is not in this history.`);
+      if (place < 0)
+        problems.push(`The link names device ${device}, which is not in this history.`);
       else if (place !== run.chosen) await actions.setDevice(run, place);
     }
     const { events } = run.device;
@@ -96,7 +98,8 @@ export class Link {
     if (event === null) return problems;
     const number = /^\d+$/.test(event) ? Number(event) : NaN;
     if (number < events) await actions.goTo(run, number);
-    else problems.push(`The link names event ${event}; this history has events 0 to ${events - 1}.`);
+    else
+      problems.push(`The link names event ${event}; this history has events 0 to ${events - 1}.`);
     return problems;
   }
 

@@ -142,15 +142,26 @@ export class Workspace {
     drawAll(new Set(["all"]));
     store.changed.clear();
     store.listen(drawAll);
-    listenToKeys(runs, store, actions, toolbar, help, views, this.library, ended.signal);
+    listenToKeys(
+      { runs, store, actions, toolbar, help, views: views[0], library: this.library },
+      ended.signal,
+    );
     const sizes = new ResizeObserver(() => store.touch("size"));
-    for (const element of [main, ...views.map(({ element }) => element), ...lists.map(({ element }) => element)]) {
+    for (const element of [
+      main,
+      ...views.map(({ element }) => element),
+      ...lists.map(({ element }) => element),
+    ]) {
       sizes.observe(element);
     }
     ended.signal.addEventListener("abort", () => sizes.disconnect());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => store.touch("theme"), {
-      signal: ended.signal,
-    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener(
+      "change",
+      () => store.touch("theme"),
+      {
+        signal: ended.signal,
+      },
+    );
   }
 
   /** Show what is held at the moment, once the details of the runs are there. */

@@ -4,7 +4,14 @@ import { groupColour } from "../elements/colours.js";
 import { takenBytes } from "../history/blocks.js";
 import { stackList } from "./stack_list.js";
 import { make, refill, swatch } from "../elements/dom.js";
-import { formatAddress, formatBytes, formatCount, formatExactly, formatTime, plural } from "../elements/format.js";
+import {
+  formatAddress,
+  formatBytes,
+  formatCount,
+  formatExactly,
+  formatTime,
+  plural,
+} from "../elements/format.js";
 
 /** @import { Picked } from "../history/blocks.js" */
 /** @import { Run } from "../history/run.js" */
@@ -61,7 +68,8 @@ export class BlockCard {
       `event ${formatCount(event)}, ${device.span > 1 ? "about " : ""}${formatTime(device.timeOf(event))}`;
     say("size", formatExactly(card.size));
     const taken = takenBytes(card.size, card.rounding);
-    if (taken > card.size) say("takes", `${formatExactly(taken)}: ${formatBytes(taken - card.size)} more by rounding`);
+    if (taken > card.size)
+      say("takes", `${formatExactly(taken)}: ${formatBytes(taken - card.size)} more by rounding`);
     if (card.shared > 0) say("in shared memory", formatExactly(card.shared));
     say("address", formatAddress(device.origin, card.address));
     const category = device.categories[card.category];
@@ -100,7 +108,12 @@ export class BlockCard {
   /** @param {Picked} card */
   ofSameLine(card) {
     const { device, held, moment } = this.run;
-    if (!held || !device.stacks || card.stack === 0 || device.stacks.frames(card.stack).length === 0) {
+    if (
+      !held ||
+      !device.stacks ||
+      card.stack === 0 ||
+      device.stacks.frames(card.stack).length === 0
+    ) {
       return null;
     }
     const line = device.stacks.lineIndex(card.stack);
@@ -121,9 +134,13 @@ export class BlockCard {
     const { device } = this.run;
     const column = (/** @type {string} */ title, /** @type {Node} */ content) =>
       make("div", { class: "asked" }, make("h3", {}, title), content);
-    const columns = [column("Allocated by", stackList(device.stacks, card.stack, "Call stack of the allocation"))];
+    const columns = [
+      column("Allocated by", stackList(device.stacks, card.stack, "Call stack of the allocation")),
+    ];
     if (card.end >= 0 && card.end < device.events) {
-      columns.push(column("Freed by", stackList(device.stacks, card.freed_by, "Call stack of the free")));
+      columns.push(
+        column("Freed by", stackList(device.stacks, card.freed_by, "Call stack of the free")),
+      );
     }
     return make("div", { class: "stacks" }, ...columns);
   }

@@ -11,7 +11,8 @@
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    if (name.startsWith("on"))
+      element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
     else if (/^(class|role|for|tabindex|aria-.*|data-.*)$/.test(name)) {
       element.setAttribute(name, String(value));
     } else Reflect.set(element, name, value);
@@ -28,7 +29,9 @@ const FOCUSABLE = "button, select, input, summary, [tabindex]";
  * @param {(Node | string)[]} children
  */
 export function refill(element, children) {
-  const place = [...element.querySelectorAll(FOCUSABLE)].findIndex((one) => one === document.activeElement);
+  const place = [...element.querySelectorAll(FOCUSABLE)].findIndex(
+    (one) => one === document.activeElement,
+  );
   element.replaceChildren(...children);
   if (place < 0) return;
   const next = [...element.querySelectorAll(FOCUSABLE)][place];

@@ -38,7 +38,8 @@ export class Opener {
   }
 
   listen() {
-    const hasFiles = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") ?? false;
+    const hasFiles = (/** @type {DragEvent} */ event) =>
+      event.dataTransfer?.types.includes("Files") ?? false;
     document.addEventListener("dragover", (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();
@@ -72,7 +73,8 @@ export class Opener {
    */
   async open(file) {
     const begin = await file.slice(0, 15).text();
-    if (begin.toLowerCase() === "<!doctype html>") return this.read(await file.text(), file.name, false);
+    if (begin.toLowerCase() === "<!doctype html>")
+      return this.read(await file.text(), file.name, false);
     if (!this.isServed) {
       throw new Error(
         `${file.name} is no page of plimsoll view's. Recordings can be opened where plimsoll view --serve shows the page; ` +

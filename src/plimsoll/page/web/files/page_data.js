@@ -21,7 +21,9 @@ export async function runsOf(page, name, canAsk) {
   /** @type {PackedPage} */
   const packed = JSON.parse(text);
   if (packed.format !== FORMAT) {
-    throw new Error(`${name} was written by another version of plimsoll: write it anew with plimsoll view.`);
+    throw new Error(
+      `${name} was written by another version of plimsoll: write it anew with plimsoll view.`,
+    );
   }
   const isServed = canAsk && packed.served;
   /** @type {Run[]} */

@@ -93,8 +93,10 @@ export class FlameGraph {
         (only === null || key.by === "tier" || key.groups[groups[row]] === only),
     );
     // What is not live at this moment cannot fill the width.
-    while (this.tree.blocks[this.focus] === 0 && this.focus !== 0) this.focus = this.tree.parent[this.focus];
-    while (this.tree.blocks[this.chosen] === 0 && this.chosen !== 0) this.chosen = this.tree.parent[this.chosen];
+    while (this.tree.blocks[this.focus] === 0 && this.focus !== 0)
+      this.focus = this.tree.parent[this.focus];
+    while (this.tree.blocks[this.chosen] === 0 && this.chosen !== 0)
+      this.chosen = this.tree.parent[this.chosen];
     if (isTable) {
       refill(this.table, [frameTable(this.tree, (text) => this.searchFor(text))]);
       this.say(0);
@@ -130,7 +132,11 @@ export class FlameGraph {
         context.rect(x, y, across - 3, ROW);
         context.clip();
         context.fillStyle = themeColour("text");
-        context.fillText(`${this.nameOf(node)}  ${formatBytes(tree.bytes[node])}`, x + 5, y + ROW / 2);
+        context.fillText(
+          `${this.nameOf(node)}  ${formatBytes(tree.bytes[node])}`,
+          x + 5,
+          y + ROW / 2,
+        );
         context.restore();
       }
       const isMarked = node === this.chosen || node === this.hovered;
@@ -165,16 +171,34 @@ export class FlameGraph {
     const bytes = tree.bytes[node];
     const figures = `${formatBytes(bytes)} (${formatShare(bytes, tree.bytes[0])}) in ${plural(tree.blocks[node], "block")}`;
     if (node === 0) {
-      const without = tree.own[0] > 0 ? `, ${formatBytes(tree.own[0])} of it without a call stack` : "";
+      const without =
+        tree.own[0] > 0 ? `, ${formatBytes(tree.own[0])} of it without a call stack` : "";
       this.said.replaceChildren(
-        make("span", { class: "part" }, `${run.letter ? `${run.letter}: ` : ""}${figures} live${without}.`),
-        make("span", { class: "part" }, make("span", { class: "swatch program" }), "the program and its libraries"),
-        make("span", { class: "part" }, make("span", { class: "swatch library" }), "PyTorch and Python"),
+        make(
+          "span",
+          { class: "part" },
+          `${run.letter ? `${run.letter}: ` : ""}${figures} live${without}.`,
+        ),
+        make(
+          "span",
+          { class: "part" },
+          make("span", { class: "swatch program" }),
+          "the program and its libraries",
+        ),
+        make(
+          "span",
+          { class: "part" },
+          make("span", { class: "swatch library" }),
+          "PyTorch and Python",
+        ),
       );
       return;
     }
     const { file, line, name } = this.frameOf(node);
-    const own = tree.own[node] > 0 ? `, ${formatBytes(tree.own[node])} of it asked for in this frame itself` : "";
+    const own =
+      tree.own[node] > 0
+        ? `, ${formatBytes(tree.own[node])} of it asked for in this frame itself`
+        : "";
     const place = line > 0 ? `${packagePath(file)}:${line}` : packagePath(file);
     this.said.replaceChildren(
       make("strong", {}, name),

@@ -19,7 +19,11 @@ export function frameTable(tree, search) {
     const place = line > 0 ? `${file}:${line}` : file;
     const button = make(
       "button",
-      { class: "link", title: `Search its blocks: ${place}`, onclick: () => search(`${packagePath(file)}:${line} ${name}`) },
+      {
+        class: "link",
+        title: `Search its blocks: ${place}`,
+        onclick: () => search(`${packagePath(file)}:${line} ${name}`),
+      },
       name,
     );
     return make(
@@ -29,18 +33,24 @@ export function frameTable(tree, search) {
       make("td", {}, formatShare(bytes, tree.bytes[0])),
       make("td", {}, own > 0 ? formatBytes(own) : "–"),
       make("td", {}, formatCount(blocks)),
-      make("th", { scope: "row" }, button, " ", make("span", { class: "place" }, packagePath(place))),
+      make(
+        "th",
+        { scope: "row" },
+        button,
+        " ",
+        make("span", { class: "place" }, packagePath(place)),
+      ),
     );
   });
-  const head = ["Total", "Share", "Own", "Blocks", "Frame"].map((title) => make("th", { scope: "col" }, title));
+  const head = ["Total", "Share", "Own", "Blocks", "Frame"].map((title) =>
+    make("th", { scope: "col" }, title),
+  );
   const left = totals.length - rows.length;
   return make(
     "table",
     { class: "frames", "aria-label": "Totals of each frame" },
     make("thead", {}, make("tr", {}, ...head)),
     make("tbody", {}, ...rows),
-    left > 0
-      ? make("caption", {}, `${formatCount(left)} smaller frames are not listed.`)
-      : null,
+    left > 0 ? make("caption", {}, `${formatCount(left)} smaller frames are not listed.`) : null,
   );
 }

@@ -37,12 +37,20 @@ export class Failures {
     return make(
       "div",
       {},
-      make("h2", {}, `${name} out of memory${failures.length > 1 ? ` ${plural(failures.length, "time")}` : ""}`),
+      make(
+        "h2",
+        {},
+        `${name} out of memory${failures.length > 1 ? ` ${plural(failures.length, "time")}` : ""}`,
+      ),
       make(
         "ul",
         {},
-        ...failures.slice(0, MOST_SHOWN).map((failure) => make("li", {}, ...this.say(run, failure))),
-        left > 0 ? make("li", {}, `and ${plural(left, "more time")}: the key O goes to the next.`) : null,
+        ...failures
+          .slice(0, MOST_SHOWN)
+          .map((failure) => make("li", {}, ...this.say(run, failure))),
+        left > 0
+          ? make("li", {}, `and ${plural(left, "more time")}: the key O goes to the next.`)
+          : null,
       ),
     );
   }
@@ -59,7 +67,8 @@ export class Failures {
       `event ${formatCount(failure.event)}`,
     );
     const text = ` ${failure.text.replace(/^out of memory: /, "")}.`;
-    const hasStack = failure.stack !== null && stacks !== null && stacks.frames(failure.stack).length > 0;
+    const hasStack =
+      failure.stack !== null && stacks !== null && stacks.frames(failure.stack).length > 0;
     if (!hasStack) return [there, text];
     const line = stacks.line(/** @type {number} */ (failure.stack));
     return [

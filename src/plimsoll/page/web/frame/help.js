@@ -44,13 +44,17 @@ export class Help {
     this.element = make(
       "dialog",
       { class: "help", "aria-label": "Keys", onclick: () => this.element.close() },
-      make("h2", {}, "Keys"),
-      list(KEYS),
-      make("h2", {}, "Pointer"),
-      list(POINTER),
-      make("h2", {}, "Marks"),
-      list(Object.values(MARKS).map(({ sign, name }) => [sign, name])),
       make("form", { method: "dialog" }, make("button", {}, "Close")),
+      make(
+        "div",
+        { class: "lists" },
+        make("h2", {}, "Keys"),
+        list(KEYS),
+        make("h2", {}, "Pointer"),
+        list(POINTER),
+        make("h2", {}, "Marks"),
+        list(Object.values(MARKS).map(({ sign, name }) => [sign, name])),
+      ),
     );
   }
 

@@ -2,7 +2,13 @@
 
 import { groupColour } from "../elements/colours.js";
 import { make, refill, swatch } from "../elements/dom.js";
-import { formatBytes, formatCount, formatShare, formatTime, shortName } from "../elements/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatShare,
+  formatTime,
+  shortName,
+} from "../elements/format.js";
 import { MARKS } from "../timeline/marks.js";
 
 /** @import { Run } from "../history/run.js" */
@@ -22,15 +28,21 @@ export class Legend {
     this.runs = runs;
     this.store = store;
     this.actions = actions;
-    const go = (/** @type {string} */ text, /** @type {string} */ name, /** @type {() => void} */ act) =>
-      make("button", { "aria-label": name, title: name, onclick: act }, text);
-    const move = (/** @type {number} */ by) => actions.goTo(actions.active, actions.active.moment + by);
+    const go = (
+      /** @type {string} */ text,
+      /** @type {string} */ name,
+      /** @type {() => void} */ act,
+    ) => make("button", { "aria-label": name, title: name, onclick: act }, text);
+    const move = (/** @type {number} */ by) =>
+      actions.goTo(actions.active, actions.active.moment + by);
     this.steps = make(
       "div",
       { class: "choices steps", role: "group", "aria-label": "The moment" },
       go("|◀", "Mark before (Shift+N)", () => actions.goToMark(-1, null)),
       go("◀", "One event back (←)", () => move(-1)),
-      go("peak", "To the peak (P)", () => actions.goTo(actions.active, actions.active.device.peakEvent())),
+      go("peak", "To the peak (P)", () =>
+        actions.goTo(actions.active, actions.active.device.peakEvent()),
+      ),
       go("▶", "One event on (→)", () => move(1)),
       go("▶|", "Next mark (N)", () => actions.goToMark(1, null)),
     );

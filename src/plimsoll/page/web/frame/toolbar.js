@@ -37,7 +37,11 @@ export class Toolbar {
     this.store = store;
     this.actions = actions;
     this.keys = make("div", { class: "choices", role: "group", "aria-label": "Colour by" });
-    this.axes = make("div", { class: "choices", role: "group", "aria-label": "Along the timeline" });
+    this.axes = make("div", {
+      class: "choices",
+      role: "group",
+      "aria-label": "Along the timeline",
+    });
     this.search = make("input", {
       type: "search",
       placeholder: "Search: forward or > 10 MiB, not 0x7f…",
@@ -54,8 +58,11 @@ export class Toolbar {
       "Fit",
     );
     this.theme = make("button", { title: "Theme (T)", onclick: () => this.nextTheme() });
-    const zoom = (/** @type {string} */ text, /** @type {string} */ name, /** @type {() => void} */ act) =>
-      make("button", { title: name, "aria-label": name, onclick: act }, text);
+    const zoom = (
+      /** @type {string} */ text,
+      /** @type {string} */ name,
+      /** @type {() => void} */ act,
+    ) => make("button", { title: name, "aria-label": name, onclick: act }, text);
     this.zoom = make(
       "div",
       { class: "choices", role: "group", "aria-label": "Window" },
@@ -76,19 +83,32 @@ export class Toolbar {
       make("div", { class: "search" }, this.search, this.problem, this.notice),
       make(
         "button",
-        { title: "Copy a link to this moment and block (L)", "aria-label": "Copy link", onclick: () => this.copyLink() },
+        {
+          title: "Copy a link to this moment and block (L)",
+          "aria-label": "Copy link",
+          onclick: () => this.copyLink(),
+        },
         "Link",
       ),
-      make("button", { title: "Open a further file (F), or drop it here", onclick: () => library.open() }, "Open"),
+      make(
+        "button",
+        { title: "Open a further file (F), or drop it here", onclick: () => library.open() },
+        "Open",
+      ),
       this.theme,
-      make("button", { title: "Keys (?)", "aria-label": "Keys", onclick: () => help.toggle() }, "?"),
+      make(
+        "button",
+        { title: "Keys (?)", "aria-label": "Keys", onclick: () => help.toggle() },
+        "?",
+      ),
     );
   }
 
   names() {
     const { library, runs } = this;
     const found = runs.map((run) => make("span", {}, this.nameOf(run), this.deviceOf(run)));
-    if (library.runs.length > 1 && runs.length === 1) found.push(make("span", {}, this.choiceOf(1)));
+    if (library.runs.length > 1 && runs.length === 1)
+      found.push(make("span", {}, this.choiceOf(1)));
     return found;
   }
 
@@ -102,7 +122,9 @@ export class Toolbar {
   choiceOf(/** @type {number} */ place) {
     const { library, runs } = this;
     const letter = "AB"[place];
-    const options = library.runs.map((run, i) => make("option", { value: String(i) }, `${letter}: ${run.name}`));
+    const options = library.runs.map((run, i) =>
+      make("option", { value: String(i) }, `${letter}: ${run.name}`),
+    );
     if (place > 0) options.unshift(make("option", { value: "-1" }, "compare with …"));
     const choice = make(
       "select",

@@ -77,7 +77,9 @@ export class Views {
    * @param {number} i
    */
   onKey(event, i) {
-    const step = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowLeft: -1 })[event.key];
+    const step = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowLeft: -1 })[
+      event.key
+    ];
     if (step === undefined) return;
     event.preventDefault();
     event.stopPropagation();

@@ -50,7 +50,8 @@ export class FrameTree {
       if (siblings) siblings.push(node);
       else this.children.set(node_parent[node], [node]);
     }
-    for (const one of this.children.values()) one.sort((a, b) => this.bytes[b] - this.bytes[a] || a - b);
+    for (const one of this.children.values())
+      one.sort((a, b) => this.bytes[b] - this.bytes[a] || a - b);
   }
 
   /** The nodes that a node called, the largest first. */

@@ -45,7 +45,11 @@ function tokensOf(text, device) {
   /** @type {Token[]} */
   const tokens = [];
   let rest = text.trimStart();
-  const take = (/** @type {RegExpExecArray} */ match, /** @type {Token["kind"]} */ kind, test = /** @type {Test | null} */ (null)) => {
+  const take = (
+    /** @type {RegExpExecArray} */ match,
+    /** @type {Token["kind"]} */ kind,
+    test = /** @type {Test | null} */ (null),
+  ) => {
     tokens.push({ kind, test });
     rest = rest.slice(match[0].length).trimStart();
   };
@@ -116,7 +120,11 @@ function one(tokens, around) {
     return test;
   }
   if (around === "not") throw new Error("something must follow not");
-  throw new Error(token?.kind === ")" ? "something must stand before the )" : `something must stand on both sides of ${token?.kind ?? around}`);
+  throw new Error(
+    token?.kind === ")"
+      ? "something must stand before the )"
+      : `something must stand on both sides of ${token?.kind ?? around}`,
+  );
 }
 
 /**

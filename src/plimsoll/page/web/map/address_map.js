@@ -113,7 +113,8 @@ export class AddressMap {
       parts.push(`blocks under ${formatBytes(device.leastBytes)} look like fragments here`);
     }
     const { fragments, largest } = room;
-    const pieces = fragments > 1 ? ` in ${plural(fragments, "piece")}, the largest ${formatBytes(largest)}` : "";
+    const pieces =
+      fragments > 1 ? ` in ${plural(fragments, "piece")}, the largest ${formatBytes(largest)}` : "";
     const said = (/** @type {GapKind} */ kind, /** @type {string} */ text) =>
       make(
         "span",

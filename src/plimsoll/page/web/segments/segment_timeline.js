@@ -3,7 +3,13 @@
 
 import { asPixel, themeColour } from "../elements/colours.js";
 import { fitCanvas, make } from "../elements/dom.js";
-import { formatAddress, formatBytes, formatCount, formatShare, plural } from "../elements/format.js";
+import {
+  formatAddress,
+  formatBytes,
+  formatCount,
+  formatShare,
+  plural,
+} from "../elements/format.js";
 import { edgesOf } from "../history/axis.js";
 import { listenToPointer } from "../timeline/gestures.js";
 import { drawOverlay } from "../timeline/overlay.js";
@@ -13,6 +19,7 @@ import { WindowSpans } from "../timeline/window_spans.js";
 import { KINDS, kindOf, paintSegments, segmentId, SegmentStates, SHADES } from "./stacks.js";
 
 /** @import { Actions } from "../actions.js" */
+/** @import { Detail } from "../history/detail.js" */
 /** @import { Run } from "../history/run.js" */
 /** @import { Segment } from "../history/segments.js" */
 /** @import { Store } from "../store.js" */
@@ -53,6 +60,10 @@ export class SegmentTimeline {
     this.plot = new Plot(run, store);
     this.windowSpans = new WindowSpans(run, store);
     this.states = new SegmentStates(run.device);
+    /** What the picture shows. */
+    this.drawn = "";
+    /** @type {Detail | null} */
+    this.drawnDetail = null;
     /** What each column shows. @type {Segment[][]} */
     this.columns = [];
     /** The id of the segment that is described; empty for none. */
@@ -73,6 +84,15 @@ export class SegmentTimeline {
     plot.high = actions.highest();
     const columns = Math.round(plot.width * ratio);
     const rows = Math.round(plot.height * ratio);
+    const { from, to, axis } = this.store.state;
+    const { theme } = document.documentElement.dataset;
+    const drawn = [device.number, from, to, axis, theme, columns, rows, ratio, this.chosen].join();
+    const { detail } = this.windowSpans;
+    if (drawn === this.drawn && detail === this.drawnDetail && !this.windowSpans.isAsking) {
+      this.paint(); // only the moment is another
+      return;
+    }
+    this.drawn = drawn;
     const edges = edgesOf(plot.axis, device, this.store.state, columns);
     this.columns = this.states.columns(edges);
     context.clearRect(0, 0, width, height);
@@ -89,13 +109,15 @@ export class SegmentTimeline {
       this.columns,
       image,
       plot.high,
-      (segment) => (segmentId(segment) === this.chosen ? chosen : colours[kindOf(segment)][segment.row % 2]),
+      (segment) =>
+        segmentId(segment) === this.chosen ? chosen : colours[kindOf(segment)][segment.row % 2],
       asPixel(themeColour("panel")),
     );
     const scratch = new OffscreenCanvas(columns, rows);
     scratch.getContext("2d")?.putImageData(image, 0, 0);
     context.drawImage(scratch, plot.left, plot.top, plot.width, plot.height);
     this.drawLive(context, edges, ratio);
+    this.drawnDetail = this.windowSpans.detail;
     this.paint();
   }
 
@@ -142,11 +164,20 @@ export class SegmentTimeline {
     const reserved = present.reduce((sum, { size }) => sum + size, 0);
     const kinds = /** @type {(keyof typeof KINDS)[]} */ (Object.keys(KINDS));
     this.said.replaceChildren(
-      make("span", { class: "part" }, `${plural(present.length, "segment")}, ${formatBytes(reserved)}; the line is what is live.`),
+      make(
+        "span",
+        { class: "part" },
+        `${plural(present.length, "segment")}, ${formatBytes(reserved)}; the line is what is live.`,
+      ),
       ...kinds
         .filter((kind) => present.some((one) => kindOf(one) === kind))
         .map((kind) =>
-          make("span", { class: "part" }, make("span", { class: `swatch segment-${kind}` }), KINDS[kind]),
+          make(
+            "span",
+            { class: "part" },
+            make("span", { class: `swatch segment-${kind}` }),
+            KINDS[kind],
+          ),
         ),
     );
   }
@@ -162,7 +193,10 @@ export class SegmentTimeline {
   }
 
   whenOf(/** @type {Segment} */ segment) {
-    const taken = segment.start < 0 ? "there before the first event" : `taken at event ${formatCount(segment.start)}`;
+    const taken =
+      segment.start < 0
+        ? "there before the first event"
+        : `taken at event ${formatCount(segment.start)}`;
     const { held, moment } = this.run;
     if (held === null) return taken;
     let live = 0;
@@ -194,8 +228,15 @@ export class SegmentTimeline {
     const segment = this.segmentAt();
     tip.hidden = segment === null;
     if (segment === null || pointer.place === null) return;
-    const taken = segment.start < 0 ? "there before the first event" : `taken at event ${formatCount(segment.start)}`;
-    tip.replaceChildren(make("strong", {}, this.textOf(segment)), make("div", {}, taken), make("div", { class: "faint" }, KINDS[kindOf(segment)]));
+    const taken =
+      segment.start < 0
+        ? "there before the first event"
+        : `taken at event ${formatCount(segment.start)}`;
+    tip.replaceChildren(
+      make("strong", {}, this.textOf(segment)),
+      make("div", {}, taken),
+      make("div", { class: "faint" }, KINDS[kindOf(segment)]),
+    );
     const room = this.overlay.clientWidth;
     const isLeft = pointer.place.x > room / 2;
     tip.style.left = isLeft ? "" : `${pointer.place.x + 14}px`;
@@ -213,7 +254,9 @@ export class SegmentTimeline {
   }
 
   onKey(/** @type {KeyboardEvent} */ event) {
-    const step = /** @type {Record<string, number>} */ ({ ArrowUp: 1, ArrowDown: -1, Enter: 0 })[event.key];
+    const step = /** @type {Record<string, number>} */ ({ ArrowUp: 1, ArrowDown: -1, Enter: 0 })[
+      event.key
+    ];
     if (step === undefined) return;
     const { run } = this;
     const present = run.device.segments.presentAt(run.moment);

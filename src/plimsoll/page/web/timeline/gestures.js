@@ -135,5 +135,7 @@ function listenToFingers(timeline) {
     pointer.place = null;
   };
   overlay.addEventListener("pointerup", (/** @type {PointerEvent} */ event) => lift(event, true));
-  overlay.addEventListener("pointercancel", (/** @type {PointerEvent} */ event) => lift(event, false));
+  overlay.addEventListener("pointercancel", (/** @type {PointerEvent} */ event) =>
+    lift(event, false),
+  );
 }
