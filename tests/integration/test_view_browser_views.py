@@ -18,6 +18,7 @@ from tests.browsing import (
     opened_pages,
     press,
     started_browser,
+    wait_for,
     wait_for_value,
     written,
 )
@@ -325,3 +326,21 @@ def test_searches_with_or_not_parentheses_and_sizes(open_page: Open, tmp_path: P
         expect(search).to_have_attribute("aria-invalid", "true")
     search.fill("adam")
     expect(problem).to_have_text("")
+
+
+def test_a_picked_block_stays_in_view_beside_its_card(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(written(tmp_path, read_recording(RECORDING)))
+    page.locator(".list .row").nth(11).click()
+    expect(page.locator(".block")).to_be_visible()
+
+    def is_in_view() -> bool:
+        found: bool = page.evaluate(
+            """() => {
+              const [row, rows] = [".row.picked", ".list .rows"].map((one) =>
+                document.querySelector(one)?.getBoundingClientRect());
+              return row && row.top >= rows.top - 1 && row.bottom <= rows.bottom + 1;
+            }"""
+        )
+        return found
+
+    wait_for(page, is_in_view)

@@ -263,6 +263,8 @@ export class BlockList {
     if (blocks === null || place < 0 || place >= this.rows.length) return;
     if (this.isEverywhere) this.actions.pickAnywhere(this.run, blocks, this.rows[place]);
     else this.actions.pickBlock(this.run, this.rows[place]);
+    // The block's card takes room from the list: first it is drawn.
+    requestAnimationFrame(() => this.scrollTo(place));
   }
 
   /** @param {KeyboardEvent} event */
@@ -275,11 +277,14 @@ export class BlockList {
     event.stopPropagation();
     const { blocks, rows } = this;
     const now = blocks === null ? -1 : rows.findIndex((i) => blocks.id(i) === this.run.picked);
-    const next = now < 0 ? 0 : Math.min(Math.max(now + step, 0), rows.length - 1);
-    const top = next * this.rowHeight;
+    this.pick(now < 0 ? 0 : Math.min(Math.max(now + step, 0), rows.length - 1));
+  }
+
+  /** Have a row in view. */
+  scrollTo(/** @type {number} */ place) {
+    const top = place * this.rowHeight;
     if (top < this.body.scrollTop) this.body.scrollTop = top;
     const bottom = top + this.rowHeight - this.body.clientHeight;
     if (bottom > this.body.scrollTop) this.body.scrollTop = bottom;
-    this.pick(next);
   }
 }
