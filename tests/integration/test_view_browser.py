@@ -299,6 +299,13 @@ def test_text_can_be_read_in_both_themes(open_page: Open, file: str) -> None:
         for name, text in zip(names[:-1], texts, strict=True):
             high, low = max(text, panel), min(text, panel)
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, dark)
+        bars = page.evaluate(
+            "['all', 'program', 'library'].map((n) => getComputedStyle(document.documentElement)"
+            ".getPropertyValue('--frame-' + n).trim())"
+        )
+        for bar in map(luminance, bars):
+            high, low = max(texts[0], bar), min(texts[0], bar)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (bars, dark)
 
 
 def luminance(colour: str) -> float:
@@ -440,6 +447,12 @@ def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: 
     assert head == f"at most {format_size(int(level[moment(page)]))} live"
     assert "look like fragments here" in page.inner_text(".map .caption")
     assert ", without those under " in page.inner_text(".list .count")
+    page.get_by_role("tab", name="Call stacks").click()
+    expect(page.locator(".flame .said")).to_contain_text("blocks live, without those under ")
+    page.get_by_role("tab", name="Segments").click()
+    page.locator(".segments canvas[tabindex]").focus()
+    press(page, "ArrowUp")
+    expect(page.locator(".segments .said")).to_contain_text(" %), without those under ")
 
 
 def test_with_a_server_every_block_is_there(open_page: Open) -> None:

@@ -155,20 +155,13 @@ export class BlockList {
     const within = this.rows.length === all ? "" : ` of ${formatCount(all)}`;
     const those = isEverywhere ? "of any time" : "live";
     this.count.textContent =
-      `${formatCount(this.rows.length)}${within} ${those}, ${formatBytes(bytes)}${this.caveat()}`;
+      `${formatCount(this.rows.length)}${within} ${those}, ${formatBytes(bytes)}${run.caveat()}`;
     this.element.classList.toggle("by-line", key.name === "line");
     this.titles[1].textContent =
       key.name === "size" ? "Class" : key.name === "line" ? "" : key.title;
     this.sort();
     this.body.scrollTop = Math.min(this.body.scrollTop, this.rows.length * this.rowHeight);
     this.fill();
-  }
-
-  /** What is not in the list. */
-  caveat() {
-    const { device, source } = this.run;
-    if (source.isComplete) return "";
-    return `, without those under ${formatBytes(device.leastBytes)}`;
   }
 
   /** @param {ListColumn} column */

@@ -177,7 +177,7 @@ export class FlameGraph {
         make(
           "span",
           { class: "part" },
-          `${run.letter ? `${run.letter}: ` : ""}${figures} live${without}.`,
+          `${run.letter ? `${run.letter}: ` : ""}${figures} live${run.caveat()}${without}.`,
         ),
         make(
           "span",

@@ -1,5 +1,6 @@
 // One run on the page: its devices, the moment that is looked at, and the block that is picked.
 
+import { formatBytes } from "../elements/format.js";
 import { Device } from "./device.js";
 import { Source } from "./source.js";
 
@@ -53,6 +54,12 @@ export class Run {
 
   get source() {
     return this.sources[this.chosen];
+  }
+
+  /** What is not among the blocks that are at hand; empty where all are. */
+  caveat() {
+    if (this.source.isComplete) return "";
+    return `, without those under ${formatBytes(this.device.leastBytes)}`;
   }
 
   /** Read what the first picture does not need. */

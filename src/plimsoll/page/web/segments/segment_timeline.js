@@ -192,11 +192,12 @@ export class SegmentTimeline {
     return `Segment of ${formatBytes(segment.size)}${pieces} at ${address}, ${on}${pool}`;
   }
 
+  takenOf(/** @type {Segment} */ { start }) {
+    return start < 0 ? "there before the first event" : `taken at event ${formatCount(start)}`;
+  }
+
   whenOf(/** @type {Segment} */ segment) {
-    const taken =
-      segment.start < 0
-        ? "there before the first event"
-        : `taken at event ${formatCount(segment.start)}`;
+    const taken = this.takenOf(segment);
     const { held, moment } = this.run;
     if (held === null) return taken;
     let live = 0;
@@ -204,7 +205,7 @@ export class SegmentTimeline {
       const offset = held.address[i] - segment.address;
       if (held.isLive(i, moment) && offset >= 0 && offset < segment.size) live += held.size[i];
     }
-    return `${taken}; ${formatBytes(live)} live in it now (${formatShare(live, segment.size)})`;
+    return `${taken}; ${formatBytes(live)} live in it now (${formatShare(live, segment.size)})${this.run.caveat()}`;
   }
 
   /** The segment at the place of the pointer. @returns {Segment | null} */
@@ -228,10 +229,7 @@ export class SegmentTimeline {
     const segment = this.segmentAt();
     tip.hidden = segment === null;
     if (segment === null || pointer.place === null) return;
-    const taken =
-      segment.start < 0
-        ? "there before the first event"
-        : `taken at event ${formatCount(segment.start)}`;
+    const taken = this.takenOf(segment);
     tip.replaceChildren(
       make("strong", {}, this.textOf(segment)),
       make("div", {}, taken),
