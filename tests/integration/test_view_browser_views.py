@@ -344,3 +344,31 @@ def test_a_picked_block_stays_in_view_beside_its_card(open_page: Open, tmp_path:
         return found
 
     wait_for(page, is_in_view)
+
+
+def test_free_pieces_are_gone_through_by_key_and_by_touch(open_page: Open, tmp_path: Path) -> None:
+    rows: list[Row] = [
+        (TAKE, BASE, 20 * MiB, 0, 0, 0),
+        (TAKE, BASE + 512 * MiB, 30 * MiB, 0, 0, 0),
+        (ALLOC, BASE, 5 * MiB, 0, 0, 0),
+        (ALLOC, BASE + 8 * MiB, 10 * MiB, 0, 0, 0),
+    ]
+    page = open_page(f"{written(tmp_path, recording_of(rows))}#event=3", has_touch=True)
+    page.locator(".map-canvas").focus()
+    tip = page.locator(".map .tip strong")
+    for key, text in (
+        ("PageDown", "fragment of 3.00 MiB"),
+        ("PageDown", "fragment of 2.00 MiB"),
+        ("PageDown", "free: 30.00 MiB"),
+        ("PageDown", "free: 30.00 MiB"),
+        ("PageUp", "fragment of 2.00 MiB"),
+    ):
+        press(page, key)
+        expect(tip).to_have_text(text)
+    press(page, "Tab")
+    expect(page.locator(".map .tip")).to_be_hidden()
+    page.get_by_label("Layout of the map").select_option("full")
+    box = page.locator(".map-canvas").bounding_box()
+    assert box is not None
+    page.touchscreen.tap(box["x"] + box["width"] * 6.5 / 20, box["y"] + 8)
+    expect(tip).to_have_text("fragment of 3.00 MiB")

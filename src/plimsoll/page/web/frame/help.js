@@ -14,6 +14,7 @@ const KEYS = [
   ["O", "to the next out of memory"],
   ["1 … 6", "colour by category, line, stream, size, …"],
   ["Tab", "from timeline to view to list; there, arrow keys go from block to block"],
+  ["PageDown, PageUp", "on the map: what is free, piece by piece"],
   ["V", "next view: address space, call stacks, segments"],
   ["C", "call stacks: flame graph, totals of each frame"],
   ["/", "search: words, > 10 MiB, 2 MiB, 0x7f…, with or, not, ( ) and \"…\""],

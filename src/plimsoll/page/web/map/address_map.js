@@ -34,10 +34,10 @@ export class AddressMap {
       "aria-roledescription": "address map",
       "aria-label":
         `Map of the card's address space ${run.letter}`.trim() +
-        ": arrow keys pick the next block or the one before",
+        ": arrow keys pick the next block or the one before, PageDown and PageUp go from free piece to free piece",
     });
     this.scroller = make("div", { class: "scroller" }, this.canvas);
-    this.tip = make("div", { class: "tip", hidden: true });
+    this.tip = make("div", { class: "tip", role: "status", hidden: true });
     this.caption = make("p", { class: "caption" });
     this.scale = make("span", { class: "faint" });
     this.choice = make(
@@ -59,6 +59,8 @@ export class AddressMap {
     /** What is held. @type {PlacedBlocks | null} */
     this.placed = null;
     this.hovered = -1;
+    /** Which free piece the keys have come to. */
+    this.gap = -1;
     this.listen();
   }
 
@@ -145,22 +147,31 @@ export class AddressMap {
         this.hovered = row;
         this.paint();
       }
-      this.showTip(here, event);
+      this.showTip(here, event.clientX, event.clientY);
     });
-    canvas.addEventListener("pointerleave", () => {
+    const leave = () => {
       this.tip.hidden = true;
       this.hovered = -1;
       this.paint();
-    });
+    };
+    canvas.addEventListener("pointerleave", leave);
+    canvas.addEventListener("blur", leave);
     canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const here = this.at(event);
       this.actions.pickBlock(this.run, here && here.row >= 0 ? here.row : -1);
+      this.showTip(here, event.clientX, event.clientY); // a finger does not hover
     });
     canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const { run, placed } = this;
       /** @type {Record<string, number>} */
       const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
       const step = steps[event.key];
+      const gapStep = { PageDown: 1, PageUp: -1 }[event.key];
+      if (gapStep !== undefined) {
+        event.preventDefault();
+        this.goToGap(gapStep);
+        return;
+      }
       if (step === undefined || !placed || placed.order.length === 0) return;
       event.preventDefault();
       event.stopPropagation();
@@ -171,11 +182,35 @@ export class AddressMap {
     canvas.addEventListener("focus", () => this.actions.activate(this.run));
   }
 
+  /** Say what is free, piece by piece. */
+  goToGap(/** @type {number} */ step) {
+    /** @type {Place[]} */
+    const places = [];
+    for (const stretch of this.layout?.stretches ?? []) {
+      for (const { kind, begin } of this.gaps[stretch.index] ?? []) {
+        const isHere = begin >= stretch.begin && begin < stretch.end;
+        if (kind !== "rounding" && isHere) places.push({ stretch, row: -1, byte: begin });
+      }
+    }
+    if (places.length === 0) return;
+    this.gap = Math.min(Math.max(this.gap + step, 0), places.length - 1);
+    const { stretch, byte } = places[this.gap];
+    const { scroller } = this;
+    if (stretch.y < scroller.scrollTop) scroller.scrollTop = stretch.y;
+    const bottom = stretch.y + stretch.height - scroller.clientHeight;
+    if (bottom > scroller.scrollTop) scroller.scrollTop = bottom;
+    const box = this.canvas.getBoundingClientRect();
+    const scale = stretch.width / (stretch.end - stretch.begin);
+    const x = box.left + stretch.x + (byte - stretch.begin) * scale;
+    this.showTip(places[this.gap], x, box.top + stretch.y + stretch.height / 2);
+  }
+
   /**
    * @param {Place | null} here
-   * @param {PointerEvent} event
+   * @param {number} x In the window.
+   * @param {number} y
    */
-  showTip(here, event) {
+  showTip(here, x, y) {
     if (here === null || this.placed === null) {
       this.tip.hidden = true;
       return;
@@ -184,11 +219,11 @@ export class AddressMap {
     this.tip.replaceChildren(...rows);
     this.tip.hidden = false;
     const box = this.element.getBoundingClientRect();
-    const isLeft = event.clientX - box.left > box.width / 2;
-    const isAbove = event.clientY - box.top > box.height / 2;
-    this.tip.style.left = isLeft ? "" : `${event.clientX - box.left + 14}px`;
-    this.tip.style.right = isLeft ? `${box.right - event.clientX + 14}px` : "";
-    this.tip.style.top = isAbove ? "" : `${event.clientY - box.top + 14}px`;
-    this.tip.style.bottom = isAbove ? `${box.bottom - event.clientY + 14}px` : "";
+    const isLeft = x - box.left > box.width / 2;
+    const isAbove = y - box.top > box.height / 2;
+    this.tip.style.left = isLeft ? "" : `${x - box.left + 14}px`;
+    this.tip.style.right = isLeft ? `${box.right - x + 14}px` : "";
+    this.tip.style.top = isAbove ? "" : `${y - box.top + 14}px`;
+    this.tip.style.bottom = isAbove ? `${box.bottom - y + 14}px` : "";
   }
 }
