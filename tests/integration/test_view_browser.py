@@ -450,6 +450,7 @@ def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: 
     page.get_by_role("tab", name="Call stacks").click()
     expect(page.locator(".flame .said")).to_contain_text("blocks live, without those under ")
     page.get_by_role("tab", name="Segments").click()
+    expect(page.locator(".segments .said")).to_contain_text("1 segment")
     page.locator(".segments canvas[tabindex]").focus()
     press(page, "ArrowUp")
     expect(page.locator(".segments .said")).to_contain_text(" %), without those under ")

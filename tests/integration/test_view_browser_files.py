@@ -131,6 +131,13 @@ def test_the_link_is_copied(open_page: Open, tmp_path: Path) -> None:
     assert copied == f"{address}#event=4&by=category&view=map"
 
 
+def test_where_nothing_may_be_copied_the_address_is_named(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(written(tmp_path, recording_of(few_blocks())))
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    press(page, "l")
+    expect(page.locator(".notice")).to_contain_text("The address of this page is the link")
+
+
 def drop(page: Page, name: str, content: bytes) -> None:
     """Drag a file over the page, and drop it there."""
     page.evaluate(
@@ -168,6 +175,10 @@ def test_pages_are_dropped_beside_the_run_and_chosen(open_page: Open, tmp_path: 
     expect(page.get_by_role("button", name="Source line")).to_have_attribute("aria-pressed", "true")
     drop(page, "third.html", made(tmp_path, "third.pickle", 3 * MiB))
     wait_for_value(page, ["1.00 MiB live", "3.00 MiB live"], live)
+    page.get_by_label("Run A").select_option(label="A: second.pickle")
+    wait_for_value(page, ["2.00 MiB live", "3.00 MiB live"], live)
+    page.get_by_label("Run A").select_option(label="A: third.pickle")
+    wait_for_value(page, ["3.00 MiB live", "2.00 MiB live"], live)
     page.get_by_label("Run A").select_option(label="A: second.pickle")
     wait_for_value(page, ["2.00 MiB live", "3.00 MiB live"], live)
     page.get_by_label("Run B").select_option(label="compare with …")

@@ -44,7 +44,8 @@ async function start() {
   for (const run of runs) await run.loadDetails();
   await shown.complete();
   const follow = async () => {
-    for (const problem of await shown.link.read()) showProblem(problem);
+    const problems = await shown.link.read();
+    if (problems.length > 0) showProblem(problems.join(" "));
   };
   await follow();
   addEventListener("hashchange", follow);

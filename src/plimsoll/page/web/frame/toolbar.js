@@ -107,8 +107,8 @@ export class Toolbar {
   names() {
     const { library, runs } = this;
     const found = runs.map((run) => make("span", {}, this.nameOf(run), this.deviceOf(run)));
-    if (library.runs.length > 1 && runs.length === 1)
-      found.push(make("span", {}, this.choiceOf(1)));
+    const isAlone = runs.length === 1 && library.runs.length > 1;
+    if (isAlone) found.push(make("span", {}, this.choiceOf(1)));
     return found;
   }
 
@@ -134,6 +134,8 @@ export class Toolbar {
         onchange: () => {
           const chosen = library.runs[Number(choice.value)];
           const shown = [...runs];
+          const other = shown.indexOf(chosen);
+          if (other >= 0 && runs[place]) shown[other] = runs[place]; // they change places
           if (chosen) shown[place] = chosen;
           else shown.splice(place, 1);
           library.show(shown);
@@ -199,11 +201,12 @@ export class Toolbar {
 
   async copyLink() {
     this.link.write();
-    const said = await navigator.clipboard.writeText(location.href).then(
-      () => "The link is copied.",
-      () => "The address of this page is the link: copy it there.",
-    );
-    this.notice.textContent = said;
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.notice.textContent = "The link is copied.";
+    } catch {
+      this.notice.textContent = "The address of this page is the link: copy it there.";
+    }
     setTimeout(() => (this.notice.textContent = ""), NOTICE_MS);
   }
 
