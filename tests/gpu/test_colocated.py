@@ -232,12 +232,14 @@ def look(requests: Any, answers: Any) -> None:
 def test_memory_that_another_process_has_is_not_paused() -> None:
     plimsoll.install()
     kept, sent = full(50, 5, "weights"), full(20, 7, "weights")
+    cache = full(30, 9, "kv-cache")
     looking = Other(look)
     assert looking.ask(sent) == 7
     with pytest.raises(InputError, match="sent to other processes"):
-        plimsoll.pause("weights")
+        plimsoll.pause("kv-cache", "weights", backup="drop")
     assert not plimsoll.is_paused("weights")
     assert holds(sent, 7)
+    assert holds(cache, 9)
     assert looking.ask("let go") == "gone"
     assert looking.ends()
     del sent
