@@ -12,9 +12,10 @@ import typer
 
 from plimsoll.cli.options import ReadMemory
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import hint, show
+from plimsoll.cli.terminal import hint, show, width
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
+from plimsoll.layout import paragraphs
 from plimsoll.printable import printable
 from plimsoll.units import format_size
 
@@ -82,7 +83,7 @@ def view(
         if as_json:
             print(json_line(result.to_dict()))
         else:
-            show(str(result))
+            show(paragraphs([str(result).splitlines()], width()))
             hint(["plimsoll", "explain", str(file)])
         if opens:
             webbrowser.open(Path(result.page).absolute().as_uri())
