@@ -18,6 +18,8 @@ IN_A_PIPE = 100
 _CELL = r"(?:[\d.,]+ ?(?:bytes?|[KMGT]iB|us|ms|s|%)|[?-])"
 _BEFORE_WORDS = re.compile(rf" *(?:[a-z]  +)?(?:{_CELL}  +)+| *\d+\. | *")
 """The cells of a row, or its number: words that go on below begin under the first ones."""
+_FIGURE = re.compile(r"(\d) (?=bytes?\b|[KMGT]iB\b|us\b|ms\b|s\b|%)")
+_TOGETHER = "\u00a0"
 _LEAST_NAME = 12
 
 
@@ -44,7 +46,7 @@ def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
 
 
 def folded(line: str, width: int | None) -> list[str]:
-    """A line in as many as it takes; words, such as paths, are never broken.
+    """A line in as many as it takes; words, such as paths, and sizes are never broken.
 
     >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
     ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']
@@ -54,13 +56,14 @@ def folded(line: str, width: int | None) -> list[str]:
     before = _BEFORE_WORDS.match(line)
     indent = 0 if before is None else before.end()
     hanging = indent if line[:indent].strip() else indent + 2 * (indent > 0)
-    return textwrap.wrap(
-        line,
+    lines = textwrap.wrap(
+        _FIGURE.sub(rf"\1{_TOGETHER}", line),
         width,
         subsequent_indent=" " * min(hanging, width // 2),
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [one.replace(_TOGETHER, " ") for one in lines]
 
 
 def table(

@@ -397,9 +397,9 @@ def test_a_snapshot_is_written_when_the_question_is_answered(
 
 
 def test_what_was_in_use_lately_is_drawn() -> None:
-    times = iter(range(0, 1000, 10))
+    times = iter(range(0, 1000, 5))
     history = History(lambda: next(times))
-    used = iter([10, 20, 40, 80])
+    used = iter([40] * 8 + [80] * 8)
 
     def look() -> Machine:
         return machine(FakeNvml(Gpu("GPU-aa", used=next(used) * GIB)))
@@ -408,12 +408,12 @@ def test_what_was_in_use_lately_is_drawn() -> None:
         app = TopApp(look, interval_seconds=3600, history=history)
         async with app.run_test(size=(80, 24)) as pilot:
             await settle(app, pilot)
-            for _ in range(3):
+            for _ in range(15):
                 app._look_again()
                 await settle(app, pilot)
-            assert screen(app).splitlines()[1].endswith(" ▁▂▄█")
+            assert screen(app).splitlines()[1].endswith(" ▄█")
             lines = (await press(app, pilot, "down")).splitlines()
-            place = lines.index("the last 30 s: 10.00 GiB to 80.00 GiB of 80.00 GiB")
-            assert [line.strip() for line in lines[place + 1 : place + 3]] == ["█", "▂▄██"]
+            place = lines.index("the last 75 s: 40.00 GiB to 80.00 GiB of 80.00 GiB")
+            assert [line.strip() for line in lines[place + 1 : place + 3]] == ["█" * 8, "█" * 16]
 
     asyncio.run(run())

@@ -141,8 +141,8 @@ def test_details_add_up_in_words() -> None:
         "driver 31.01 GiB = context 520.00 MiB + reserved 34.00 GiB - shared 3.50 GiB",
         "shared: 3.50 GiB of what it reserved lies in the host's memory, 3.00 GiB of it",
         "in live tensors, where the driver does not count it",
-        "reserved = allocated 33.00 GiB + cached 960.00 MiB + fragments - + pending 64.00",
-        "MiB",
+        "reserved = allocated 33.00 GiB + cached 960.00 MiB + fragments - + pending",
+        "64.00 MiB",
         "peak allocated 39.00 GiB, reserved 41.00 GiB; page-locked 0 bytes",
         "2 retries, 1 OOM, 17 spills",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from plimsoll.cli.options import ReadMemory
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import hint, show, width
+from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 
@@ -97,7 +98,7 @@ def explain(
         print(json_line(found.to_dict()))
     else:
         is_bad = bool(found.out_of_memory or found.leaks or found.fits_limit is False)
-        show(explanation_text(found, width()), "no" if is_bad else None)
+        show(partial(explanation_text, found), "no" if is_bad else None)
         hint(["plimsoll", "view", source])
     if found.fits_limit is False:
         raise typer.Exit(1)

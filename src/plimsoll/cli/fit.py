@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +34,7 @@ from plimsoll.cli.options import (
     Values,
 )
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import hint, show, width
+from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.units import format_size
@@ -164,7 +165,7 @@ def fit(
         if as_json:
             print(json_line(found.to_dict()))
         else:
-            show(fit_text(found, width()), "no" if found.largest is None else "yes")
+            show(partial(fit_text, found), "no" if found.largest is None else "yes")
             if found.largest is not None:
                 _hint(script, arguments or [], vary, found.largest, module=module)
         if found.stopped == INTERRUPTED:

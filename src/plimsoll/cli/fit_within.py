@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
 
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import console, show, width
+from plimsoll.cli.terminal import console, show
 from plimsoll.json_text import json_line
 from plimsoll.units import format_seconds, format_size
 
@@ -80,7 +81,7 @@ def _show(plan: Plan, *, plots: bool) -> None:
     """Print a plan as wide as the terminal, in colour there."""
     from plimsoll.fitting import plan_text, runs_picture
 
-    show(plan_text(plan, width()), "yes" if plan.fits else "no")
+    show(partial(plan_text, plan), "yes" if plan.fits else "no")
     to = console()
     picture = runs_picture(plan, to.width) if plots else None
     if picture is not None:

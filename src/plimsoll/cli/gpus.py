@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plimsoll.cli.terminal import show, width
+from plimsoll.cli.terminal import show
 from plimsoll.json_text import json_line
 from plimsoll.layout import table
 from plimsoll.units import format_size
@@ -37,8 +37,12 @@ def gpus(
             print(json_line(asdict(profile)))
         return
     rows = [_HEADS, *map(_row, profiles)]
-    lines = table(rows, width=width(), names=("full name", "name"), optional=_OPTIONAL)
-    show("\n".join(lines))
+
+    def lines(width: int | None) -> str:
+        names = ("full name", "name")
+        return "\n".join(table(rows, width=width, names=names, optional=_OPTIONAL))
+
+    show(lines)
 
 
 def _row(profile: GpuProfile) -> tuple[str, ...]:

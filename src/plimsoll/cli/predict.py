@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,7 @@ from plimsoll.cli.options import (
     World,
 )
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import Verdict, console, hint, show, width
+from plimsoll.cli.terminal import Verdict, console, hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.layout import paragraphs, table
@@ -122,7 +123,7 @@ def predict(
         if as_json:
             print(json_line(checked.to_dict()))
         else:
-            show(check_text(checked, width()), "yes" if checked.matches else "no")
+            show(partial(check_text, checked), "yes" if checked.matches else "no")
         if not checked.matches:
             raise typer.Exit(1)
         return
@@ -164,9 +165,9 @@ def _show(
     first = results[0]
     verdict: Verdict = "yes" if all(result.fits for result in results) else "no"
     if len(results) == 1 or not first.uses_cuda:
-        show(prediction_text(first, width()), verdict)
+        show(partial(prediction_text, first), verdict)
     else:
-        show(paragraphs([_answer(results), _table(results)], width()), verdict)
+        show(lambda width: paragraphs([_answer(results), _table(results, width)], width), verdict)
     if plots:
         _show_plot(results)
     if first.uses_cuda:
@@ -230,7 +231,7 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
         yield line
 
 
-def _table(results: list[Prediction]) -> Iterator[str]:
+def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
     heads = ("card", "memory", "allocated", "reserved", "needs", "headroom", "fits")
     rows = [
         (
@@ -245,4 +246,4 @@ def _table(results: list[Prediction]) -> Iterator[str]:
         for result in results
     ]
     optional = ("allocated", "reserved", "memory")
-    yield from table([heads, *rows], width=width(), names=("card", "fits"), optional=optional)
+    yield from table([heads, *rows], width=width, names=("card", "fits"), optional=optional)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from plimsoll.cli.options import ReadMemory
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import hint, show, width
+from plimsoll.cli.terminal import hint, show
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
 
@@ -107,7 +108,7 @@ def replay(
         else:
             if number:
                 print()
-            show(replays_text(results, width()), "yes" if any_fits else "no")
+            show(partial(replays_text, results), "yes" if any_fits else "no")
         fits = fits and any_fits
         differs = differs or any(result.matches_recording is False for result in results)
     if not as_json:

@@ -9,11 +9,11 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from plimsoll.layout import IN_A_PIPE, shown_width
+from plimsoll.layout import IN_A_PIPE, folded, shown_width
 from plimsoll.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Verdict = Literal["yes", "no"]
 _ANSWERS = {"yes": "bold green", "no": "bold red", None: "bold"}
 _STYLES = (
-    (r"(?m)^(?! ).*:$", "bold"),
+    (r"(?m)^\S.*(?=\n  )", "bold"),
     (r"(?m)^note: .*$", "yellow"),
     (r"(?m)^(?:Run|Try): .*$", "bold cyan"),
     (r"\b\d[\d.,]* (?:bytes?|[KMGT]iB)\b", "cyan"),
@@ -54,23 +54,27 @@ def console() -> Console:
     return made
 
 
-def show(text: str | Text, verdict: Verdict | None = None) -> None:
+def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = None) -> None:
     """Print an answer, whose first line is what was asked for.
 
     Args:
-        text: Laid out for `width()`.
+        make: Lays it out for `width()`.
         verdict: Whether that line is good news.
     """
     if not _is_terminal():
-        print(text)
+        print(make(None))
         return
     from rich.text import Text
 
-    shown = Text(text) if isinstance(text, str) else text
+    made = make(width())
+    shown = Text(made) if isinstance(made, str) else made
     for words, style in _STYLES:
         shown.highlight_regex(words, style)
-    first, *rest = shown.split(allow_blank=True)
-    console().print(Text("\n").join([Text(first.plain, _ANSWERS[verdict]), *rest]))
+    answer = str(make(None)).partition("\n")[0]
+    count = len(folded(answer, width()))
+    lines = shown.split(allow_blank=True)
+    first = [Text(line.plain, _ANSWERS[verdict]) for line in lines[:count]]
+    console().print(Text("\n").join([*first, *lines[count:]]))
 
 
 def hint(command: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import webbrowser
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from plimsoll.cli.options import ReadMemory
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import hint, show, width
+from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.layout import paragraphs
@@ -83,7 +84,7 @@ def view(
         if as_json:
             print(json_line(result.to_dict()))
         else:
-            show(paragraphs([str(result).splitlines()], width()))
+            show(partial(paragraphs, [str(result).splitlines()]))
             hint(["plimsoll", "explain", str(file)])
         if opens:
             webbrowser.open(Path(result.page).absolute().as_uri())

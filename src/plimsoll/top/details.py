@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from plimsoll.layout import folded
 from plimsoll.printable import printable
 from plimsoll.top.bars import bar, gpu_parts, graph
 from plimsoll.top.process_table import pinned, size
@@ -117,4 +117,4 @@ def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
 
 
 def _wrapped(line: str, width: int) -> list[Text]:
-    return [Text(part, no_wrap=True) for part in wrap(printable(line), width)]
+    return [Text(part, no_wrap=True) for part in folded(printable(line), width)]

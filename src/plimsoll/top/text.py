@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LEAST_WIDTH = 40
 _LEAST_BAR = 8
 _GRAPH_FROM, _GRAPH_WIDTH = 70, 8
+_LOOKS_A_COLUMN = 8
 _SHARED_FROM, _SHARED_WIDTH = 100, 11
 _MAKERS = re.compile(r"^(?:NVIDIA |GeForce |Tesla )+")
 
@@ -77,7 +78,7 @@ def render(
         lines += [line for line, _ in table] or [_nothing(order, width)]
     for row in rows:
         if row.key == selected:
-            lines[row.line].stylize("reverse")
+            lines[row.line] = Text(lines[row.line].plain, "reverse", no_wrap=True)
     notes = [*machine.notes, *_notes(machine)]
     if notes:
         lines += [Text(), *_note_lines(notes, width)]
@@ -115,7 +116,7 @@ def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> T
         shared = f"{size(gpu.shared_used_bytes):>{_SHARED_WIDTH}} shared"
         figures += shared if gpu.shared_used_bytes else " " * len(shared)
     if history is not None and width >= _GRAPH_FROM and gpu.dedicated_total_bytes:
-        values = history.used((gpu.label, None))
+        values = _most_of_each(history.used((gpu.label, None)))
         figures += f" {graph(values, gpu.dedicated_total_bytes, _GRAPH_WIDTH)[0]}"
     room = width - line.cell_len - len(figures) - 1
     if room >= _LEAST_BAR:
@@ -123,6 +124,12 @@ def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> T
         line.append_text(bar(gpu_parts(gpu), gpu.dedicated_total_bytes, room))
     line.append(figures[: width - line.cell_len].rjust(width - line.cell_len))
     return line
+
+
+def _most_of_each(values: list[int]) -> list[int]:
+    """The most in each group of looks, the last one at the end."""
+    ends = range(len(values), 0, -_LOOKS_A_COLUMN)
+    return [max(values[max(end - _LOOKS_A_COLUMN, 0) : end]) for end in reversed(ends)]
 
 
 def _names(machine: Machine) -> int:
