@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def first_lines(e: ExplanationParts) -> Iterator[str]:
     """What was asked or matters most, why, and the first advice with a line to copy."""
     yield from answers(e)
-    if e.out_of_memory and e.fits_limit is not True:
+    if e.out_of_memory:
         yield f"Why: {cause(e.out_of_memory[-1])} {reason(e.out_of_memory[-1])}"
     if e.leaks:
         yield _grown(e.leaks[0])

@@ -184,6 +184,10 @@ def _out_of_memory(e: ExplanationParts) -> Iterator[str]:
         if number:
             yield ""
         yield from _failure(failed)
+        if failed is not e.out_of_memory[-1]:  # whose reason is in the first lines
+            yield f"{_INDENT}Why: {cause(failed)} {reason(failed)}"
+        if not failed.recorded:
+            yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
 
 
 def _failure(o: OutOfMemory) -> Iterator[str]:
@@ -197,10 +201,6 @@ def _failure(o: OutOfMemory) -> Iterator[str]:
         yield _row(o.returned_bytes, "had been returned to the driver for this request")
     if o.device_free_bytes is not None:
         yield _row(o.device_free_bytes, "free on the device")
-    yield f"{_INDENT}Why: {cause(o)}"
-    yield f"{_INDENT}{reason(o)}"
-    if not o.recorded:
-        yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
 
 
 def _advice(e: ExplanationParts) -> Iterator[str]:
