@@ -19,7 +19,7 @@ from plimsoll.top.details import details
 from plimsoll.top.process_table import SORT_KEYS, Order, Row, SortKey
 from plimsoll.top.text import View, render
 from tests.unit.fake_nvml import FakeNvml, Gpu
-from tests.unit.top_machines import GIB, busy_machine, device, machine, process
+from tests.unit.top_machines import GIB, MIB, busy_machine, device, machine, process
 
 VIEWS = Path(__file__).parent.parent / "data" / "top"
 WIDTHS = (80, 120, 200)
@@ -158,3 +158,30 @@ def test_details_of_others_say_what_is_known() -> None:
 def test_the_documentation_shows_what_is_on_record() -> None:
     page = (VIEWS.parents[2] / "docs" / "top.md").read_text()
     assert (VIEWS / "text.80.plain.txt").read_text() in page
+
+
+def test_eight_gpus_stand_above_their_processes_within_80_by_24() -> None:
+    gpus = [Gpu(f"GPU-{n}{n}", used=(9 * n + 1) * GIB) for n in range(8)]
+    for number, gpu in enumerate(gpus):
+        gpu.compute = {1000 + number: gpu.used}
+    lines = render(machine(FakeNvml(*gpus)), 80).text.plain.splitlines()
+    assert [line.split()[:2] for line in lines[1:9]] == [["GPU", str(n)] for n in range(8)]
+    assert [line.split()[0] for line in lines[10:19]] == ["PID", *map(str, range(1007, 999, -1))]
+    assert len(lines) < 24
+    assert {len(line) for line in lines[1:9]} == {80}
+
+
+def test_what_is_spilled_is_said_where_figures_seem_not_to_add_up() -> None:
+    spilled = device(
+        allocated_bytes=78 * GIB, active_bytes=78 * GIB, reserved_bytes=80 * GIB,
+        shared_bytes=10 * GIB, shared_allocated_bytes=9 * GIB, fragments_bytes=0,
+    )  # fmt: skip
+    gpu = Gpu("GPU-aa", used=71 * GIB)
+    gpu.compute = {7: 70 * GIB + 520 * MIB}
+    note = (
+        "note: process 7 has spilled 10.00 GiB into the host's memory, which GPU 0's driver does "
+        "not count"
+    )
+    assert note in render(machine(FakeNvml(gpu), process(7, spilled)), 120).text.plain
+    kept = machine(FakeNvml(gpu), process(7, device()))
+    assert "spilled" not in render(kept, 120).text.plain
