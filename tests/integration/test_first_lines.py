@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll.explanation import explain
-from plimsoll.explanation.parts import Leak
+from plimsoll.explanation.parts import Leak, ScriptRun
 from plimsoll.explanation.text import explanation_text
 from plimsoll.replays import replay
 from plimsoll.replays.text import replays_text
@@ -163,6 +163,15 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
     best = explained.advice[0]
     assert helps.startswith(f"What helps: {best.what}: saves ")
     assert copied == f"Try: {best.how}"
+
+
+def test_several_lines_to_change_are_one_line_to_copy(explained: Explanation) -> None:
+    ran = ScriptRun("my train.py", ["--n", "8"], "RTX 4090", 1, 1, True, True, 2)
+    best = replace(explained.advice[0], kind="script", how="a = 1\nb = 2")
+    lines = str(replace(explained, script=ran, advice=[best])).splitlines()
+    assert (
+        lines[3] == "Try: plimsoll fit 'my train.py' --gpu 'RTX 4090' --apply changed.py -- --n 8"
+    )
 
 
 def test_a_leak_is_the_answer_with_its_line(explained: Explanation) -> None:

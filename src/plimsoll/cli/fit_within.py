@@ -57,7 +57,7 @@ def run_within(
     all_fit, interrupted = True, False
     for card in cards:
         options = {name: value for name, value in asdict(card).items() if name != "gpu"}
-        with Progress() as progress:
+        with Progress(f"reading {script}") as progress:
             plan = fit_within(
                 script, arguments, within=within, gpu=card.gpu, apply=apply, view=view,
                 force=force, compiles="compile" in tries, headroom=headroom,

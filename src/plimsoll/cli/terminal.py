@@ -31,11 +31,6 @@ _STYLES = (
 """What words of a text look like, the later ones last."""
 
 
-def width() -> int | None:
-    """The columns to lay texts out for; None in a pipe, where lines are as long as they are."""
-    return console().width if _is_terminal() else None
-
-
 def console() -> Console:
     """The terminal; or a pipe, which pictures are drawn 100 columns wide for, without colour."""
     from rich.console import Console
@@ -58,7 +53,7 @@ def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = Non
     """Print an answer, whose first line is what was asked for.
 
     Args:
-        make: Lays it out for `width()`.
+        make: Lays it out for so many columns; for None, with lines as long as they are.
         verdict: Whether that line is good news.
     """
     if not _is_terminal():
@@ -66,15 +61,16 @@ def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = Non
         return
     from rich.text import Text
 
-    made = make(width())
+    to = console()
+    made = make(to.width)
     shown = Text(made) if isinstance(made, str) else made
     for words, style in _STYLES:
         shown.highlight_regex(words, style)
     answer = str(make(None)).partition("\n")[0]
-    count = len(folded(answer, width()))
+    count = len(folded(answer, to.width))
     lines = shown.split(allow_blank=True)
     first = [Text(line.plain, _ANSWERS[verdict]) for line in lines[:count]]
-    console().print(Text("\n").join([*first, *lines[count:]]))
+    to.print(Text("\n").join([*first, *lines[count:]]))
 
 
 def hint(command: Sequence[str]) -> None:

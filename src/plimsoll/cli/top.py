@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plimsoll.cli.terminal import console, width
+from plimsoll.cli.terminal import console
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 
@@ -70,7 +71,9 @@ def _print(machine: Machine, sort: SortKey) -> None:
     from plimsoll.top.process_table import Order
     from plimsoll.top.text import render
 
-    view = render(machine, width() or _WIDTH_OF_FILES, Order(sort))
+    # Narrower than other texts, too: it leaves columns out.
+    columns = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES
+    view = render(machine, columns, Order(sort))
     console().print(view.text)
     uses = (row.use for row in view.rows if row.use is not None)
     pid = next((use.pid for use in uses if use.counters is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from plimsoll.layout import Verbatim
@@ -111,13 +112,17 @@ def _most_held(e: ExplanationParts) -> Iterator[str]:
 
 
 def _try(e: ExplanationParts) -> Iterator[str]:
-    """The first advice, with a line to copy where it is one line."""
+    """The first advice, with a line to copy."""
     best = next((one for one in e.advice if one.serves_failed_requests is not False), None)
     if best is None:
         return
     yield f"What helps: {best.what}{effect(best)}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
+    elif e.script is not None:  # lines of a script, which another command changes
+        own = ["--", *e.script.arguments] if e.script.arguments else []
+        words = ["plimsoll", "fit", e.script.script, "--gpu", e.script.gpu]
+        yield Verbatim(f"Try: {shlex.join([*words, '--apply', 'changed.py', *own])}")
 
 
 def effect(advice: Advice) -> str:
