@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from plimsoll.errors import InputError
 from plimsoll.telemetry.identity import parent_of
 from plimsoll.top.bars import graph
+from plimsoll.top.details import details
 from plimsoll.top.history import MOST_LOOKS, History
 from plimsoll.top.process_acts import ChosenProcess, environment
 from plimsoll.top.process_tree import process_tree
+from plimsoll.top.text import render
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import GIB, machine
 
@@ -39,6 +41,17 @@ def test_a_graph_has_its_size_and_shows_all_that_is_above_zero(
 
 def test_a_graph_fills_from_below() -> None:
     assert graph([0, 40, 60, 80], 80, 5, 2) == ["   ▄█", "  ███"]
+
+
+def test_a_graph_of_many_looks_shows_the_most_of_each_group() -> None:
+    history = History(iter(range(1000)).__next__)
+    for used in [*range(1, 160), 80, 1]:
+        history.add(machine(FakeNvml(Gpu("GPU-aa", used=min(used, 80) * GIB))))
+    row = render(machine(FakeNvml(Gpu("GPU-aa"))), 80, history=history).rows[0]
+    span, upper, lower = details(row, 80, history).plain.splitlines()[-3:]
+    assert span == "the last 3 min: 1.00 GiB to 80.00 GiB of 80.00 GiB"
+    assert (upper[0], upper[-1], lower[-1]) == (" ", "█", "█")
+    assert upper.strip().startswith("▁")
 
 
 def test_history_forgets_what_has_gone_and_the_oldest_looks() -> None:

@@ -93,3 +93,13 @@ def graph(values: Sequence[int], most: int, width: int, height: int = 1) -> list
         "".join(_LEVELS[min(max(each - row * steps, 0), steps)] for each in heights).rjust(width)
         for row in reversed(range(height))
     ]
+
+
+def most_of_each(values: Sequence[int], count: int) -> list[int]:
+    """The most in each group of so many values, the last group being whole.
+
+    >>> most_of_each([1, 5, 2, 3, 4], 2)
+    [1, 5, 4]
+    """
+    ends = reversed(range(len(values), 0, -count))
+    return [max(values[max(end - count, 0) : end]) for end in ends]

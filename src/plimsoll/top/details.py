@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from plimsoll.layout import folded
 from plimsoll.printable import printable
-from plimsoll.top.bars import bar, gpu_parts, graph
+from plimsoll.top.bars import bar, gpu_parts, graph, most_of_each
 from plimsoll.top.process_table import pinned, size
 from plimsoll.units import format_count, format_size
 
@@ -104,7 +105,7 @@ def _process_lines(row: Row) -> Iterator[str]:
 
 def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
     """What was in use lately, of the whole card, and since when."""
-    values = history.used(row.key)[-width:]
+    values = history.used(row.key)
     total = row.gpu.dedicated_total_bytes or max(values, default=0)
     seconds = history.seconds(len(values))
     if seconds < 1:
@@ -112,7 +113,8 @@ def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
     span = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     least, most = format_size(min(values)), format_size(max(values))
     yield from _wrapped(f"the last {span}: {least} to {most} of {format_size(total)}", width)
-    for line in graph(values, total, width, _GRAPH_ROWS):
+    columns = most_of_each(values, max(ceil(len(values) / width), 1))
+    for line in graph(columns, total, width, _GRAPH_ROWS):
         yield Text(line, "green", no_wrap=True)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from plimsoll.printable import printable
-from plimsoll.top.bars import bar, gpu_parts, graph, legend
+from plimsoll.top.bars import bar, gpu_parts, graph, legend, most_of_each
 from plimsoll.top.details import is_spilled
 from plimsoll.top.process_table import Order, Row, process_table, size
 from plimsoll.units import format_count, format_size
@@ -116,7 +116,7 @@ def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> T
         shared = f"{size(gpu.shared_used_bytes):>{_SHARED_WIDTH}} shared"
         figures += shared if gpu.shared_used_bytes else " " * len(shared)
     if history is not None and width >= _GRAPH_FROM and gpu.dedicated_total_bytes:
-        values = _most_of_each(history.used((gpu.label, None)))
+        values = most_of_each(history.used((gpu.label, None)), _LOOKS_A_COLUMN)
         figures += f" {graph(values, gpu.dedicated_total_bytes, _GRAPH_WIDTH)[0]}"
     room = width - line.cell_len - len(figures) - 1
     if room >= _LEAST_BAR:
@@ -124,12 +124,6 @@ def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> T
         line.append_text(bar(gpu_parts(gpu), gpu.dedicated_total_bytes, room))
     line.append(figures[: width - line.cell_len].rjust(width - line.cell_len))
     return line
-
-
-def _most_of_each(values: list[int]) -> list[int]:
-    """The most in each group of looks, the last one at the end."""
-    ends = range(len(values), 0, -_LOOKS_A_COLUMN)
-    return [max(values[max(end - _LOOKS_A_COLUMN, 0) : end]) for end in reversed(ends)]
 
 
 def _names(machine: Machine) -> int:
