@@ -89,12 +89,14 @@ def _grown(leak: Leak) -> str:
 
 def _peak(e: ExplanationParts) -> str:
     r = e.reserved
-    free = r.reserved_bytes - r.allocated_bytes
     when = "At its peak" if e.has_history else "Now"
-    share = f", {free / r.reserved_bytes:.1%}," if r.reserved_bytes else ""
+    whole = f"{when} it reserves {format_size(r.reserved_bytes)}"
+    free = r.reserved_bytes - r.allocated_bytes
+    if free <= 0:
+        return f"{whole}, all of it for live tensors."
     return (
-        f"{when} it reserves {format_size(r.reserved_bytes)}, {format_size(r.allocated_bytes)} of "
-        f"it for live tensors; {format_size(free)}{share} is free."
+        f"{whole}, {format_size(r.allocated_bytes)} of it for live tensors; {format_size(free)}, "
+        f"{free / r.reserved_bytes:.1%}, is free."
     )
 
 
@@ -113,7 +115,13 @@ def _most_held(e: ExplanationParts) -> Iterator[str]:
 
 def _try(e: ExplanationParts) -> Iterator[str]:
     """The first advice, with a line to copy."""
-    best = next((one for one in e.advice if one.serves_failed_requests is not False), None)
+    is_another = e.script is not None and not e.script.seems_recorded
+    helpful = (
+        one
+        for one in e.advice
+        if one.serves_failed_requests is not False and not (is_another and one.kind == "script")
+    )
+    best = next(helpful, None)
     if best is None:
         return
     yield f"What helps: {best.what}{effect(best)}"
