@@ -91,8 +91,8 @@ def _peak(e: ExplanationParts) -> str:
     r = e.reserved
     when = "At its peak" if e.has_history else "Now"
     whole = f"{when} it reserves {format_size(r.reserved_bytes)}"
-    free = r.reserved_bytes - r.allocated_bytes
-    if free <= 0:
+    free = r.cached_bytes + r.fragments_bytes
+    if r.allocated_bytes == r.reserved_bytes:
         return f"{whole}, all of it for live tensors."
     return (
         f"{whole}, {format_size(r.allocated_bytes)} of it for live tensors; {format_size(free)}, "
