@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from plimsoll.prediction.timeline import Timeline
 
 
-LITTLE = 0.01
-"""Of what there is: a plan that leaves less is thin."""
-
-
 @dataclass(frozen=True)
 class PlannedChange:
     """A change of the plan.
