@@ -21,7 +21,7 @@ from plimsoll.recorder.allocator_events import AllocatorEvents
 from plimsoll.recorder.named_marks import Marks
 from plimsoll.recordings import Action, Recording, read_recording
 from plimsoll.recordings.stream_writer import StreamWriter
-from plimsoll.session.record import _own_path, record
+from plimsoll.session.record import own_path, record
 from tests.faults import limited_files
 from tests.recordings import ROOT
 from tests.waiting import wait_for
@@ -465,7 +465,7 @@ def test_processes_of_a_job_have_names_of_recordings(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "3")
-    path = _own_path(Path(name))
+    path = own_path(Path(name))
     assert path == Path("run.rank3.plim")
     assert record(path).path == path
 
