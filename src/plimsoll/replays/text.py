@@ -36,20 +36,15 @@ def show(results: Sequence[ReplayResult], console: Console) -> None:
     """A table of each file's and device's replays, best first, and what else to say of them."""
     from rich.table import Table  # late: simulated programs import this module, not rich
 
-    for mine in _by_device(results):
-        ranked = sorted(mine, key=_rank)
-        count = format_count(mine[0].events, "event")
-        card = f" ({mine[0].gpu})" if mine[0].gpu else ""
-        title = f"{mine[0].file}, device {mine[0].device}{card}: {count} replayed"
-        console.print(_text(title), end="\n\n")
+    for ranked in best_first(results):
+        console.print(_text(title(ranked[0])), end="\n\n")
         table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("configuration", overflow="fold")
-        tiers = ("dedicated", "shared") if mine[0].shared else ()
-        columns = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
-        for name in columns:
+        first, *others = heads(ranked[0])
+        table.add_column(first, overflow="fold")
+        for name in others:
             table.add_column(name, justify="right", no_wrap=True)
         for result in ranked:
-            table.add_row(*map(_text, _row(result)))
+            table.add_row(*map(_text, row(result)))
         console.print(table)
         console.print()
         for line in _explain(ranked[0]):
@@ -60,12 +55,26 @@ def show(results: Sequence[ReplayResult], console: Console) -> None:
         console.print()
 
 
-def _by_device(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
+def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
     """The replays of each device of each file, files as they come."""
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
         for device in sorted({result.device for result in of_file}):
-            yield [result for result in of_file if result.device == device]
+            yield sorted((one for one in of_file if one.device == device), key=_rank)
+
+
+def title(result: ReplayResult) -> str:
+    """What the replays of a device are of."""
+    count = format_count(result.events, "event")
+    card = f" ({result.gpu})" if result.gpu else ""
+    return f"{result.file}, device {result.device}{card}: {count} replayed"
+
+
+def heads(result: ReplayResult) -> list[str]:
+    """The columns of `row`."""
+    tiers = ("dedicated", "shared") if result.shared else ()
+    figures = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
+    return ["configuration", *figures]
 
 
 def _text(line: str) -> Text:
@@ -79,7 +88,8 @@ def _rank(result: ReplayResult) -> tuple[bool, int]:
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 
-def _row(result: ReplayResult) -> list[str]:
+def row(result: ReplayResult) -> list[str]:
+    """A replay as a row of the table."""
     shared = result.shared
     tiers = (shared.peak_dedicated_bytes, shared.peak_bytes) if shared else ()
     return [
