@@ -50,6 +50,7 @@ _MODULES = {
     "graph_pool": "plimsoll.tiers.regions",
     "install": "plimsoll.session.install",
     "is_paused": "plimsoll.tiers.regions",
+    "load_ipython_extension": "plimsoll.integrations.notebook",
     "memory_snapshot": "plimsoll.tiers.reports",
     "memory_stats": "plimsoll.tiers.reports",
     "memory_summary": "plimsoll.tiers.reports",

@@ -460,6 +460,18 @@ def test_the_allocator_in_place_is_named(
     assert current.allocator_name() is None
 
 
+def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    allocator.free(allocator.malloc("256MiB"))
+    allocator.malloc("16MiB")  # what is left of the block is smaller than what was asked for it
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("8MiB")
+    (found,) = replay(tmp_path / "run.plim")
+    assert found.matches_recording is True
+    assert found.peak_allocated_bytes == 24 << 20
+
+
 @pytest.mark.parametrize("name", ["run.plim", "run"])
 def test_processes_of_a_job_have_names_of_recordings(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,15 @@
+"""`%load_ext plimsoll`: the magic `%%memory` in IPython and Jupyter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Give a notebook `%%memory`, which says what a cell took of the GPU and which lines hold it.
+
+    IPython calls it for `%load_ext plimsoll`; docs/integrations.md has an example.
+    """
+    from plimsoll.integrations.cell_magic import MemoryMagic  # late: only IPython has its classes
+
+    ipython.register_magics(MemoryMagic)
