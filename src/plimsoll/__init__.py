@@ -5,6 +5,8 @@ where there is no GPU (`predict`, `fit`), record a program's memory (`record`), 
 why it was used as it was (`explain`), bring batches to the GPU ahead of time (`PrefetchLoader`),
 replay it under other settings (`replay`), or play with an allocator on a simulated GPU
 (`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same from a shell.
+
+PYTEST_DONT_REWRITE: where `plimsoll run` starts pytest, pytest finds it imported.
 """
 
 from __future__ import annotations

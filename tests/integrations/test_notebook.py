@@ -28,6 +28,7 @@ held = torch.zeros(4 << 20, device="cuda")
 del model""",
     "host": "%%memory\nnumber = 7",
     "exists": "%%memory --record again.plim\nnumber = 8",
+    "unknown": "%%memory --recrod again.plim\nnumber = 9",
     "fails": """%%memory
 kept = torch.zeros(2 << 20, device="cuda")
 torch.zeros(1 << 40, device="cuda")""",
@@ -85,7 +86,10 @@ def test_cells_say_what_they_take_and_results_show_themselves(tmp_path: Path) ->
     (complaint,) = found["exists"]
     assert "again.plim: exists already and is not overwritten" in complaint["text"]
 
-    assert shown(found["fails"]).splitlines()[-1] == "      8.00 MiB  In[6]:2"
+    (complaint,) = found["unknown"]
+    assert complaint["text"].startswith("UsageError: unrecognized arguments: --recrod")
+
+    assert shown(found["fails"]).splitlines()[-1] == "      8.00 MiB  In[7]:2"
     (error,) = [one for one in found["fails"] if one["output_type"] == "error"]
     assert error["ename"] == "OutOfMemoryError"
     assert shown(found["after"]) == "7"  # a cell that cannot be recorded is not run

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
+import shlex
 import tempfile
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_scope
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
 from plimsoll.errors import InputError
@@ -22,48 +21,60 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@magics_class
-class MemoryMagic(Magics):  # type: ignore[misc]  # IPython has no types for us
-    """The magic of `%load_ext plimsoll`."""
+_OPTIONS = MagicArgumentParser(prog="%%memory", add_help=False)
+_OPTIONS.add_argument("--record", metavar="FILE", help="Keep the recording in this file, a .plim.")
 
-    @needs_local_scope
-    @cell_magic
-    @magic_arguments()
-    @argument("--record", metavar="FILE", help="Keep the recording in this file, a .plim.")
-    def memory(self, line: str, cell: str, local_ns: dict[str, Any] | None = None) -> Any:
-        """Run a cell and show what it took of the GPU, and which lines hold it."""
-        asked = parse_argstring(self.memory, line)
-        compiled = _Cell(self.shell, f"%%memory {line}\n", cell)
-        with self._shown(compiled.name, asked.record):
-            return compiled.run(local_ns)
 
-    @contextmanager
-    def _shown(self, name: str, kept: str | None) -> Iterator[None]:
-        """Record what is done in here, and show it, also if it fails."""
-        import torch
+def run_cell(shell: Any, line: str, code: str) -> Any:
+    """Run a cell and show what it took of the GPU, and which lines hold it.
 
-        with ExitStack() as stack:
-            if kept is None:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-"))
-                path = Path(folder) / "cell.plim"
-            else:
-                path = Path(kept)
-            recorder = record(path)
-            try:
-                recorder.__enter__()
-            except InputError as error:
-                raise UsageError(str(error)) from None
-            before = _allocated(torch)
-            try:
-                yield
-            finally:
-                after = _allocated(torch)
-                recorder.stop()
-                peak = recorded_peak(path) if recorder.event_count else None
-                device = 0 if peak is None else peak.device
-                keeps = after[device] - before[device]
-                names = NamesCells(self.shell.compile.format_code_name)
-                display(CellMemory.of(names(name), peak, keeps, kept, names))
+    Args:
+        shell: IPython.
+        line: What follows `%%memory`.
+        code: The rest of the cell.
+
+    Returns:
+        The value of its last line, if that is one.
+
+    Raises:
+        UsageError: If the line has an option that there is not, or the cell cannot be recorded; it
+            is not run then.
+    """
+    try:
+        asked = _OPTIONS.parse_args(shlex.split(line))
+    except ValueError as error:  # such as a quotation that does not end
+        raise UsageError(f"%%memory {line}: {error}") from None
+    cell = _Cell(shell, f"%%memory {line}\n", code)
+    with _shown(shell, cell.name, asked.record):
+        return cell.run()
+
+
+@contextmanager
+def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
+    """Record what is done in here, and show it, also if it fails."""
+    import torch
+
+    with ExitStack() as stack:
+        path = kept
+        if path is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-"))
+            path = f"{folder}/cell.plim"
+        recorder = record(path)
+        try:
+            recorder.__enter__()
+        except InputError as error:
+            raise UsageError(str(error)) from None
+        before = _allocated(torch)
+        try:
+            yield
+        finally:
+            after = _allocated(torch)
+            recorder.stop()
+            peak = recorded_peak(path) if recorder.event_count else None
+            device = 0 if peak is None else peak.device
+            names = NamesCells(shell.compile.format_code_name)
+            keeps_bytes = after[device] - before[device]
+            display(CellMemory.of(names(name), peak, keeps_bytes, kept, names))
 
 
 def _allocated(torch: Any) -> list[int]:
@@ -92,8 +103,8 @@ class _Cell:
         self._statements = compiler(tree, self.name, "exec")
         self._value = last and compiler(ast.Expression(last.value), self.name, "eval")
 
-    def run(self, local_ns: dict[str, Any] | None) -> Any:
+    def run(self) -> Any:
         """Run it; the value of its last line, if that is one."""
         names = self._shell.user_ns
-        exec(self._statements, names, local_ns)  # noqa: S102
-        return None if self._value is None else eval(self._value, names, local_ns)  # noqa: S307
+        exec(self._statements, names)  # noqa: S102
+        return None if self._value is None else eval(self._value, names)  # noqa: S307

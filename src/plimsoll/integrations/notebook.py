@@ -10,6 +10,13 @@ def load_ipython_extension(ipython: Any) -> None:
 
     IPython calls it for `%load_ext plimsoll`; docs/integrations.md has an example.
     """
-    from plimsoll.integrations.cell_magic import MemoryMagic  # late: only IPython has its classes
+    from plimsoll.integrations.cell_magic import run_cell  # late: it needs IPython
 
-    ipython.register_magics(MemoryMagic)
+    def memory(line: str, cell: str) -> Any:
+        """Run a cell and show what it took of the GPU, and which lines hold it.
+
+        `%%memory --record FILE` keeps the recording, a .plim.
+        """
+        return run_cell(ipython, line, cell)
+
+    ipython.register_magic_function(memory, "cell")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import NO_LINE, LineShare, find_lifetimes
-from plimsoll.explanation import explain
+from plimsoll.analysis import find_lifetimes
+from plimsoll.explanation.explain import explain
 from plimsoll.recordings import read_recording
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from plimsoll.analysis import LineShare
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class RecordedPeak:
         allocated_bytes: In live blocks then, as `torch.cuda.max_memory_allocated` has it.
         before_bytes: Of it, what was there before the recording began.
         by_category: All of it, by what it is for.
-        lines: The lines that hold the rest, most first.
+        lines: The lines that hold it, most first; of what was there before, only some are known.
     """
 
     device: int
@@ -44,19 +46,10 @@ def recorded_peak(path: str | PathLike[str]) -> RecordedPeak:
     lifetimes = find_lifetimes(trace)
     live = lifetimes.live_at(found.peak.event)
     sizes = lifetimes.size[live[lifetimes.start[live] < 0]]
-    before = LineShare(NO_LINE, int(sizes.sum()), len(sizes))
-    lines = [_without(line, before) for line in found.peak.lines]
     return RecordedPeak(
         found.device,
         found.peak.allocated_bytes,
-        before.bytes,
+        int(sizes.sum()),
         found.peak.by_category,
-        sorted((line for line in lines if line.blocks), key=lambda line: -line.bytes),
+        found.peak.lines,
     )
-
-
-def _without(line: LineShare, before: LineShare) -> LineShare:
-    """What was there before has no line; who asked for it was not recorded."""
-    if line.line != before.line:
-        return line
-    return replace(line, bytes=line.bytes - before.bytes, blocks=line.blocks - before.blocks)
