@@ -31,21 +31,22 @@ struct Place {
   Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
 };
 
-// The pieces that may be taken away, by handle.
+// The pieces that may be taken away.
 class FreePieces {
  public:
-  void add(const FreePiece& piece) {
-    by_handle_.insert(piece.piece.handle, static_cast<std::uint32_t>(pieces_.size()));
-    pieces_.push_back(piece);
-  }
-  [[nodiscard]] const FreePiece* find(Handle handle) const {
-    const std::uint32_t* const found = handle == 0 ? nullptr : by_handle_.find(handle);
-    return found == nullptr ? nullptr : &pieces_[*found];
+  void add(const FreePiece& piece) { blocks_.insert(key(piece.piece), piece.block); }
+  [[nodiscard]] bool has(const Piece* piece) const { return block_of(piece) != nullptr; }
+  // The free block around the piece; null if it may not be taken away.
+  [[nodiscard]] Block* block_of(const Piece* piece) const {
+    Block* const* const found = piece == nullptr ? nullptr : blocks_.find(key(piece));
+    return found == nullptr ? nullptr : *found;
   }
 
  private:
-  std::vector<FreePiece> pieces_;
-  AddressMap<std::uint32_t> by_handle_;
+  [[nodiscard]] static std::uint64_t key(const Piece* piece) {
+    return reinterpret_cast<std::uintptr_t>(piece);
+  }
+  AddressMap<Block*> blocks_;
 };
 
 // The place for `size` bytes that costs the least mapping and unmapping; none if no reservation has
