@@ -100,14 +100,37 @@ def test_cells_say_what_they_take_and_results_show_themselves(tmp_path: Path) ->
         assert "gpt2_adamw" in shown(found[name])
 
 
+SCRIPT = """
+import sys, torch
+torch.zeros(int(sys.argv[2]) << 28, device="cuda")  # so many GiB
+"""
+
+
 @needs("nbclient", "ipykernel")
-def test_without_a_gpu_a_cell_says_what_would_help(tmp_path: Path) -> None:
-    sources = ["%load_ext plimsoll", "%%memory\nnumber = 7"]
+def test_without_a_gpu_scripts_are_predicted_and_cells_say_what_would_help(tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(SCRIPT)
+    (tmp_path / "fails.py").write_text("raise ValueError('odd')\n")
+    sources = [
+        "%load_ext plimsoll\nimport plimsoll",
+        "%%memory\nnumber = 7",
+        "plimsoll.predict('held.py', ['--gib', '2'], gpu='T4')",
+        "plimsoll.fit('held.py', '--gib', ['--gib', '8'], gpu='T4', at_most=16)",
+        "plimsoll.fit('fails.py', '--gib', gpu='T4')",
+    ]
     program = f"from tests.integrations.test_notebook import execute; execute({sources})"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    (complaint,) = json.loads(done.stdout.splitlines()[-1])[1]
+    _, (complaint,), predicted, fitted, failed = json.loads(done.stdout.splitlines()[-1])
     assert complaint["text"].startswith("UsageError: there is nothing to record")
     assert "plimsoll run --simulate H100" in complaint["text"]
+
+    assert shown(predicted).startswith("held.py fits on T4: ")
+    assert "<td style='text-align:left'>held.py:3 &lt;module&gt;</td>" in shown(
+        predicted, "text/html"
+    )
+    assert shown(fitted).startswith("T4: --gib 14")
+    assert ">14</td>" in shown(fitted, "text/html")
+    text = "".join(one.get("text", "") for one in failed)
+    assert "ValueError: odd" in text  # the script's own traceback

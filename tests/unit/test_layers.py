@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = (
     "json_text", "printable", "errors", "units", "files", "script_file", "notebook_form",
+    "standard_error",
 )  # fmt: skip
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
