@@ -123,6 +123,12 @@ class TestThin:
         assert "to spare" not in text
 
 
+def test_what_only_a_replay_says_to_fit_is_not_too_much_by_less_than_nothing() -> None:
+    text = str(plan_of(fits=False, interrupted=True, floor_bytes=5 * GiB, within_bytes=6 * GiB))
+    assert "the least that it took: 5.00 GiB, which no run under the limit confirmed, with" in text
+    assert "too much" not in text
+
+
 def test_where_nothing_fits_the_floor_is_named_with_its_changes_and_what_holds_it() -> None:
     text = str(
         plan_of(

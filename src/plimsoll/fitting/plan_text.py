@@ -64,8 +64,10 @@ def _answer(plan: PlanParts) -> Iterator[str]:
     else:
         early = " yet; the search was interrupted" if plan.interrupted else ""
         yield f"{plan.script} does not fit in {within} with anything that was tried{early}"
-        over = format_size(plan.floor_bytes - plan.within_bytes)
-        yield f"  the least that it took: {format_size(plan.floor_bytes)}, {over} too much, {how}"
+        over = plan.floor_bytes - plan.within_bytes
+        too_much = f"{format_size(over)} too much"
+        says = too_much if over > 0 else "which no run under the limit confirmed"
+        yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
         yield from _changes(plan)
     if plan.host_peak_bytes is not None:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)

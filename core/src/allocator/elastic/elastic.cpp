@@ -297,6 +297,11 @@ Bytes ElasticAllocator::rebalance(Bytes most) {
   return arenas_.is_capturing() ? 0 : mover_.rebalance(most);
 }
 
+void ElasticAllocator::require_pausable(RegionId region) {
+  const std::lock_guard lock(mutex_);
+  pausing_.require_pausable(region);
+}
+
 Bytes ElasticAllocator::pause(RegionId region, Backup backup) {
   const std::lock_guard lock(mutex_);
   static_cast<void>(mover_.clear_scratch());

@@ -21,7 +21,7 @@ Block* MappedSpace::make(Address address, Bytes size) {
   block->age_base = 0;
   block->allocated = false;
   block->mapped = true;
-  block->retired = false;
+  block->retired = nullptr;
   block->borrows = false;
   return block;
 }
@@ -43,7 +43,6 @@ Block* MappedSpace::split_at(Block* block, Address address) {
   if (address == block->address) return block;
   Block* const back = make(address, block->address + block->size - address);
   back->mapped = block->mapped;
-  back->retired = block->retired;
   back->age_base = block->age_base;
   back->previous = block;
   back->next = block->next;
@@ -113,7 +112,7 @@ std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {
 
 void MappedSpace::make_hole(Block* block) {
   block->mapped = false;
-  block->retired = false;
+  block->retired = nullptr;
   if (Block* const next = block->next; next != nullptr && is_hole(next)) {
     holes_.erase(next);
     absorb_next(block, next);
@@ -188,12 +187,11 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece, st
   }
   if (block->size > size) free_.insert(split_at(block, address + size));
   block->mapped = false;
-  block->retired = true;
   const auto found = pieces_.find(address);
   std::unique_ptr<Piece> piece = std::move(found->second);
   pieces_.erase(found);
   if (piece->home != address) --pieces_away_;
-  piece->left(retired_.emplace(address, Retired{block, age}).first->second);
+  piece->left(retire(block, age));
   return piece;
 }
 
@@ -203,7 +201,7 @@ void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uin
   piece->is_back_at(found->second);
   retired_.erase(found);
   block->mapped = true;
-  block->retired = false;
+  block->retired = nullptr;
   hold(address, std::move(piece));
   give_back(block, age);
 }
@@ -247,10 +245,12 @@ std::span<const Address> MappedSpace::remembered(Bytes size) const {
   return found->second;
 }
 
-void MappedSpace::retire(const AddressRange& range) {
-  Block* const block = take_hole(range);
-  block->retired = true;
-  retired_.emplace(range.address, Retired{block});
+void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
+
+Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
+  Retired& retired = retired_.emplace(block->address, Retired{block, age}).first->second;
+  block->retired = &retired;
+  return retired;
 }
 
 void MappedSpace::clear(Address address) {
@@ -318,7 +318,7 @@ void MappedSpace::check_invariants() const {
   require(free_.count() == free_blocks, "the index holds exactly the free blocks");
   require(holes_.size() == holes, "the set of holes is complete");
   for (const auto& [address, retired] : retired_) {
-    require(retired.block->address == address && retired.block->retired,
+    require(retired.block->address == address && retired.block->retired == &retired,
             "retired blocks are known by address");
     const Piece* const piece = retired.piece;
     require(piece == nullptr || piece->size == retired.block->size,

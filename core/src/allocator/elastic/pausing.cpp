@@ -22,10 +22,16 @@ std::invalid_argument is_exported() {
 
 }  // namespace
 
-Bytes Pausing::pause(RegionId region, Backup backup) {
-  ElasticPool& pool = region_at(region);
+void Pausing::require_pausable(RegionId region) {
+  const ElasticPool& pool = region_at(region);
   pool.require_not_paused();
   require_no_capture();
+  static_cast<void>(pieces_to_pause(pool));
+}
+
+Bytes Pausing::pause(RegionId region, Backup backup) {
+  require_pausable(region);
+  ElasticPool& pool = region_at(region);
   work_.wait_for_device();
   release_.settle();
   if (!pool.is_held()) release_.release_free_memory(pool);

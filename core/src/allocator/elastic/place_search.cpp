@@ -45,12 +45,12 @@ class PlaceBuilder {
       add_gap(block);
       return true;
     }
-    return block->retired && add_retired(block);
+    return block->retired != nullptr && add_retired(block);
   }
 
  private:
   bool add_retired(const Block* block) {
-    const Retired& retired = search_.space.retired().at(block->address);
+    const Retired& retired = *block->retired;
     if (search_.pieces.has(retired.piece) && comes_back(*retired.piece)) {
       place_.revived.push_back(block->address);
       revived_.push_back(retired.piece);
@@ -69,7 +69,8 @@ class PlaceBuilder {
   [[nodiscard]] bool comes_back(const Piece& piece) const {
     const bool overlaps =
         piece.address < place_.extent.end() && place_.extent.address < piece.end();
-    return !overlaps && std::ranges::find(revived_, &piece) == revived_.end();
+    return !overlaps && (piece.old_mappings.size() == 1 ||
+                         std::ranges::find(revived_, &piece) == revived_.end());
   }
 
   Bytes use(const Block* block) {
@@ -129,8 +130,8 @@ struct Cell {
 std::optional<Bytes> price_of(const Search& search, const Block* block) {
   if (is_free(block)) return 0;
   if (is_hole(block)) return kPriceOfMapping;
-  if (!block->retired) return std::nullopt;
-  const Retired& retired = search.space.retired().at(block->address);
+  if (block->retired == nullptr) return std::nullopt;
+  const Retired& retired = *block->retired;
   if (search.pieces.has(retired.piece)) return 0;
   if (!search.may_unmap(retired)) return std::nullopt;
   return kPriceOfUnmapping + kPriceOfMapping;

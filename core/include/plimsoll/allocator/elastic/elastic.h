@@ -21,10 +21,10 @@
 // knows only those above it:
 //
 //   Ledger        what is reserved, and who is told
-//   Arenas        where each stream's memory is        (Arena: MappedSpace, which has the Pieces)
+//   DriverMemory  pieces from the driver, and limits
+//   Arenas        where each stream's memory is; an Arena has MappedSpaces, and these the Pieces
 //   Moves         pieces change their addresses
 //   Lending       blocks to the program and back
-//   DriverMemory  pieces from the driver, and limits
 //   QueuedWork    what queued work still uses
 //   Release       old mappings and free memory go
 //   Filler        pieces and new memory fill a place
@@ -110,12 +110,14 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   // request that no free block serves.
   Bytes rebalance(Bytes most);
 
+  // Throws std::invalid_argument if there is no such region, it is paused, a block of it was
+  // exported, or a graph is captured.
+  void require_pausable(RegionId region);
   // Takes the dedicated memory under a region's live blocks off the card, and gives it to the
   // driver; the blocks keep their addresses, which nobody may touch until `resume`. The content
   // goes to `backup`, or, if that is nowhere, is lost. Waits for the device.
-  // Throws std::invalid_argument if there is no such region, it is paused, a block of it was
-  // exported, or a graph is captured;
-  // HostOutOfMemory; BackupError; DriverError. Then the region goes on as it was, or, if a failing
+  // Throws std::invalid_argument if the region is not pausable; HostOutOfMemory; BackupError;
+  // DriverError. Then the region goes on as it was, or, if a failing
   // driver lets it not, is paused with its content safe. Returns the bytes that the card got back.
   Bytes pause(RegionId region, Backup backup);
   // Brings it back, with the same content at the same addresses, but for what was freed meanwhile.

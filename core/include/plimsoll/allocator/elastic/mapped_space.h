@@ -183,6 +183,7 @@ class MappedSpace {
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
   void hold(Address address, std::unique_ptr<Piece> piece);
+  Retired& retire(Block* block, std::uint64_t age);
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 

@@ -32,6 +32,7 @@ class Pausing {
         ledger_(ledger) {}
 
   // See ElasticAllocator.
+  void require_pausable(RegionId region);
   Bytes pause(RegionId region, Backup backup);
   // Likewise; where the card or the limit has no room, `refused` is how much it lacks room for.
   Bytes resume(RegionId region, std::optional<Bytes>& refused);

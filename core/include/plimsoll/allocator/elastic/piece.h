@@ -49,6 +49,7 @@ struct Piece {
   Address address = 0;
   Address home = 0;  // where it belongs while it is free, in the same space
   std::vector<Retired*> old_mappings;
+  Block* offered = nullptr;  // the free block around it, while a FreePieces holds it
 
   [[nodiscard]] Address end() const { return address + size; }
   [[nodiscard]] bool has_memory() const { return handle != 0; }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
-#include "plimsoll/base/address_map.h"
 
 namespace plimsoll {
 
@@ -31,22 +30,28 @@ struct Place {
   Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
 };
 
-// The pieces that may be taken away.
+// The pieces that may be taken away. One at a time holds a piece, which knows that.
 class FreePieces {
  public:
-  void add(const FreePiece& piece) { blocks_.insert(key(piece.piece), piece.block); }
+  FreePieces() = default;
+  FreePieces(const FreePieces&) = delete;
+  FreePieces& operator=(const FreePieces&) = delete;
+  ~FreePieces() {
+    for (Piece* const piece : pieces_) piece->offered = nullptr;
+  }
+
+  void add(const FreePiece& free) {
+    free.piece->offered = free.block;
+    pieces_.push_back(free.piece);
+  }
   [[nodiscard]] bool has(const Piece* piece) const { return block_of(piece) != nullptr; }
   // The free block around the piece; null if it may not be taken away.
   [[nodiscard]] Block* block_of(const Piece* piece) const {
-    Block* const* const found = piece == nullptr ? nullptr : blocks_.find(key(piece));
-    return found == nullptr ? nullptr : *found;
+    return piece == nullptr ? nullptr : piece->offered;
   }
 
  private:
-  [[nodiscard]] static std::uint64_t key(const Piece* piece) {
-    return reinterpret_cast<std::uintptr_t>(piece);
-  }
-  AddressMap<Block*> blocks_;
+  std::vector<Piece*> pieces_;
 };
 
 // The place for `size` bytes that costs the least mapping and unmapping; none if no reservation has
