@@ -14,7 +14,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test test-all test-torch test-gallery lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo test test-all test-torch test-gallery test-integrations lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub clean
 
@@ -32,7 +32,7 @@ demo: $(VENV)/.torch
 test: lint core-test python-test
 
 # Also what takes minutes, before an issue is closed.
-test-all: test stress
+test-all: test stress test-integrations
 	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration
 
 # All that touches PyTorch, under another version, in an environment of its own:
@@ -73,6 +73,19 @@ $(GALLERY)/.ready: $(VENV)/.torch $(wildcard tests/gallery/requirements*.txt)
 	  $(PACKAGES) pytest pytest-xdist -r tests/gallery/requirements.txt
 	$(GALLERY_PIP) install -q --no-deps --no-build-isolation -r tests/gallery/requirements-alone.txt
 	$(GALLERY)/bin/python -c 'import torchaudio' || $(GALLERY_PIP) uninstall -q -y torchaudio
+	@touch $@
+
+# The integrations, with trainers, trackers and notebooks, which lie beside the project's own packages.
+INTEGRATIONS := build/integrations
+test-integrations: $(INTEGRATIONS)/.ready
+	$(INTEGRATIONS)/bin/python -m pytest -n logical --dist worksteal tests/integrations
+
+$(INTEGRATIONS)/.ready: $(VENV)/.tested tests/integrations/requirements.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	echo "import site; site.addsitedir('$$(echo $(abspath $(VENV))/lib/python*/site-packages)')" \
+	  >$$(echo $(INTEGRATIONS)/lib/python*/site-packages)/beside.pth
+	$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install -q \
+	  -r tests/integrations/requirements.txt
 	@touch $@
 
 lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)

@@ -5,6 +5,8 @@ where there is no GPU (`predict`, `fit`), record a program's memory (`record`), 
 why it was used as it was (`explain`), bring batches to the GPU ahead of time (`PrefetchLoader`),
 replay it under other settings (`replay`), or play with an allocator on a simulated GPU
 (`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same from a shell.
+
+PYTEST_DONT_REWRITE: where `plimsoll run` starts pytest, pytest finds it imported.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ _MODULES = {
     "graph_pool": "plimsoll.tiers.regions",
     "install": "plimsoll.session.install",
     "is_paused": "plimsoll.tiers.regions",
+    "load_ipython_extension": "plimsoll.integrations.notebook",
     "memory_snapshot": "plimsoll.tiers.reports",
     "memory_stats": "plimsoll.tiers.reports",
     "memory_summary": "plimsoll.tiers.reports",

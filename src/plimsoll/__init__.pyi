@@ -15,6 +15,7 @@ from plimsoll.fitting import Fit as Fit
 from plimsoll.fitting import Plan as Plan
 from plimsoll.fitting import fit as fit
 from plimsoll.fitting import fit_within as fit_within
+from plimsoll.integrations.notebook import load_ipython_extension as load_ipython_extension
 from plimsoll.offloading.offload import offload as offload
 from plimsoll.offloading.pin import pin as pin
 from plimsoll.page import ViewResult as ViewResult

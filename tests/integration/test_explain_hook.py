@@ -186,6 +186,26 @@ def test_a_watch_ends_by_itself_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_recording_that_is_kept_goes_on_when_the_watch_has_ended(tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("8GiB"))
+    path = tmp_path / "run.plim"
+    watch = LeakWatch(steps=20, allocator=allocator, record=path)
+    with warnings.catch_warnings(record=True) as caught, watch:
+        warnings.simplefilter("always")
+        for _ in range(30):
+            allocator.malloc("1MiB")
+            watch.step()
+        (leak,) = watch.leaks
+        assert leak.grown_bytes <= 20 * MiB
+        assert "20 of 20 steps, not watching" in str(watch)
+    assert [warning.category for warning in caught] == [LeakWarning]
+    recording = read_recording(path)
+    assert recording.is_whole
+    assert recording.devices[0].event_count >= 30
+    with pytest.raises(InputError, match="exists already"), watch:
+        pass
+
+
 def test_a_watch_of_optimizers_steps_warns_and_ends_by_itself(tmp_path: Path) -> None:
     done = run(TRAINS, "to_the_end_of_the_watch", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -204,6 +224,8 @@ def test_steps_that_are_told_are_not_counted_twice(tmp_path: Path) -> None:
 def test_too_few_steps_are_refused() -> None:
     with pytest.raises(InputError, match="a leak shows in 8 steps or more"):
         LeakWatch(steps=3)
+    with pytest.raises(InputError, match=r"a recording is a \.plim file"):
+        LeakWatch(record="run.html")
 
 
 def test_a_training_loop_is_watched_by_its_optimizers_steps(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from plimsoll.recorder.allocator_events import AllocatorEvents
 from plimsoll.recorder.named_marks import Marks
 from plimsoll.recordings import Action, Recording, read_recording
 from plimsoll.recordings.stream_writer import StreamWriter
-from plimsoll.session.record import _own_path, record
+from plimsoll.session.record import own_path, record
 from tests.faults import limited_files
 from tests.recordings import ROOT
 from tests.waiting import wait_for
@@ -460,12 +460,24 @@ def test_the_allocator_in_place_is_named(
     assert current.allocator_name() is None
 
 
+def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    allocator.free(allocator.malloc("256MiB"))
+    allocator.malloc("16MiB")  # what is left of the block is smaller than what was asked for it
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("8MiB")
+    (found,) = replay(tmp_path / "run.plim")
+    assert found.matches_recording is True
+    assert found.peak_allocated_bytes == 24 << 20
+
+
 @pytest.mark.parametrize("name", ["run.plim", "run"])
 def test_processes_of_a_job_have_names_of_recordings(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "3")
-    path = _own_path(Path(name))
+    path = own_path(Path(name))
     assert path == Path("run.rank3.plim")
     assert record(path).path == path
 

@@ -6,6 +6,7 @@ namespace plimsoll {
 namespace {
 
 // Blocks that tile their segment, segments that ascend: anything else cannot have been recorded.
+// A free block still says what was asked for where it lies, when it was larger.
 void require_possible(const std::vector<SegmentInfo>& segments) {
   constexpr Address kMostAddress = Address{1} << 62;
   constexpr Bytes most = Bytes{1} << 48;
@@ -18,7 +19,7 @@ void require_possible(const std::vector<SegmentInfo>& segments) {
     for (const BlockInfo& block : segment.blocks) {
       possible = possible && block.address == end && block.size > 0 &&
                  block.size % AllocatorConfig::kMinBlock == 0 && block.size <= segment.total_size &&
-                 block.requested <= block.size;
+                 (block.state == BlockState::inactive || block.requested <= block.size);
       end += block.size;
     }
     if (!possible || end != segment.address + segment.total_size) {

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from plimsoll.explanation.html import explanation_html
 from plimsoll.explanation.parts import ExplanationParts
 from plimsoll.explanation.text import explanation_text
+from plimsoll.notebook_form import NotebookForm
 
 
 @dataclass(frozen=True)
-class Explanation(ExplanationParts):
+class Explanation(NotebookForm, ExplanationParts):
     """Why one device's memory was used as it was; see `ExplanationParts` for what it says.
 
     >>> import plimsoll

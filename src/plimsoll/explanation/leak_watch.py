@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import warnings
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from plimsoll.analysis import find_lifetimes, find_steps, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks
+from plimsoll.files import check_ending
 from plimsoll.printable import printable
 from plimsoll.recorder import Recorder
 from plimsoll.recordings import read_recording
@@ -45,27 +47,39 @@ class LeakWatch:
 
     It records into a temporary file, looks at it now and then, and warns once for each line. After
     `steps` steps it stops by itself: nothing is recorded any more, and the file is gone. Until
-    `step()` is called, the steps of optimizers count; from then on they do not.
+    `step()` is called, the steps of optimizers count; from then on they do not. With `record` the
+    file stays, and goes on to the end of the block.
 
     Attributes:
         leaks: What was found, fastest first.
     """
 
-    def __init__(self, *, steps: int = 256, allocator: Allocator | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        steps: int = 256,
+        allocator: Allocator | None = None,
+        record: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Make a watch.
 
         Args:
             steps: How many steps to watch.
             allocator: Watch this allocator of `plimsoll.Allocator`, and not the process's GPUs.
+            record: Keep the recording in this file, as `plimsoll.record` does.
 
         Raises:
-            InputError: If that is too few steps to tell growth from chance.
+            InputError: If that is too few steps to tell growth from chance, or the file's name ends
+                as that of something else.
         """
         if steps < LEAST_STEPS:
             raise InputError(
                 f"a leak shows in {LEAST_STEPS} steps or more, and {steps} are to be watched"
             )
+        if record is not None:
+            check_ending(record, ".plim", what="a recording")
         self.leaks: list[Leak] = []
+        self._record = record
         self._most_steps = steps
         self._allocator = allocator
         self._warned: set[str] = set()
@@ -76,28 +90,28 @@ class LeakWatch:
         """Begin.
 
         Raises:
-            InputError: If another recording is on, or there is no GPU, real or simulated.
+            InputError: If another recording is on, there is no GPU, real or simulated, or the file
+                that is to be kept exists or cannot be written.
         """
-        self._folder = tempfile.TemporaryDirectory(prefix="plimsoll-")
-        recorder = Recorder(
-            Path(self._folder.name) / "watch.plim",
-            events_of(self._allocator),
-            after_step=self._optimizer_step,
-        )
+        with ExitStack() as stack:
+            path = self._record
+            if path is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-"))
+                path = Path(folder) / "watch.plim"
+            recorder = stack.enter_context(
+                Recorder(path, events_of(self._allocator), after_step=self._optimizer_step)
+            )
+            self._opened = stack.pop_all()
         self._steps = 0
-        self._is_told = False
+        self._is_told, self._is_watching = False, True
         self._next_look = 2 * LEAST_STEPS
-        try:
-            recorder.__enter__()
-        except BaseException:
-            self._folder.cleanup()
-            raise
         self._recorder = recorder
         return self
 
     def __str__(self) -> str:
         found = format_count(len(self.leaks), "leak") if self.leaks else "no leak"
-        state = "still watching" if self._recorder is not None else "not watching"
+        is_on = self._recorder is not None and self._is_watching
+        state = "still watching" if is_on else "not watching"
         first = f"{found} found in {self._steps} of {self._most_steps} steps, {state}"
         return "\n  ".join([first, *(printable(_growth(leak)) for leak in self.leaks)])
 
@@ -107,7 +121,7 @@ class LeakWatch:
     def step(self) -> None:
         """Say that a step ends here."""
         recorder = self._recorder
-        if recorder is None:
+        if recorder is None or not self._is_watching:
             return
         recorder.mark(_MARK)
         if not self._is_told:
@@ -116,13 +130,17 @@ class LeakWatch:
 
     def _optimizer_step(self) -> None:
         recorder = self._recorder
-        if recorder is not None and not self._is_told:
+        if recorder is not None and self._is_watching and not self._is_told:
             self._count(recorder)
 
     def _count(self, recorder: Recorder) -> None:
         self._steps += 1
         if self._steps >= self._most_steps:
-            self._end()
+            if self._record is None:
+                self._end()
+            else:
+                recorder.flush()
+                self._last_look(recorder.path)
         elif self._steps >= self._next_look:
             self._next_look *= 2  # so that looking costs no more than recording
             recorder.flush()
@@ -140,11 +158,14 @@ class LeakWatch:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        try:
+        with self._opened:  # the file goes after the last look, if it goes
             recorder.stop()
-            self._look(recorder.path)
-        finally:
-            self._folder.cleanup()
+            if self._is_watching:
+                self._last_look(recorder.path)
+
+    def _last_look(self, path: Path) -> None:
+        self._is_watching = False
+        self._look(path)
 
     def _look(self, path: Path) -> None:
         """Look for leaks, and warn of those that are new."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from plimsoll.prediction.child_process import started
 from plimsoll.prediction.ranges import with_range
 from plimsoll.prediction.survey import AllocatorUse, Survey
 from plimsoll.prediction.temporary_folder import temporary_folder
+from plimsoll.standard_error import stderr_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -224,7 +224,7 @@ class Attempts:
             files=files,
         )
         is_as_it_is = not changes and use is None  # what fails then is the script's own fault
-        shown = sys.stderr.buffer if is_as_it_is else None
+        shown = stderr_bytes() if is_as_it_is else None
         answer = stack.enter_context(
             started(request, shows_output=False, is_aside=True, failed_output=shown)
         )

@@ -1,15 +1,17 @@
-"""A plan: its parts, which show themselves as text."""
+"""A plan: its parts, which show themselves as text, and as tables in a notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll.fitting.html import plan_html
 from plimsoll.fitting.plan_parts import PlanParts
 from plimsoll.fitting.plan_text import plan_text
+from plimsoll.notebook_form import NotebookForm
 
 
 @dataclass(frozen=True)
-class Plan(PlanParts):
+class Plan(NotebookForm, PlanParts):
     """How a script fits; as text, what `plimsoll fit` prints. See `PlanParts`.
 
     Made by `plimsoll.fit_within`; see docs/fit.md.
@@ -17,3 +19,6 @@ class Plan(PlanParts):
 
     def __str__(self) -> str:
         return plan_text(self).plain
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)

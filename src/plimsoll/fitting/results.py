@@ -1,15 +1,17 @@
-"""Fits: their parts, which show themselves as text."""
+"""Fits: their parts, which show themselves as text, and as a table in a notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll.fitting.html import fit_html
 from plimsoll.fitting.parts import FitParts
 from plimsoll.fitting.text import fit_text
+from plimsoll.notebook_form import NotebookForm
 
 
 @dataclass(frozen=True)
-class Fit(FitParts):
+class Fit(NotebookForm, FitParts):
     """What was found for one card; as text, what `plimsoll fit` prints. See `FitParts`.
 
     Made by `plimsoll.fit`; see docs/predict.md.
@@ -17,3 +19,6 @@ class Fit(FitParts):
 
     def __str__(self) -> str:
         return fit_text(self)
+
+    def _repr_html_(self) -> str:
+        return fit_html(self)

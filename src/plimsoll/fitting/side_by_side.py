@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.child_process import MOST_AT_A_TIME, started
 from plimsoll.prediction.predict import predict_request
+from plimsoll.standard_error import stderr_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ def _waiting(answer: Callable[[], Prediction], output: io.BytesIO) -> Callable[[
         except ScriptError as error:
             return Outcome(None, error, output.getvalue())
         except InputError:
-            sys.stderr.buffer.write(output.getvalue())  # which says more
+            stderr_bytes().write(output.getvalue())  # which says more
             sys.stderr.flush()
             raise
 

@@ -17,6 +17,7 @@ from plimsoll.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.prediction.used_memory import used_memory
+from plimsoll.standard_error import stderr_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -287,7 +288,7 @@ class _Search:
             bracket.other_runs += 1
             return
         if not bracket.broken:
-            sys.stderr.buffer.write(outcome.output)
+            stderr_bytes().write(outcome.output)
             sys.stderr.flush()
         if not any(each.spare_bytes is not None for each in bracket.points):
             raise outcome.error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.files import NewFile, check_ending
+from plimsoll.notebook_form import NotebookForm, answer, link
 from plimsoll.page.document import make_page
 from plimsoll.page.run import open_recording, path_beside, prepare
 from plimsoll.printable import printable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ViewResult:
+class ViewResult(NotebookForm):
     """A page that was written.
 
     Made by `plimsoll.view`; see docs/view.md.
@@ -50,6 +51,9 @@ class ViewResult:
             f"{text}\nSummed up: {format_count(self.blocks_summed_up, 'block')} smaller than "
             f"{format_size(self.summed_up_below_bytes)}; --serve shows each."
         )
+
+    def _repr_html_(self) -> str:
+        return answer(str(self)) + link(self.page)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""

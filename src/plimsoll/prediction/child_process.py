@@ -18,6 +18,7 @@ from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.scratch import scratch_environment, unseen, written
 from plimsoll.prediction.temporary_folder import interrupts_held, temporary_folder
+from plimsoll.standard_error import stderr_bytes, stderr_file
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -87,7 +88,7 @@ def started(
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
     _prepare()
-    shown_failed = sys.stderr.buffer if failed_output is None and not is_aside else failed_output
+    shown_failed = stderr_bytes() if failed_output is None and not is_aside else failed_output
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         report = folder / "report.json"
@@ -115,7 +116,7 @@ def started(
             process = subprocess.Popen(  # noqa: S603
                 _command(file),
                 stdin=subprocess.DEVNULL if is_aside else None,
-                stdout=sys.stderr.fileno() if output is None else output,
+                stdout=stderr_file() if output is None else output,
                 stderr=output,
                 pass_fds=[file],
                 env=environment,

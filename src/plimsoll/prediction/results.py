@@ -1,15 +1,17 @@
-"""A prediction: its parts, which show themselves as text."""
+"""A prediction: its parts, which show themselves as text, and as tables in a notebook."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll.notebook_form import NotebookForm
+from plimsoll.prediction.html import prediction_html
 from plimsoll.prediction.parts import PredictionParts
 from plimsoll.prediction.text import prediction_text
 
 
 @dataclass(frozen=True)
-class Prediction(PredictionParts):
+class Prediction(NotebookForm, PredictionParts):
     """What one script needs on one card; as text, what `plimsoll predict` prints.
 
     See `PredictionParts` for what it says.
@@ -19,3 +21,6 @@ class Prediction(PredictionParts):
 
     def __str__(self) -> str:
         return prediction_text(self)
+
+    def _repr_html_(self) -> str:
+        return prediction_html(self)

@@ -23,6 +23,7 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.files import check_ending, check_is_new
+from plimsoll.notebook_form import NotebookForm, answer, preformatted
 from plimsoll.printable import printable
 from plimsoll.recorder.named_marks import Marks
 from plimsoll.recordings.events import Action, EventBatch
@@ -51,7 +52,7 @@ _active: Recorder | None = None
 _active_lock = threading.Lock()
 
 
-class Recorder:
+class Recorder(NotebookForm):
     """A recording to a file; made by `plimsoll.record`.
 
     >>> import plimsoll
@@ -115,6 +116,11 @@ class Recorder:
 
     def __repr__(self) -> str:
         return f"<Recorder {self}>"
+
+    def _repr_html_(self) -> str:
+        path = str(self.path)
+        ways = f"plimsoll.explain({path!r})\nplimsoll.view({path!r})"
+        return answer(str(self)) + (preformatted(ways) if self.event_count else "")
 
     def __enter__(self) -> Recorder:
         """Begin.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from plimsoll.notebook_form import NotebookForm
+from plimsoll.replays.html import replays_html
 from plimsoll.replays.parts import ReplayResult
 from plimsoll.replays.text import replays_text
 
 
-class Replays(list[ReplayResult]):
+class Replays(NotebookForm, list[ReplayResult]):
     """Replays, as a list; printed, or as what a notebook shows, the table of `plimsoll replay`.
 
     Lists of replays under several configurations make one table when they are joined:
@@ -17,3 +19,6 @@ class Replays(list[ReplayResult]):
 
     def __repr__(self) -> str:
         return replays_text(self) if self else "[]"
+
+    def _repr_html_(self) -> str:
+        return replays_html(self)

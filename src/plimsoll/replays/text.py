@@ -24,17 +24,13 @@ def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> s
         results: The replays.
         width: The columns that there are; None leaves lines as long as they are.
     """
-    return "\n\n".join(_device_text(mine, width) for mine in _by_device(results))
+    return "\n\n".join(_device_text(ranked, width) for ranked in best_first(results))
 
 
-def _device_text(mine: Sequence[ReplayResult], width: int | None) -> str:
-    ranked = sorted(mine, key=_rank)
-    one = mine[0]
-    card = f" ({one.gpu})" if one.gpu else ""
-    title = f"{one.file}, device {one.device}{card}: {format_count(one.events, 'event')} replayed"
+def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
     others = [f"{_name(each)}: {line}" for each in ranked[1:] for line in _verdict(each)]
     details = [*_explain(ranked[0]), *others]
-    return paragraphs([[_answer(ranked), title], _table(ranked, width), details], width)
+    return paragraphs([[_answer(ranked), title(ranked[0])], _table(ranked, width), details], width)
 
 
 def _answer(ranked: Sequence[ReplayResult]) -> str:
@@ -66,21 +62,30 @@ def _answer(ranked: Sequence[ReplayResult]) -> str:
 
 
 def _table(ranked: Sequence[ReplayResult], width: int | None) -> Iterator[str]:
-    tiers = ("dedicated", "shared") if ranked[0].shared else ()
-    heads = (
-        *(_NAME, "allocated", "reserved", *tiers),
-        *("utilization", "retries", "OOM", "driver time"),
-    )
-    rows = [heads, *map(_row, ranked)]
+    rows = [heads(ranked[0]), *map(row, ranked)]
     return table(rows, width=width, names=(_NAME,), optional=_OPTIONAL)
 
 
-def _by_device(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
+def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
     """The replays of each device of each file, files as they come."""
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
         for device in sorted({result.device for result in of_file}):
-            yield [result for result in of_file if result.device == device]
+            yield sorted((one for one in of_file if one.device == device), key=_rank)
+
+
+def title(result: ReplayResult) -> str:
+    """What the replays of a device are of."""
+    count = format_count(result.events, "event")
+    card = f" ({result.gpu})" if result.gpu else ""
+    return f"{result.file}, device {result.device}{card}: {count} replayed"
+
+
+def heads(result: ReplayResult) -> tuple[str, ...]:
+    """The columns of `row`."""
+    tiers = ("dedicated", "shared") if result.shared else ()
+    figures = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
+    return (_NAME, *figures)
 
 
 def _rank(result: ReplayResult) -> tuple[bool, int]:
@@ -88,7 +93,8 @@ def _rank(result: ReplayResult) -> tuple[bool, int]:
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 
-def _row(result: ReplayResult) -> tuple[str, ...]:
+def row(result: ReplayResult) -> tuple[str, ...]:
+    """A replay as a row of the table."""
     shared = result.shared
     tiers = (shared.peak_dedicated_bytes, shared.peak_bytes) if shared else ()
     return (

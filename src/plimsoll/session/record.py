@@ -107,7 +107,7 @@ def record_from_environment() -> None:
     if not name:
         return
     try:
-        recorder = Recorder(_own_path(Path(name)), events_of(None))
+        recorder = Recorder(own_path(Path(name)), events_of(None))
         recorder.__enter__()
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
@@ -122,7 +122,11 @@ def _end(recorder: Recorder) -> None:
         print(printable(f"next: plimsoll explain {recorder.path}"), file=sys.stderr)
 
 
-def _own_path(path: Path) -> Path:
+def own_path(path: Path) -> Path:
+    """Where this process records, of a job that is to record to `path`.
+
+    A process that a launcher gave a rank has `run.rank0.plim` for `run.plim`.
+    """
     suffix = path.suffix or ".plim"
     rank = launched_as("RANK")
     if rank is not None:

@@ -1,0 +1,133 @@
+"""What a cell of a notebook took of the GPU: as text, and as tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from plimsoll.notebook_form import NotebookForm, answer, size_table
+from plimsoll.printable import join_lines
+from plimsoll.units import format_size, size_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.analysis import LineShare
+    from plimsoll.integrations.recorded_peak import RecordedPeak
+
+_MOST_LINES = 6
+
+
+class NamesCells:
+    """Names cells as people know them, "In[3]", instead of by the files that IPython makes up.
+
+    Args:
+        format_code_name: IPython's, which gives ("Cell", "In[3]") for such a file, or None.
+    """
+
+    def __init__(self, format_code_name: Callable[[str], tuple[str, str] | None]) -> None:
+        self._format = format_code_name
+
+    def __call__(self, file: str) -> str:
+        """The name of a file's cell; the file itself, if it is none's."""
+        for name in (file, str(Path(file).absolute())):
+            if (known := self._format(name)) is not None:
+                return known[1]
+        return file
+
+    def line(self, share: LineShare) -> LineShare:
+        """The same of "file:line function"."""
+        file, _, place = share.line.rpartition(":")
+        name = self(file)
+        if not file or name == file:
+            return share
+        return replace(share, line=f"{name}:{place.removesuffix(' <module>')}")
+
+
+@dataclass(frozen=True)
+class CellMemory(NotebookForm):
+    """What a cell took of a GPU, the one with the most in use; shown by `%%memory`.
+
+    Attributes:
+        cell: Its name, such as "In[3]".
+        device: The GPU; None where the cell used none, and all sizes are zero.
+        peak_bytes: The most in live blocks while it ran, those from before included.
+        took_bytes: Of it, what the cell asked for.
+        keeps_bytes: What is in live blocks after it, less what was before.
+        by_category: What the peak was for.
+        lines: Which lines held the most then.
+        recording: The file that it was recorded to, if that was kept.
+    """
+
+    cell: str
+    device: int | None
+    peak_bytes: int
+    took_bytes: int
+    keeps_bytes: int
+    by_category: dict[str, int]
+    lines: list[LineShare]
+    recording: str | None
+
+    @classmethod
+    def of(
+        cls,
+        cell: str,
+        peak: RecordedPeak | None,
+        keeps_bytes: int,
+        recording: str | None,
+        names: NamesCells,
+    ) -> Self:
+        """From the peak of a cell's recording; None where nothing happened."""
+        if peak is None:
+            return cls(cell, None, 0, 0, 0, {}, [], recording)
+        return cls(
+            cell,
+            peak.device,
+            peak.allocated_bytes,
+            peak.allocated_bytes - peak.before_bytes,
+            keeps_bytes,
+            peak.by_category,
+            [names.line(line) for line in peak.lines],
+            recording,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: base units, stable keys."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return join_lines(self._rows())
+
+    def _rows(self) -> Iterator[str]:
+        yield self._answer()
+        if self.lines:
+            yield "Lines that hold the most at the peak:"
+            for line in self.lines[:_MOST_LINES]:
+                yield f"  {size_row(line.bytes, line.line)}"
+
+    def _answer(self) -> str:
+        if self.device is None:
+            return f"{self.cell} used no GPU memory"
+        kept = f"keeps {format_size(self.keeps_bytes)}"
+        if self.keeps_bytes < 0:
+            kept = f"gives back {format_size(-self.keeps_bytes)} of what was there"
+        return (
+            f"{self.cell} takes {format_size(self.took_bytes)} of GPU {self.device} at its peak, "
+            f"and {kept}; with what was there, {format_size(self.peak_bytes)} is allocated then"
+        )
+
+    def _repr_html_(self) -> str:
+        lines = [(line.line, line.bytes) for line in self.lines[:_MOST_LINES]]
+        categories = sorted(self.by_category.items(), key=lambda item: -item[1])
+        return "".join(
+            [
+                answer(self._answer()),
+                size_table("Lines that hold the most at the peak", lines, self.peak_bytes),
+                size_table(
+                    "What it is for",
+                    [(name.replace("_", " "), size) for name, size in categories],
+                    self.peak_bytes,
+                ),
+            ]
+        )

@@ -1,0 +1,61 @@
+"""The memory of this process's GPUs as trackers take it: numbers with names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.telemetry.publisher import source_of_process
+from plimsoll.telemetry.torch_counters import TorchCounters
+from plimsoll.units import GiB
+
+if TYPE_CHECKING:
+    from plimsoll.telemetry.counters import DeviceCounters
+
+_SIZES = (
+    "allocated_bytes", "reserved_bytes", "shared_bytes", "peak_allocated_bytes",
+    "peak_reserved_bytes",
+)  # fmt: skip
+_COUNTS = {"num_alloc_retries": "alloc_retries", "num_ooms": "ooms"}
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """One GPU of this process, now.
+
+    Attributes:
+        counters: What its allocator counts; peaks are since the program last reset them.
+        headroom_bytes: What of the card stays free when the process has its peak again, others
+            having what they have now.
+    """
+
+    counters: DeviceCounters
+    headroom_bytes: int
+
+    def figures(self) -> dict[str, float]:
+        """Sizes in GiB and counts, by the names that they have in a run's logger."""
+        sizes = {name: getattr(self.counters, name) for name in _SIZES}
+        sizes["headroom_bytes"] = self.headroom_bytes
+        of_gpu = {name.replace("_bytes", "_gib"): size / GiB for name, size in sizes.items()}
+        of_gpu |= {name: getattr(self.counters, key) for key, name in _COUNTS.items()}
+        return {f"gpu{self.counters.index}_memory/{name}": one for name, one in of_gpu.items()}
+
+
+class GpusInUse:
+    """The GPUs that this process has taken memory of, simulated ones too."""
+
+    def __init__(self) -> None:
+        self._torch = TorchCounters()
+
+    def read(self) -> list[GpuMemory]:
+        """Each of them now, by number; none before CUDA is in use."""
+        now = (source_of_process() or self._torch).read()
+        return [_gpu_memory(device) for device in now.devices if device.peak_reserved_bytes]
+
+
+def _gpu_memory(counters: DeviceCounters) -> GpuMemory:
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(counters.index)
+    still_to_come = counters.peak_reserved_bytes - counters.dedicated_bytes
+    return GpuMemory(counters, max(free - still_to_come, 0))

@@ -1,0 +1,171 @@
+"""`MemoryWatch`: what an integration does for a run, whatever the library that runs it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from plimsoll.errors import InputError
+from plimsoll.explanation import LeakWatch
+from plimsoll.files import check_ending
+from plimsoll.fitting.headroom import Headroom
+from plimsoll.integrations.memory_figures import GpusInUse
+from plimsoll.session.record import own_path, record
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from plimsoll.explanation.parts import Leak
+    from plimsoll.integrations.memory_figures import GpuMemory
+
+    Log = Callable[[dict[str, float], int | None], None]
+
+
+class WatchOptions(TypedDict, total=False):
+    """What every integration can be told; see `MemoryWatch`."""
+
+    record: str | os.PathLike[str] | None
+    leaks: bool
+    headroom: int | str
+
+
+class HeadroomWarning(UserWarning):
+    """A run has come close to the end of a card's memory; see `MemoryWatch`."""
+
+
+class MemoryWatch:
+    """Watches a run's GPU memory: figures for its logger, a recording, leaks, a thin headroom.
+
+    >>> from plimsoll.integrations.memory_watch import MemoryWatch
+    >>> with MemoryWatch(record="run.plim") as memory:  # doctest: +SKIP
+    ...     for step, batch in enumerate(batches):
+    ...         train(batch)
+    ...         print(step, memory.figures())
+
+    What docs/integrations.md has for trainers and trackers is one of these each time. Without a
+    GPU, real or simulated, it does nothing, and has no figures.
+    """
+
+    def __init__(
+        self,
+        *,
+        record: str | os.PathLike[str] | None = None,
+        leaks: bool = True,
+        headroom: int | str = "1%",
+        log: Log | None = None,
+    ) -> None:
+        """Make a watch.
+
+        Args:
+            record: Record the run into this file, a .plim, as `plimsoll.record` does; a rank of a
+                job into one of its own, such as run.rank0.plim.
+            leaks: Watch the first 256 steps of optimizers for lines that keep more memory each
+                step, and warn of them (`plimsoll.LeakWatch`).
+            headroom: Warn, once a GPU, when less than this stays free at the peak: "2GiB", bytes,
+                or a part of the card as "5%"; 0 never warns.
+            log: What `log` gives the figures to, with the step.
+
+        Raises:
+            InputError: If the headroom is no size, or the file's name ends as that of something
+                else.
+        """
+        if record is not None:
+            check_ending(record, ".plim", what="a recording")
+        self._record = None if record is None else Path(record)
+        self._finds_leaks = leaks
+        self._headroom = Headroom.parse(headroom)
+        self._log = log
+        self._gpus = GpusInUse()
+        self._warned: set[int] = set()
+        self._leak_watch: LeakWatch | None = None
+        self._opened = ExitStack()
+        self.path: Path | None = None
+
+    @property
+    def leaks(self) -> list[Leak]:
+        """What was found so far, fastest first."""
+        return [] if self._leak_watch is None else self._leak_watch.leaks
+
+    def __enter__(self) -> MemoryWatch:
+        """Begin.
+
+        Raises:
+            InputError: If a recording was asked for and cannot begin: the file exists, another one
+                is on, or there is no GPU.
+        """
+        self.end()  # of a run before, which failed
+        self._warned.clear()
+        with ExitStack() as stack:
+            if self._record is not None:
+                self._begin_recording(stack, own_path(self._record))
+            elif self._finds_leaks:
+                self._begin_leak_watch(stack)
+            self._opened = stack.pop_all()
+        return self
+
+    def _begin_recording(self, stack: ExitStack, path: Path) -> None:
+        if self._finds_leaks:
+            self._leak_watch = stack.enter_context(LeakWatch(record=path))
+        else:
+            stack.enter_context(record(path))
+        self.path = path
+
+    def _begin_leak_watch(self, stack: ExitStack) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            return
+        try:
+            self._leak_watch = stack.enter_context(LeakWatch())
+        except InputError as error:  # such as a recording that is on: the run goes on without
+            warnings.warn(f"leaks are not watched for: {error}", RuntimeWarning, stacklevel=4)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the recording and the watch; once is enough."""
+        self._opened.close()
+
+    def figures(self) -> dict[str, float]:
+        """The memory of each GPU now, such as "gpu0_memory/peak_allocated_gib": sizes in GiB.
+
+        Peaks are since the program last reset them. A thin headroom is warned of here.
+        """
+        gpus = self._gpus.read()
+        for gpu in gpus:
+            self._warn_if_thin(gpu)
+        return {name: figure for gpu in gpus for name, figure in gpu.figures().items()}
+
+    def log(self, step: int | None = None) -> None:
+        """Give the figures to the run's logger.
+
+        Args:
+            step: The number of the step; None for the one that the logger is at.
+        """
+        figures = self.figures()
+        if self._log is not None and figures:
+            self._log(figures, step)
+
+    def _warn_if_thin(self, gpu: GpuMemory) -> None:
+        index, total_bytes = gpu.counters.index, gpu.counters.total_bytes
+        wanted = self._headroom.of(total_bytes or 0)
+        if index in self._warned or gpu.headroom_bytes >= wanted:
+            return
+        self._warned.add(index)
+        warnings.warn(
+            f"GPU {index} has {format_size(gpu.headroom_bytes)} to spare at the peak of this run, "
+            f"less than {format_size(wanted)}; `plimsoll fit` finds what takes less",
+            HeadroomWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,60 @@
+"""`python -m plimsoll.integrations.pull_request`: what the GitHub Action (action.yml) runs.
+
+Exit status: 0 done, 1 a script got worse than is allowed, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from plimsoll.errors import InputError
+from plimsoll.files import NewFile
+from plimsoll.fitting.headroom import Headroom
+from plimsoll.integrations.peak_change import find_change, markdown
+
+MARK = "<!-- plimsoll: the peak of GPU memory -->"
+"""The first line of the comment, by which a later run finds it."""
+
+
+def main() -> None:
+    """Predict scripts in two folders and write the comment."""
+    parser = argparse.ArgumentParser(
+        prog="python -m plimsoll.integrations.pull_request",
+        description="What a change does to the predicted peak of GPU memory, as Markdown.",
+    )
+    parser.add_argument("--before", type=Path, required=True, help="the program before the change")
+    parser.add_argument("--after", type=Path, required=True, help="the program after it")
+    parser.add_argument("--scripts", required=True, help="scripts with their arguments, one a line")
+    parser.add_argument("--gpu", default="H100", help="the card")
+    parser.add_argument(
+        "--may-grow", default="", help="by how much, such as 5%% or 512MiB; else by anything"
+    )
+    parser.add_argument("--output", type=Path, required=True, help="the file to write")
+    asked = parser.parse_args()
+    try:
+        sys.exit(_write(asked))
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _write(asked: argparse.Namespace) -> int:
+    may_grow = Headroom.parse(asked.may_grow) if asked.may_grow else None
+    commands = [line.strip() for line in asked.scripts.splitlines() if line.strip()]
+    if not commands:
+        raise InputError("no script is named; give one a line, with its arguments")
+    for folder in (asked.before, asked.after):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder")
+    changes = [
+        find_change(command, asked.before, asked.after, gpu=asked.gpu) for command in commands
+    ]
+    with NewFile(asked.output, force=True) as file:
+        file.write(f"{MARK}\n{markdown(changes, asked.gpu)}".encode())
+    return int(any(change.is_worse(may_grow) for change in changes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What a recorded piece of a program, such as a cell or a test, held at its peak, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.analysis import find_lifetimes
+from plimsoll.explanation.explain import explain
+from plimsoll.recordings import read_recording
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from plimsoll.analysis import LineShare
+
+
+@dataclass(frozen=True)
+class RecordedPeak:
+    """The GPU of a process that held the most, at the moment when it did.
+
+    Attributes:
+        device: The GPU, as PyTorch counts.
+        allocated_bytes: In live blocks then, as `torch.cuda.max_memory_allocated` has it.
+        before_bytes: Of it, what was there before the recording began.
+        by_category: All of it, by what it is for.
+        lines: The lines that hold it, most first; of what was there before, only some are known.
+    """
+
+    device: int
+    allocated_bytes: int
+    before_bytes: int
+    by_category: dict[str, int]
+    lines: list[LineShare]
+
+
+def recorded_peak(path: str | PathLike[str]) -> RecordedPeak:
+    """Find the peak of a recording.
+
+    Raises:
+        InputError: If it cannot be read, or nothing has happened in it.
+    """
+    recording = read_recording(path)
+    found = explain(recording, advice=False)
+    (trace,) = (trace for trace in recording.devices if trace.device == found.device)
+    lifetimes = find_lifetimes(trace)
+    live = lifetimes.live_at(found.peak.event)
+    sizes = lifetimes.size[live[lifetimes.start[live] < 0]]
+    return RecordedPeak(
+        found.device,
+        found.peak.allocated_bytes,
+        int(sizes.sum()),
+        found.peak.by_category,
+        found.peak.lines,
+    )

@@ -1,0 +1,39 @@
+"""pytest in a process with a simulated GPU: writes its reports for the process that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILE = "PLIMSOLL_TEST_REPORTS"
+"""In the environment: where to write them, one a line, as JSON."""
+
+
+class ReportWriter:
+    """Writes what is reported.
+
+    Args:
+        config: Of this process.
+        file: Where to.
+    """
+
+    def __init__(self, config: pytest.Config, file: Path) -> None:
+        self._config = config
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write a line."""
+        data: Any = self._config.hook.pytest_report_to_serializable(
+            config=self._config, report=report
+        )
+        with self._file.open("a") as file:
+            print(json.dumps(data), file=file)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin; what tests start has nothing to report."""
+    config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

@@ -1,0 +1,134 @@
+"""Tests with a budget where there is no GPU: in one process that has a simulated one.
+
+That process is pytest as well, with the same configuration, but not the same options. It writes
+what it reports of each test to a file, and the reports are passed on here as if they were of this
+process. PyTorch can be given simulated GPUs only before it is imported, and for a whole process;
+other tests go on to find none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plimsoll.engines.real_gpus import count_gpus
+from plimsoll.gpus import gpu_profile
+from plimsoll.integrations import report_writer
+from plimsoll.torch.building.versions import is_cuda_build
+from plimsoll.torch.simulated.start import running
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch finds a GPU in this process, real or simulated.
+
+    Raises:
+        InputError: If PyTorch is not installed.
+    """
+    return running() is not None or (is_cuda_build() and count_gpus() > 0)
+
+
+class SimulatedTests:
+    """A plug-in that runs these tests elsewhere.
+
+    Args:
+        config: Of this process.
+        items: The tests; all of them run with the first one.
+        card: What is simulated.
+
+    Raises:
+        InputError: If there is no such card.
+    """
+
+    def __init__(self, config: pytest.Config, items: Sequence[pytest.Item], card: str) -> None:
+        gpu_profile(card)
+        self._config = config
+        self._card = card
+        self._waiting = [item.nodeid for item in items]
+        # A process of pytest-xdist is given its tests one by one, and knows only of these.
+        self._one_by_one = hasattr(config, "workerinput")
+        self._reports: dict[str, list[pytest.TestReport]] = {}
+
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Report what came of one of the tests."""
+        if item.nodeid not in self._waiting:
+            return None
+        if item.nodeid not in self._reports:
+            names = [item.nodeid] if self._one_by_one else self._waiting
+            self._reports |= self._run(names)
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = self._reports.get(item.nodeid, [])
+        if not any(report.when == "teardown" for report in reports):
+            reports = [*reports, self._lost(item)]
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _run(self, names: Sequence[str]) -> dict[str, list[pytest.TestReport]]:
+        """The reports of tests, by name; what the process itself prints is kept for `_lost`."""
+        with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+            file = Path(folder) / "reports"
+            done = subprocess.run(  # noqa: S603
+                self._command(names),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+                env={**os.environ, report_writer.FILE: str(file)},
+            )
+            self._ending = f"status {done.returncode}\n{done.stdout}"
+            written = file.read_text().splitlines() if file.exists() else []
+        found: dict[str, list[pytest.TestReport]] = {}
+        for line in written:
+            report = self._config.hook.pytest_report_from_serializable(
+                config=self._config, data=_with_tuples(json.loads(line))
+            )
+            found.setdefault(report.nodeid, []).append(report)
+        return found
+
+    def _command(self, names: Sequence[str]) -> list[str]:
+        root = self._config.rootpath
+        # What the configuration adds to every command line holds there too, but chooses no tests.
+        options = [
+            "-p",
+            report_writer.__name__,
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "",
+            "-k",
+            "",
+            "--rootdir",
+            str(root),
+        ]
+        if self._config.inipath is not None:
+            options += ["-c", str(self._config.inipath)]
+        if self._config.pluginmanager.hasplugin("xdist"):
+            options += ["-n", "0"]
+        tests = [f"{root}{os.sep}{name}" for name in names]
+        simulate = ["plimsoll", "run", "--simulate", self._card, "-m", "pytest"]
+        return [sys.executable, "-m", *simulate, *options, *tests]
+
+    def _lost(self, item: pytest.Item) -> pytest.TestReport:
+        """Of a test whose end the process did not tell, such as one that killed it."""
+        text = f"the process with the simulated GPU ended before this test did: {self._ending}"
+        return pytest.TestReport(
+            item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed", text, "call"
+        )
+
+
+def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    """A report as pytest knows it: JSON has made lists of where it is of, and of why it skips."""
+    places = {key: data[key] for key in ("location", "longrepr") if isinstance(data[key], list)}
+    return data | {key: tuple(place) for key, place in places.items()}

@@ -1,0 +1,33 @@
+"""Weights & Biases: a run's memory beside what the program logs itself."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from plimsoll.integrations.memory_watch import MemoryWatch, WatchOptions
+
+
+def watch(run: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
+    """A watch whose `log` adds the figures to a run of W&B.
+
+    >>> from plimsoll.integrations.wandb import watch  # doctest: +SKIP
+    >>> with watch(wandb.init()) as memory:  # doctest: +SKIP
+    ...     for batch in batches:
+    ...         loss = train(batch)
+    ...         memory.log()
+    ...         wandb.log({"loss": loss})
+
+    Without a step the figures go into the same row as what is logged next.
+
+    Args:
+        run: What `wandb.init` returned.
+        options: `record`, `leaks` and `headroom`, as for `MemoryWatch`.
+    """
+
+    def log(figures: dict[str, float], step: int | None) -> None:
+        if step is None:
+            run.log(figures, commit=False)
+        else:
+            run.log(figures, step=step)
+
+    return MemoryWatch(**options, log=log)

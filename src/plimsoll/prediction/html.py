@@ -1,0 +1,47 @@
+"""A prediction for notebooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.notebook_form import answer, folded, size_table, table
+from plimsoll.prediction.text import memory_text, prediction_text
+from plimsoll.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.parts import PredictionParts
+
+_MOST_LINES = 8
+
+
+def prediction_html(prediction: PredictionParts) -> str:
+    """Whether it fits, the figures, and what the peak was for."""
+    text = prediction_text(prediction)
+    first = answer(text.splitlines()[0])
+    if not prediction.uses_cuda:
+        return first
+    whole = prediction.peak_allocated_bytes
+    categories = sorted(prediction.by_category.items(), key=lambda item: -item[1])
+    lines = [(line.line, line.bytes) for line in prediction.top_lines[:_MOST_LINES]]
+    return "".join(
+        [
+            first,
+            table("", _figures(prediction)),
+            size_table("At the peak", categories, whole),
+            size_table("Lines that hold the most then", lines, whole),
+            folded("All of it", text),
+        ]
+    )
+
+
+def _figures(p: PredictionParts) -> Iterator[tuple[str, str]]:
+    yield "peak allocated", format_size(p.peak_allocated_bytes)
+    yield "peak reserved", format_size(p.peak_reserved_bytes)
+    shown = "nvidia-smi shows" if p.fits else "would need"
+    yield shown, f"{format_size(p.device_used_bytes)} of {memory_text(p)}"
+    if p.host_peak_bytes is not None:
+        yield "host memory, estimated", format_size(p.host_peak_bytes)
+    if p.step is not None:
+        yield f"a {p.step.what}, about", format_seconds(p.step.seconds)

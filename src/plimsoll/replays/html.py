@@ -1,0 +1,22 @@
+"""Replays for notebooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.notebook_form import folded, table
+from plimsoll.replays.text import best_first, heads, replays_text, row, title
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.replays.parts import ReplayResult
+
+
+def replays_html(results: Sequence[ReplayResult]) -> str:
+    """The table of each file and device, best first."""
+    tables = [
+        table(title(ranked[0]), map(row, ranked), heads(ranked[0]))
+        for ranked in best_first(results)
+    ]
+    return "".join(tables) + folded("All of it", replays_text(results))

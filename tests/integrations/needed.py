@@ -1,0 +1,14 @@
+"""Libraries that a test is about; only `make test-integrations` installs them all."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """Skip a test where one of them is missing, and say so."""
+    missing = [name for name in packages if find_spec(name) is None]
+    reason = f"needs {', '.join(missing)}: make test-integrations"
+    return pytest.mark.skipif(bool(missing), reason=reason)
