@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ def run(page: Path, folder: Path) -> Iterator[Step]:
     """Run a page in an empty folder, a step at a time."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__*"))
     found = blocks(page.read_text(encoding="utf-8"))
-    for block, after in zip(found, [*found[1:], None], strict=True):
+    for block, after in zip_longest(found, found[1:]):
         if block.language == "python" and block.title:
             (folder / block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
