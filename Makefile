@@ -16,7 +16,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: demo test test-all test-torch test-gallery test-integrations lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
-  benchmark-data benchmark-view stub clean
+  benchmark-data benchmark-view stub docs clean
 
 demo: $(VENV)/.torch
 	@echo
@@ -174,6 +174,16 @@ benchmark-view: $(VENV)/.tested
 # The native module's stub, after its bindings have changed.
 stub: $(VENV)/.torch
 	python -m nanobind.stubgen -q -m plimsoll._core -o src/plimsoll/_core.pyi
+
+# The documentation site, in build/site. A broken link, or any other warning, is an error.
+DOCS := build/docs
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+
+$(DOCS)/.ready: docs/site/requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check install -q -r $<
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build

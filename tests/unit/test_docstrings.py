@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import re
 
 import pytest
 
 import plimsoll
+from tests.apart import ROOT
 
 PUBLIC = [name for name in vars(plimsoll)["__all__"] if name != "__version__"]
 
@@ -16,6 +18,11 @@ def test_a_public_name_has_an_example_or_a_link(name: str) -> None:
     text = getattr(plimsoll, name).__doc__
     assert text, name
     assert ">>>" in text or "docs/" in text
+
+
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^ +heading: plimsoll\.(\w+)$", page, re.M)) == sorted(PUBLIC)
 
 
 def examples_of(name: str) -> doctest.DocTest | None:

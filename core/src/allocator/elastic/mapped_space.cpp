@@ -10,6 +10,12 @@
 
 namespace plimsoll {
 
+MappedSpace::~MappedSpace() {
+  for (auto& [address, retired] : retired_) {  // of pieces that may outlive it
+    if (retired.piece != nullptr) retired.piece->forget(retired);
+  }
+}
+
 // What the hot path sets is what differs between a new block and one that was dropped.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
@@ -198,7 +204,7 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece, st
 void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
   const auto found = retired_.find(address);
   Block* const block = found->second.block;
-  piece->is_back_at(found->second);
+  piece->forget(found->second);
   retired_.erase(found);
   block->mapped = true;
   block->retired = nullptr;
@@ -255,7 +261,7 @@ Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
 
 void MappedSpace::clear(Address address) {
   const auto found = retired_.find(address);
-  if (Piece* const piece = found->second.piece; piece != nullptr) piece->is_back_at(found->second);
+  if (Piece* const piece = found->second.piece; piece != nullptr) piece->forget(found->second);
   make_hole(found->second.block);
   retired_.erase(found);
 }

@@ -73,6 +73,7 @@ class MappedSpace {
 
   explicit MappedSpace(Arena& arena, bool small, Tiers tiers = Tiers::dedicated)
       : arena_(arena), small_(small), tiers_(tiers) {}
+  ~MappedSpace();
   MappedSpace(const MappedSpace&) = delete;
   MappedSpace& operator=(const MappedSpace&) = delete;
 

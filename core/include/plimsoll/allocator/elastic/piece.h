@@ -58,7 +58,8 @@ struct Piece {
     retired.piece = this;
     old_mappings.push_back(&retired);
   }
-  void is_back_at(Retired& retired) {
+  // It is back there, or is mapped there no more.
+  void forget(Retired& retired) {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }

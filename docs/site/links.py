@@ -1,0 +1,72 @@
+"""What pages link to outside of `docs`: a part of the site, and checked like any other link.
+
+The pages link as they do in the repository, so that they can be read there. Markdown in the
+project's root becomes a page of the site; of all else that is linked to, a results file or an
+example, the site has a copy below `files`. A link to what is not there is a warning, which ends a
+strict build.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
+_warn = logging.getLogger("mkdocs.hooks.links").warning
+
+
+@event_priority(-200)  # after the languages were sorted out
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of the project's root, and what any page links to outside of `docs`."""
+    for name in PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, name, content=text))
+    for file in [file for file in files if file.is_documentation_page()]:
+        for link, _ in LINK.findall(file.content_string):
+            target = _in_the_project(file.src_uri, link)
+            if _is_outside(target) and (ROOT / target).is_file():
+                copy = File.generated(config, f"files/{target}", abs_src_path=str(ROOT / target))
+                if copy.src_uri not in files.src_uris:
+                    files.append(copy)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Let links lead to where the site has things."""
+
+    def of_the_site(match: re.Match[str]) -> str:
+        target = _in_the_project(page.file.src_uri, match[1])
+        if target.startswith("docs/"):
+            place = target.removeprefix("docs/")
+        elif target in PAGES:
+            place = target
+        elif (ROOT / target).is_file():
+            place = f"files/{target}"
+        else:
+            _warn("%s links to %s, which is not there", page.file.src_uri, match[1])
+            return match[0]
+        return posixpath.relpath(place, posixpath.dirname(page.file.src_uri)) + (match[2] or "")
+
+    return LINK.sub(of_the_site, markdown)
+
+
+def _in_the_project(page: str, link: str) -> str:
+    """The path of what a page links to, from the project's root."""
+    folder = "" if page in PAGES else posixpath.join("docs", posixpath.dirname(page))
+    return posixpath.normpath(posixpath.join(folder, link))
+
+
+def _is_outside(target: str) -> bool:
+    return not target.startswith(("docs/", "..")) and target not in PAGES

@@ -1,0 +1,130 @@
+"""The tutorial, the how-to pages, the errors and the tour: what they show is what happens."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import article_cases
+from tests.apart import ROOT
+from tests.pages import Block, agrees, blocks, in_chinese, pages, renewed, run
+
+torch = pytest.importorskip("torch")
+
+SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+IS_SHOWN = SHOWN is not None and torch.__version__.split("+")[0] == SHOWN[1]
+
+QUICK = {"allocation.md", "errors.md", "which-line-leaks.md"}
+"""The others take half a minute or more each."""
+KINDS = {"console", "diff", "mermaid", "python", "text"}
+TRANSLATED = [ROOT / "README.md", *(page for page in pages() if in_chinese(page).exists())]
+IN_CHINESE = [page for page in pages() if page.name != "comparisons.md"]
+TOUR = {
+    "allocation.md": article_cases.MECHANISM,
+    "managing.md": article_cases.TUTORIAL,
+    "nvidia-smi.md": article_cases.SMI,
+    "preallocation.md": article_cases.PREALLOCATION,
+    "windows.md": article_cases.WINDOWS,
+}
+HEADING = re.compile(r"^##+ (.+)$", re.M)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.skipif(not IS_SHOWN, reason="the pages show what another version of PyTorch takes")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, id=name_of(page), marks=() if page.name in QUICK else (pytest.mark.long,)
+        )
+        for page in pages()
+    ],
+)
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+    wrong = [step for step in run(page, tmp_path) if not step.is_right]
+    for step in wrong[:1]:
+        pytest.fail(
+            f"{name_of(page)}: status {step.status}, of\n{step.what}\nshown:\n{step.shown}\n"
+            f"printed:\n{step.printed}\n{len(wrong)} differ; to take over what is printed now: "
+            f"python -m tests.pages {name_of(page)}",
+            pytrace=False,
+        )
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_a_page_has_only_blocks_that_are_run_or_pictures(page: Path) -> None:
+    found = blocks(page.read_text(encoding="utf-8"))
+    assert {block.language for block in found} <= KINDS
+    assert len(re.findall("^```", page.read_text("utf-8"), re.M)) == 2 * len(found)
+    for block, before in zip(found, [None, *found], strict=False):
+        if block.language == "text":
+            assert before is not None
+            assert (before.language, before.title) == ("python", None), block.text
+        if block.language == "console":
+            assert block.text.startswith("$ "), block.text
+
+
+def what_is_run(page: Path) -> list[tuple[str, str | None, int, str]]:
+    found: list[Block] = blocks(page.read_text(encoding="utf-8"))
+    return [(each.language, each.title, each.status, each.text) for each in found]
+
+
+@pytest.mark.parametrize("page", TRANSLATED, ids=name_of)
+def test_the_page_in_chinese_has_the_same_blocks_and_so_they_are_run(page: Path) -> None:
+    assert what_is_run(in_chinese(page)) == what_is_run(page)
+
+
+@pytest.mark.parametrize("page", IN_CHINESE, ids=name_of)
+def test_the_pages_for_everybody_are_there_in_chinese(page: Path) -> None:
+    assert page in TRANSLATED
+
+
+def words(heading: str) -> str:
+    return re.sub(r"[*`\s]|\{.*\}", "", heading)
+
+
+@pytest.mark.parametrize("language", [".md", ".zh.md"])
+@pytest.mark.parametrize("page", TOUR)
+def test_the_tour_goes_through_an_article_section_by_section(page: str, language: str) -> None:
+    folder = os.environ.get("PLIMSOLL_ARTICLES")
+    if not folder:
+        pytest.skip("set PLIMSOLL_ARTICLES to the folder with the articles")
+    article = (Path(folder) / f"{TOUR[page]}.txt").read_text(encoding="utf-8")
+    prose = re.sub(r"^[ ]*```.*?^[ ]*```", "", article, flags=re.M | re.S)
+    place = (ROOT / "docs" / "tour" / page).with_suffix(language)
+    shown = HEADING.findall(place.read_text(encoding="utf-8"))
+    assert [title for title in shown if words(title) not in words(prose)] == []
+    sections = [
+        words(title) for title in HEADING.findall(prose) if title.strip("* ") != "Reference:"
+    ]
+    assert [words(title) for title in shown] == sections or not sections
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_same"),
+    [
+        ("1\n2\n", "1\n2\n", True),
+        ("1\n", "1\n2\n", False),
+        ("1\n…\n", "1\n2\n3\n", True),
+        ("…\n3\n", "1\n2\n3\n", True),
+        ("…\n2\n", "1\n2\n3\n", False),
+        ("took … s\n", "took 1.5 s\n", True),
+        ("took … s\n", "took\n1.5 s\n", False),
+        ("", "", True),
+        ("", "1\n", False),
+        ("1.5\n", "105\n", False),
+    ],
+)
+def test_an_ellipsis_stands_for_what_is_left_out(shown: str, printed: str, is_same: bool) -> None:
+    assert agrees(shown, printed) is is_same
+
+
+def test_what_is_shown_anew_keeps_what_was_left_out() -> None:
+    assert renewed("old\n…\nlast\n", "new\nmore\nlast\n") == "new\n…\nlast\n"
+    assert agrees(renewed("old\n…\ngone\n", "new\nmore\n"), "new\nmore\n")

@@ -1,0 +1,204 @@
+"""The blocks of a documentation page, run as a reader would run them.
+
+A page is run from top to bottom in one folder, beside a copy of `examples`:
+
+- Python with a title (`python title="train.py"`) is a file of that name;
+- Python without one is a program on simulated GPUs, and a block of text after it is what it prints;
+- a console block holds commands, each after `$ `, and what each prints on both streams;
+- of what is shown, a line `…` stands for any lines, and `…` within a line for any text;
+- how far a slow command is (`PROGRESS`) is left out;
+- `<!-- exit 1 -->` before a console block is the status with which each of its commands ends;
+- other languages, such as mermaid and diff, are not run.
+
+`python -m tests.pages docs/tutorial.md` runs a page, writes what its commands print now where that
+differs, and gives the blocks to the page in Chinese.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.apart import ROOT
+from tests.simulated import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCS = ROOT / "docs"
+BLOCK = re.compile(
+    r"^(?:<!-- exit (?P<status>\d+) -->\n)?"
+    r"(?P<fence>```+)(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[ ]*\n"
+    r"(?P<text>.*?)^(?P=fence)$",
+    re.M | re.S,
+)
+COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", re.M)
+PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s at|building|waiting for) [^\n]*\n", re.M)
+"""What slow machines are told, and others are not."""
+ENVIRONMENT = {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
+_MOST_SECONDS = 600
+"""For a command."""
+
+
+def pages() -> list[Path]:
+    """Those whose blocks are run, in English."""
+    folders = [*DOCS.glob("how-to/*.md"), *DOCS.glob("tour/*.md")]
+    single = [DOCS / f"{name}.md" for name in ("tutorial", "errors", "comparisons")]
+    found = [*single, *sorted(folders)]
+    return [path for path in found if not path.name.endswith(".zh.md")]
+
+
+def in_chinese(page: Path) -> Path:
+    """The page of the same content in Chinese, which may not exist."""
+    return page.with_suffix(".zh.md")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    language: str
+    title: str | None
+    status: int
+    text: str
+    start: int
+    """Where its text begins in the page."""
+
+
+def blocks(page: str) -> list[Block]:
+    """In the page's order."""
+    return [
+        Block(
+            match["language"], match["title"], int(match["status"] or 0), match["text"],
+            match.start("text"),
+        )
+        for match in BLOCK.finditer(page)
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command or a program of a page, and what the page shows of its output."""
+
+    what: str
+    shown: str
+    span: tuple[int, int]
+    """Where that stands in the page."""
+    printed: str = ""
+    """What it really prints."""
+    status: int = 0
+    """The status with which it really ends."""
+    wanted_status: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it does what the page shows."""
+        return self.status == self.wanted_status and agrees(self.shown, self.printed)
+
+
+def run(page: Path, folder: Path) -> Iterator[Step]:
+    """Run a page in an empty folder, a step at a time."""
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__*"))
+    found = blocks(page.read_text(encoding="utf-8"))
+    for block, after in zip_longest(found, found[1:]):
+        if block.language == "python" and block.title:
+            (folder / block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            shown = after if after and after.language == "text" else None
+            span = (shown.start, shown.start + len(shown.text)) if shown else (0, 0)
+            step = Step(block.text, shown.text if shown else "", span)
+            done = simulate(block.text, folder=folder)
+            printed = done.stdout if done.returncode == 0 else done.stderr
+            yield replace(step, printed=printed, status=done.returncode)
+        elif block.language == "console":
+            yield from _commands(block, folder)
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether the output is the one that is shown, but for what `…` stands for."""
+    lines = [
+        r"(?:[^\n]*\n)*?" if line.strip() == "…" else _pattern(line) + r"[ ]*\n"
+        for line in shown.rstrip().splitlines()
+    ]
+    text = printed.rstrip()
+    return re.fullmatch("".join(lines), text + "\n" if text else "") is not None
+
+
+def renewed(shown: str, printed: str) -> str:
+    """The output as it is now, as far as what was shown of the old one said."""
+    new = [line.rstrip() for line in printed.rstrip().splitlines()]
+    old = shown.rstrip().splitlines()
+    cuts = [number for number, line in enumerate(old) if line.strip() == "…"]
+    if cuts:
+        after = [line for line in old[cuts[0] + 1 :] if any(agrees(line, one) for one in new)]
+        new = [*new[: cuts[0]], "…", *after]
+    return "".join(f"{line}\n" for line in new)
+
+
+def _pattern(line: str) -> str:
+    return ".*?".join(map(re.escape, line.rstrip().split("…")))
+
+
+def _commands(block: Block, folder: Path) -> Iterator[Step]:
+    for match in COMMAND.finditer(block.text):
+        span = (block.start + match.start(2), block.start + match.end(2))
+        step = Step(match[1], match[2], span, wanted_status=block.status)
+        printed, status = _output(match[1], folder)
+        yield replace(step, printed=printed, status=status)
+
+
+def _output(command: str, folder: Path) -> tuple[str, int]:
+    """What a command prints on both streams, and its status."""
+    environment = {name: value for name, value in os.environ.items() if "PLIMSOLL" not in name}
+    runtime = folder / ".runtime"  # programs of other users of this machine are not seen
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        cwd=folder,
+        env={**environment, **ENVIRONMENT, "PATH": path, "XDG_RUNTIME_DIR": str(runtime)},
+        timeout=_MOST_SECONDS,
+    )
+    return PROGRESS.sub("", done.stdout).replace(f"{folder}/", ""), done.returncode
+
+
+def _renew(page: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        steps = list(run(page, Path(folder)))
+    text = page.read_text(encoding="utf-8")
+    for step in reversed(steps):
+        if step.status != step.wanted_status:
+            print(f"{page}: status {step.status}: {step.what}\n{step.printed}", file=sys.stderr)
+        if not step.is_right and step.span[1]:
+            start, end = step.span
+            text = text[:start] + renewed(step.shown, step.printed) + text[end:]
+    page.write_text(text, encoding="utf-8")
+    if in_chinese(page).exists():
+        _give_blocks(page, in_chinese(page))
+
+
+def _give_blocks(page: Path, other: Path) -> None:
+    text = other.read_text(encoding="utf-8")
+    own = blocks(text)
+    for new, old in reversed(list(zip(blocks(page.read_text("utf-8")), own, strict=True))):
+        text = text[: old.start] + new.text + text[old.start + len(old.text) :]
+    other.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        _renew(Path(argument))
