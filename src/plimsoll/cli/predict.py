@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ from plimsoll.cli.options import (
     Allocator,
     Arguments,
     AtMostEvents,
+    BatchSize,
     Conf,
     Dedicated,
     Driver,
@@ -21,18 +24,23 @@ from plimsoll.cli.options import (
     Gpus,
     HostMemory,
     KeepWrites,
+    Model,
     Module,
     Nnodes,
+    NoScript,
     NprocPerNode,
     Policy,
     Ranks,
-    Script,
+    RecipeName,
+    SaveRecipe,
+    SeqLen,
     Shared,
     Unknown,
     Used,
     Values,
     World,
 )
+from plimsoll.cli.program import Program, chosen_program
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
@@ -43,9 +51,14 @@ if TYPE_CHECKING:
 
 
 def predict(
-    script: Script,
+    script: NoScript = None,
     arguments: Arguments = None,
     module: Module = False,
+    model: Model = None,
+    recipe: RecipeName = None,
+    batch_size: BatchSize = None,
+    seq_len: SeqLen = None,
+    save_recipe: SaveRecipe = None,
     gpu: Gpu = None,
     gpus: Gpus = None,
     nproc_per_node: NprocPerNode = None,
@@ -75,10 +88,12 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page of plimsoll view for the run, .html."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite that page.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
+
+    Without a script: --model and --recipe run one that comes with plimsoll.
 
     The script's own output goes to stderr, once: that of further runs is shown only where one
     fails. What it writes is thrown away, and listed.
@@ -99,14 +114,23 @@ def predict(
     recording = None if check is None else read_recording(check)
     if recording is not None and not gpu and (name := recorded_gpu(recording)) is not None:
         gpu = [name]
+    program = chosen_program(
+        script, arguments, module=module, model=model, recipe=recipe, batch_size=batch_size,
+        seq_len=seq_len, save_recipe=save_recipe, force=force,
+        is_job=nproc_per_node is not None or world is not None,
+    )  # fmt: skip
     requests = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
             values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
             world, ranks, used,
-        ).request(script, arguments or [], is_module=module)
+        ).request(program.script, program.arguments, is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run
+    if view is not None:
+        check_page(requests, view, force=force)
+    program = program.saved(save_recipe, force=force)
+    requests = [replace(request, script=program.script) for request in requests]
     if recording is not None:
         if len(requests) > 1:
             raise InputError("--check is for one card, that of the recording")
@@ -115,15 +139,13 @@ def predict(
         if not checked.matches:
             raise typer.Exit(1)
         return
-    if view is not None:
-        check_page(requests, view, force=force)
     with nullcontext(requests) if view is None else recorded(requests) as asked:
         results = [predict_request(request, shows_output=request is asked[0]) for request in asked]
         if as_json:
             for result in results:
                 print(json_line(result.to_dict()))
         else:
-            _show(results, module=module, plots=plot)
+            _show(results, program, plots=plot)
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
@@ -131,7 +153,7 @@ def predict(
         raise typer.Exit(1)
 
 
-def _show(results: list[Prediction], *, module: bool, plots: bool) -> None:
+def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
     first = results[0]
     if len(results) == 1 or not first.uses_cuda:
         print(first)
@@ -140,9 +162,8 @@ def _show(results: list[Prediction], *, module: bool, plots: bool) -> None:
     if plots:
         _show_plot(results)
     if first.uses_cuda and sys.stderr.isatty():
-        script = f"-m {first.script}" if module else first.script
-        follow = f"plimsoll fit {script} --vary=--batch-size --gpu '{first.gpu}'"
-        print(printable(f"next: {follow}"), file=sys.stderr)
+        words = ["plimsoll", "fit", *program.words, "--vary=--batch-size", "--gpu", first.gpu]
+        print(printable(f"next: {shlex.join(words)}"), file=sys.stderr)
 
 
 def _show_plot(results: list[Prediction]) -> None:
