@@ -12,10 +12,9 @@ def inputs_of(model: torch.nn.Module, size: int, length: int, side: int) -> dict
     config, asked = model.config, inspect.signature(model.forward).parameters
     widths = ("joint_attention_dim", "caption_channels", "cross_attention_dim")
     width = next((config[name] for name in widths if config.get(name)), 1)
-    image, time = [config.in_channels, side, side], torch.randint(1000, (size,))
-    if "img_ids" in asked:  # Flux packs four places into one
-        image = [side * side // 4, config.in_channels]
-    latents, pooled = torch.randn(size, *image), config.get("pooled_projection_dim") or 1280
+    time, pooled = torch.randint(1000, (size,)), config.get("pooled_projection_dim") or 1280
+    packed, square = [side * side // 4, config.in_channels], [config.in_channels, side, side]
+    latents = torch.randn(size, *(packed if "img_ids" in asked else square))  # packed: Flux's
     known = {"sample": latents, "hidden_states": latents, "timestep": time, "class_labels": time}
     known |= {"encoder_hidden_states": torch.randn(size, length, width)}
     known |= {"img_ids": torch.ones(side * side // 4, 3), "txt_ids": torch.ones(length, 3)}
@@ -39,9 +38,10 @@ parser.add_argument("--seq-len", type=int, default=256, help="of the text")
 parser.add_argument("--latent-size", type=int, help="height and width; by default the model's own")
 options = parser.parse_args()
 
+config = diffusers.AutoModel.load_config(options.model, subfolder=options.subfolder)
 torch.set_default_dtype(getattr(torch, options.weights))
 torch.set_default_device("cuda")
-model = diffusers.AutoModel.from_config(options.model, subfolder=options.subfolder)
+model = getattr(diffusers, config["_class_name"]).from_config(config)
 if options.gradient_checkpointing:
     model.enable_gradient_checkpointing()
 side = options.latent_size or model.config.get("sample_size") or 128
