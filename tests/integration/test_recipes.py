@@ -7,6 +7,7 @@ hand, each has the same before it.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import runpy
 import subprocess
@@ -47,9 +48,16 @@ def figures(run: Callable[[], Any]) -> tuple[int, int]:
 
 def run_recipes(commands: list[list[str]]) -> None:
     """Run recipes, and print what each took."""
+
+    def run() -> None:
+        left = runpy.run_path(sys.argv[0], run_name="__main__")
+        for each in list(left.values()):
+            if inspect.isfunction(each):
+                each.__globals__.clear()  # as a function's variables go when it ends
+
     for command in commands:
         sys.argv = command
-        print(figures(lambda: runpy.run_path(sys.argv[0], run_name="__main__") and None))
+        print(figures(run))
 
 
 # --- by hand --------------------------------------------------------------------------------------
