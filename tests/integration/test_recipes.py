@@ -13,6 +13,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,16 @@ from plimsoll.recipes import RECIPES, recipe
 from tests.model_configurations import DIFFUSION, ENCODERS, SPEECH, TEXT, write_configurations
 from tests.simulated import output_of
 
+pytest.importorskip("torch")
 SIZE, LENGTH = 2, 128
 NEEDS = {"lora": ("peft",), "qlora": ("bitsandbytes", "peft")}
 TRANSFORMERS = [*TEXT, *ENCODERS, *SPEECH]
+
+
+def skip_without(*libraries: str) -> None:
+    """Libraries are looked for, not imported: with simulated GPUs alone they can be."""
+    if missing := [each for each in libraries if find_spec(each) is None]:
+        pytest.skip(f"needs {', '.join(missing)}")
 
 
 @pytest.fixture(scope="module")
@@ -279,8 +287,7 @@ def command(what: str, model: Path) -> list[str]:
     ["sft", *(pytest.param(each, marks=pytest.mark.long) for each in RECIPES if each != "sft")],
 )
 def test_recipes_take_what_scripts_by_hand_take(models: Path, what: str) -> None:
-    for library in NEEDS.get(what, ()):
-        pytest.importorskip(library)
+    skip_without(*NEEDS.get(what, ()))
     names = [*TEXT, *SPEECH] if what == "generate" else TRANSFORMERS
     commands = [command(what, models / name) for name in names]
     ours = output_of(run_recipes, arguments=[commands]).splitlines()
@@ -298,9 +305,7 @@ def test_recipes_take_what_scripts_by_hand_take(models: Path, what: str) -> None
     ],
 )
 def test_recipes_of_diffusers_take_what_scripts_by_hand_take(models: Path, what: str) -> None:
-    pytest.importorskip("diffusers")
-    for library in NEEDS.get(what, ()):
-        pytest.importorskip(library)
+    skip_without("diffusers", *NEEDS.get(what, ()))
     commands = [command(what, models / name) for name in DIFFUSION]
     ours = output_of(run_recipes, arguments=[commands]).splitlines()
     arguments = [f"diffusion_{what}", str(models), list(DIFFUSION)]
@@ -310,7 +315,7 @@ def test_recipes_of_diffusers_take_what_scripts_by_hand_take(models: Path, what:
 
 
 def test_the_recipe_for_timm_takes_what_a_script_by_hand_takes() -> None:
-    pytest.importorskip("timm", exc_type=ImportError)
+    skip_without("timm", "torchvision")
     names = ["vit_tiny_patch16_224", "resnet18"]
     commands = []
     for name in names:
