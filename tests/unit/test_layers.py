@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
-BASE = ("json_text", "printable", "errors", "units", "files", "script_file")
+BASE = ("json_text", "printable", "layout", "errors", "units", "files", "script_file")
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
     "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",

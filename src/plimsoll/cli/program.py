@@ -26,13 +26,20 @@ class Program:
         script: A file, or a module's name.
         arguments: Its arguments.
         words: What names it on the command line.
+        further: The arguments that stand behind -- there.
         recipe: The recipe that it is; None of what people wrote themselves.
     """
 
     script: str
     arguments: list[str]
     words: list[str]
+    further: list[str]
     recipe: Recipe | None = None
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a module."""
+        return self.words[0] == "-m"
 
     def saved(self, path: Path | None, *, force: bool) -> Program:
         """Write a recipe's script out, and say how it is run; from then on it is that file.
@@ -49,7 +56,7 @@ class Program:
         saved = self.recipe.saved(path, force=force)
         run = shlex.join(["python", str(path), *saved.arguments])
         print(printable(f"{path}: the recipe, to be changed; {run}"), file=sys.stderr)
-        return Program(str(saved.script), saved.arguments, [str(path)], saved)
+        return Program(str(saved.script), saved.arguments, [str(path)], saved.arguments, saved)
 
 
 def chosen_program(
@@ -81,7 +88,8 @@ def chosen_program(
             )
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
-        return Program(script, list(arguments or ()), [*(["-m"] if module else []), script])
+        words = [*(["-m"] if module else []), script]
+        return Program(script, list(arguments or ()), words, list(arguments or ()))
     return _of_recipe(
         model, recipe, script, arguments or (), module=module, batch_size=batch_size,
         seq_len=seq_len, save_recipe=save_recipe, force=force, is_job=is_job,
@@ -120,4 +128,4 @@ def _of_recipe(
         print(printable(f"note: {note}"), file=sys.stderr)
     words = ["--model", model, "--recipe", name]
     words += [] if seq_len is None else ["--seq-len", str(seq_len)]
-    return Program(str(found.script), found.arguments, words, found)
+    return Program(str(found.script), found.arguments, words, own, found)
