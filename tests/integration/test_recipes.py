@@ -389,4 +389,4 @@ def test_fit_finds_the_largest_batch_of_a_recipe_and_what_to_change_about_it(
     assert f"{changed} --model {models / 'llama'} --head CausalLM" in plan["command"]
     after = plimsoll.predict(changed, ["--model", str(models / "llama"), "--batch-size", "64",
                                        "--seq-len", "512"], gpu="T4")  # fmt: skip
-    assert after.device_used_bytes < 1 << 30
+    assert after.peak_allocated_bytes < 1 << 30  # on a whole card more is cached than in 1 GiB
