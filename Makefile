@@ -9,7 +9,7 @@ CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
-TEST_PACKAGES := hypothesis playwright prometheus-client pytest pytest-xdist transformers triton
+TEST_PACKAGES := diffusers hypothesis peft playwright prometheus-client pytest pytest-xdist transformers triton
 TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -65,7 +65,8 @@ GALLERY_PIP := $(GALLERY)/bin/python -m pip --disable-pip-version-check
 test-gallery: $(GALLERY)/.ready
 	$(PIP) wheel -q --no-build-isolation --no-deps -w $(GALLERY)/wheels .
 	$(GALLERY_PIP) install -q --no-deps --force-reinstall $(GALLERY)/wheels/*.whl
-	$(GALLERY)/bin/python -m pytest -n logical --dist worksteal -m 'gallery or not gallery' tests/gallery
+	$(GALLERY)/bin/python -m pytest -n logical --dist worksteal -m 'gallery or not gallery' tests/gallery \
+	  tests/integration/test_recipes.py
 
 $(GALLERY)/.ready: $(VENV)/.torch $(wildcard tests/gallery/requirements*.txt)
 	$(PYTHON) -m venv $(GALLERY)

@@ -26,8 +26,8 @@ BASE = (
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
     "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",
-    "torch.simulated", "session", "data", "page", "prediction", "fitting", "explanation",
-    "integrations", "top",
+    "torch.simulated", "session", "data", "page", "recipes", "prediction", "fitting",
+    "explanation", "integrations", "top",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")

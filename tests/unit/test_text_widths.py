@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.cli.predict import _next_step
+from plimsoll.cli.program import Program
 from plimsoll.fitting import Fit
 from plimsoll.fitting.parts import Trial
 from plimsoll.fitting.plan_text import plan_text
@@ -74,12 +75,23 @@ def test_what_does_not_fit_leads_to_what_could_be_changed(tmp_path: Path) -> Non
     small, large = (replace(prediction(size), script=str(script)) for size in (GiB, 99 * GiB))
     run = ["plimsoll", "run", "--record", "run.plim", str(script)]
     fits = ["plimsoll", "fit", str(script)]
-    assert _next_step(large, ["--x", "1"], module=False) == [
+
+    def program(*arguments: str) -> Program:
+        return Program(str(script), [*arguments], [str(script)], [*arguments])
+
+    assert _next_step(large, program("--x", "1")) == [
         *(*fits, "--gpu", "T4", "--", "--x", "1"),
     ]
-    assert _next_step(small, [], module=False) == [
+    assert _next_step(small, program()) == [
         *(*fits, "--vary=--micro-batch-size", "--gpu", "T4"),
     ]
-    assert _next_step(small, ["--batch=4"], module=False)[3] == "--vary=--batch"
+    assert _next_step(small, program("--batch=4"))[3] == "--vary=--batch"
     script.write_text("")
-    assert _next_step(small, [], module=False) == run
+    assert _next_step(small, program()) == run
+    recipe = Program(
+        "x.py", ["--batch-size", "4", "--steps", "2"], ["--model", "M"], ["--steps", "2"]
+    )
+    assert _next_step(small, recipe) == [
+        *("plimsoll", "fit", "--model", "M", "--vary=--batch-size", "--gpu", "T4"),
+        *("--", "--steps", "2"),
+    ]

@@ -1,6 +1,7 @@
 """The source line that a call stack stands for.
 
-It is the innermost frame of the program: the first that is neither PyTorch's nor Python's own.
+It is the innermost frame of the program: the first that is neither PyTorch's nor Python's own, nor
+plimsoll's, but for its recipes, which are programs.
 Other libraries count as the program, for their lines tell one layer of a model from another.
 Recordings come from other machines, so that files are told by their paths, not by what is here.
 """
@@ -51,6 +52,7 @@ _OWN = re.compile(
     re.VERBOSE,
 )
 _HERE = str(Path(__file__).parents[1])
+_RECIPE = re.compile(r"[/\\]plimsoll[/\\]recipes[/\\]scripts[/\\]\w+\.py$")
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 _INTERACTIVE = ("<stdin>", "<ipython-input")
 
@@ -58,8 +60,10 @@ _INTERACTIVE = ("<stdin>", "<ipython-input")
 def is_program(frame: Frame) -> bool:
     """Whether a frame is the program's, not PyTorch's or Python's own, and has a line."""
     filename, line, _ = frame
-    if line <= 0 or filename.startswith(_HERE) or _OWN.search(filename):
+    if line <= 0:
         return False
+    if filename.startswith(_HERE) or _OWN.search(filename):
+        return _RECIPE.search(filename) is not None
     return filename.endswith(".py") or filename.startswith(_INTERACTIVE)
 
 

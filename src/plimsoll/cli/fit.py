@@ -16,6 +16,7 @@ from plimsoll.cli.options import (
     Allocator,
     Arguments,
     AtMostEvents,
+    BatchSize,
     Conf,
     Dedicated,
     Driver,
@@ -23,16 +24,21 @@ from plimsoll.cli.options import (
     Gpus,
     HostMemory,
     KeepWrites,
+    Model,
     Module,
     Nnodes,
+    NoScript,
     NprocPerNode,
     Policy,
-    Script,
+    RecipeName,
+    SaveRecipe,
+    SeqLen,
     Shared,
     Unknown,
     Used,
     Values,
 )
+from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
@@ -49,9 +55,14 @@ if TYPE_CHECKING:
 
 
 def fit(
-    script: Script,
+    script: NoScript = None,
     arguments: Arguments = None,
     module: Module = False,
+    model: Model = None,
+    recipe: RecipeName = None,
+    batch_size: BatchSize = None,
+    seq_len: SeqLen = None,
+    save_recipe: SaveRecipe = None,
     vary: Annotated[
         str | None, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
     ] = None,
@@ -139,25 +150,31 @@ def fit(
         )
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip
+    program = chosen_program(
+        script, arguments, module=module, model=model, recipe=recipe, batch_size=batch_size,
+        seq_len=seq_len, save_recipe=save_recipe, force=force, is_job=nproc_per_node is not None,
+    )  # fmt: skip
     for card in cards:  # what is wrong is said before the first run
-        card.request(script, is_module=module)
-    if vary is None:
-        if module:
-            raise InputError("what to change is searched for in a script, not in a module (-m)")
-        run_within(
-            script, arguments or [], within=within, cards=cards, apply=apply, plot=plot, view=view,
-            force=force, tries=tries or [], headroom=headroom, as_json=as_json,
-        )  # fmt: skip
-        return
-    if within is not None or apply is not None or tries or plot or view is not None:
+        card.request(program.script, is_module=module)
+    if vary is None and module:
+        raise InputError("what to change is searched for in a script, not in a module (-m)")
+    for_changes = (within, apply, view, tries or None, plot or None)
+    if vary is not None and any(each is not None for each in for_changes):
         raise InputError(
             "--within, --apply, --plot, --view and --try are for changes, and not with --vary"
         )
+    program = program.saved(save_recipe, force=force)
+    if vary is None:
+        run_within(
+            program.script, program.arguments, within=within, cards=cards, apply=apply, plot=plot,
+            view=view, force=force, tries=tries or [], headroom=headroom, as_json=as_json,
+        )  # fmt: skip
+        return
     any_fails = False
     for card in cards:
         with _shown(card, vary, names_card=len(cards) > 1) as progress:
             found = run(
-                script, vary, arguments or [],
+                program.script, vary, program.arguments,
                 module=module, start=start, at_most=at_most, multiple_of=multiple_of, exact=exact,
                 headroom=headroom, progress=progress, **asdict(card),
             )  # fmt: skip
@@ -167,7 +184,7 @@ def fit(
         else:
             show(partial(fit_text, found), "no" if found.largest is None else "yes")
             if found.largest is not None:
-                _hint(script, arguments or [], vary, found.largest, module=module)
+                _hint(program.script, program.arguments, vary, found.largest, module=module)
         if found.stopped == INTERRUPTED:
             raise typer.Exit(130)
     if any_fails:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,40 @@ Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
 ]
 Script = Annotated[str, typer.Argument(help="A Python script that uses CUDA, or with -m a module.")]
+NoScript = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SCRIPT]",
+        help="A Python script that uses CUDA, or with -m a module; none with --model.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of SCRIPT: a folder with a model's config.json, that file, or the model's "
+        "name on the hub or of timm's.",
+        metavar="MODEL",
+    ),
+]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="What is done with the model: sft, lora, qlora, generate or pretrain; its further "
+        "options go after --.",
+        metavar="NAME",
+    ),
+]
+BatchSize = Annotated[int | None, typer.Option(help="Of the recipe.", show_default="1")]
+SeqLen = Annotated[
+    int | None,
+    typer.Option(help="Of the recipe, in tokens.", show_default="2048, or the model's most"),
+]
+SaveRecipe = Annotated[
+    Path | None,
+    typer.Option(help="Write the recipe's script out, to be changed, and run it.", metavar="FILE"),
+]
 Module = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in python -m.")]
 Gpu = Annotated[
     list[str] | None,

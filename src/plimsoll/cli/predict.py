@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from plimsoll.cli.options import (
     Allocator,
     Arguments,
     AtMostEvents,
+    BatchSize,
     Conf,
     Dedicated,
     Driver,
@@ -23,18 +25,23 @@ from plimsoll.cli.options import (
     Gpus,
     HostMemory,
     KeepWrites,
+    Model,
     Module,
     Nnodes,
+    NoScript,
     NprocPerNode,
     Policy,
     Ranks,
-    Script,
+    RecipeName,
+    SaveRecipe,
+    SeqLen,
     Shared,
     Unknown,
     Used,
     Values,
     World,
 )
+from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import Verdict, console, hint, show
 from plimsoll.errors import InputError
@@ -52,9 +59,14 @@ _BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
 
 def predict(
-    script: Script,
+    script: NoScript = None,
     arguments: Arguments = None,
     module: Module = False,
+    model: Model = None,
+    recipe: RecipeName = None,
+    batch_size: BatchSize = None,
+    seq_len: SeqLen = None,
+    save_recipe: SaveRecipe = None,
     gpu: Gpu = None,
     gpus: Gpus = None,
     nproc_per_node: NprocPerNode = None,
@@ -84,10 +96,12 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page of plimsoll view for the run, .html."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite that page.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
+
+    Without a script: --model and --recipe run one that comes with plimsoll.
 
     The script's own output goes to stderr, once: that of further runs is shown only where one
     fails. What it writes is thrown away, and listed.
@@ -108,14 +122,23 @@ def predict(
     recording = None if check is None else read_recording(check)
     if recording is not None and not gpu and (name := recorded_gpu(recording)) is not None:
         gpu = [name]
+    program = chosen_program(
+        script, arguments, module=module, model=model, recipe=recipe, batch_size=batch_size,
+        seq_len=seq_len, save_recipe=save_recipe, force=force,
+        is_job=nproc_per_node is not None or world is not None,
+    )  # fmt: skip
     requests = [
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
             values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
             world, ranks, used,
-        ).request(script, arguments or [], is_module=module)
+        ).request(program.script, program.arguments, is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run
+    if view is not None:
+        check_page(requests, view, force=force)
+    program = program.saved(save_recipe, force=force)
+    requests = [replace(request, script=program.script) for request in requests]
     if recording is not None:
         if len(requests) > 1:
             raise InputError("--check is for one card, that of the recording")
@@ -127,15 +150,13 @@ def predict(
         if not checked.matches:
             raise typer.Exit(1)
         return
-    if view is not None:
-        check_page(requests, view, force=force)
     with nullcontext(requests) if view is None else recorded(requests) as asked:
         results = _predicted(asked)
         if as_json:
             for result in results:
                 print(json_line(result.to_dict()))
         else:
-            _show(results, arguments or [], module=module, plots=plot)
+            _show(results, program, plots=plot)
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
@@ -151,15 +172,13 @@ def _predicted(asked: Sequence[Request]) -> list[Prediction]:
     if len(asked) > 1:
         with Progress(total=len(asked) - 1) as progress:
             for done, request in enumerate(asked[1:]):
-                progress.now(f"{request.script} on {request.setup.gpus[0]}")
+                progress.now(f"{request.title} on {request.setup.gpus[0]}")
                 progress.reach(done)
                 results.append(predict_request(request, shows_output=False))
     return results
 
 
-def _show(
-    results: list[Prediction], arguments: Sequence[str], *, module: bool, plots: bool
-) -> None:
+def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
     from plimsoll.prediction.text import prediction_text
 
     first = results[0]
@@ -171,28 +190,27 @@ def _show(
     if plots:
         _show_plot(results)
     if first.uses_cuda:
-        hint(_next_step(first, arguments, module=module))
+        hint(_next_step(first, program))
 
 
-def _next_step(p: Prediction, arguments: Sequence[str], *, module: bool) -> list[str]:
+def _next_step(p: Prediction, program: Program) -> list[str]:
     """What makes it fit; where it fits, the largest batch, if it has an argument for that."""
-    script = ["-m", p.script] if module else [p.script]
-    vary = _batch_argument(p.script, arguments, module=module)
+    vary = _batch_argument(program)
     if p.fits and vary is not None:
-        follow = ["fit", *script, f"--vary={vary}", "--gpu", p.gpu]
-    elif p.fits or module:
-        return ["plimsoll", "run", "--record", "run.plim", *script, *arguments]
+        follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu]
+    elif p.fits or program.is_module:
+        return ["plimsoll", "run", "--record", "run.plim", *program.words, *program.arguments]
     else:
-        follow = ["fit", *script, "--gpu", p.gpu]
-    return ["plimsoll", *follow, *(["--", *arguments] if arguments else [])]
+        follow = ["fit", *program.words, "--gpu", p.gpu]
+    return ["plimsoll", *follow, *(["--", *program.further] if program.further else [])]
 
 
-def _batch_argument(script: str, arguments: Sequence[str], *, module: bool) -> str | None:
+def _batch_argument(program: Program) -> str | None:
     """The argument for the size of a batch: one that is given, or is in the script's text."""
-    texts = [*arguments]
-    if not module:
+    texts = [*program.arguments]
+    if not program.is_module:
         with suppress(OSError):
-            texts.append(Path(script).read_text(errors="replace"))
+            texts.append(Path(program.script).read_text(errors="replace"))
     found = (_BATCH.search(text) for text in texts)
     return next((match[0] for match in found if match is not None), None)
 

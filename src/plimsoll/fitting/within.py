@@ -194,7 +194,7 @@ class _Found:
         assert self._least.prediction is not None
         assert chosen.prediction is not None
         script, changed = self._attempts.script, self._attempts.text(chosen.changes)
-        patch = script.difference(changed, self._request.script)
+        patch = script.difference(changed, _name_in_patch(self._request))
         run = chosen.prediction if best is None else best.verified
         reserved = use.peak_reserved_bytes if best is None else run.peak_reserved_bytes
         outside = chosen.outside_bytes()
@@ -203,7 +203,7 @@ class _Found:
         tried = list(tried_sets(self._search.known, chosen, self._search.fits))
         front = [each for each in tried if each.is_on_front]
         return Plan(
-            script=self._request.script,
+            script=self._request.title,
             gpu=base.prediction.gpu,
             within_bytes=self._within,
             fits=best is not None,
@@ -246,6 +246,12 @@ class _Found:
         return plan_command(
             name, arguments, self._request.setup, self.use, _launcher(self._request)
         )
+
+
+def _name_in_patch(request: Request) -> str:
+    """The script as its difference names it: where plimsoll keeps its recipes is nobody's place."""
+    is_recipe = request.title != request.script
+    return Path(request.script).name if is_recipe else request.script
 
 
 def _launcher(request: Request) -> list[str]:

@@ -176,7 +176,7 @@ class PredictionParts:
     """All that is said of one script on one card.
 
     Attributes:
-        script: The script.
+        script: The script, or the model and its recipe.
         gpu: The card.
         driver: "linux" or "wddm".
         allocator: Whose rules were followed.

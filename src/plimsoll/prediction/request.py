@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from plimsoll.recipes import title_of
 from plimsoll.torch.simulated.setup import Setup
 
 BAD_INPUT = 2
@@ -61,6 +62,11 @@ class Request:
     room: int | None = None
     finds_least: bool = False
     files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What it is called: its path or name, or of a recipe its model."""
+        return title_of(self.script, self.arguments) or self.script
 
     def to_json(self) -> str:
         """For the child process."""

@@ -71,7 +71,7 @@ def make_report(
     fits = out_of_memory is None
     step = labels.step_clock.step(device, _line) if fits else None
     prediction = PredictionParts(
-        script=request.script,
+        script=request.title,
         gpu=profile.name,
         driver=request.setup.driver,
         allocator=request.setup.allocator,

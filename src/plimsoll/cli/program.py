@@ -1,0 +1,131 @@
+"""What `predict` and `fit` run: a script, a module, or a recipe for a model."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.files import check_can_be_made
+from plimsoll.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from plimsoll.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run.
+
+    Attributes:
+        script: A file, or a module's name.
+        arguments: Its arguments.
+        words: What names it on the command line.
+        further: The arguments that stand behind -- there.
+        recipe: The recipe that it is; None of what people wrote themselves.
+    """
+
+    script: str
+    arguments: list[str]
+    words: list[str]
+    further: list[str]
+    recipe: Recipe | None = None
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a module."""
+        return self.words[0] == "-m"
+
+    def saved(self, path: Path | None, *, force: bool) -> Program:
+        """Write a recipe's script out, and say how it is run; from then on it is that file.
+
+        Args:
+            path: Where to; None for nowhere.
+            force: Whether it may replace a file.
+
+        Raises:
+            InputError: If it cannot be written.
+        """
+        if path is None or self.recipe is None:
+            return self
+        saved = self.recipe.saved(path, force=force)
+        run = shlex.join(["python", str(path), *saved.arguments])
+        print(printable(f"{path}: the recipe, to be changed; {run}"), file=sys.stderr)
+        return Program(str(saved.script), saved.arguments, [str(path)], saved.arguments, saved)
+
+
+def chosen_program(
+    script: str | None,
+    arguments: Sequence[str] | None,
+    *,
+    module: bool,
+    model: str | None,
+    recipe: str | None,
+    batch_size: int | None,
+    seq_len: int | None,
+    save_recipe: Path | None,
+    force: bool,
+    is_job: bool,
+) -> Program:
+    """The script, or with a model its recipe.
+
+    Raises:
+        InputError: If there is neither or both, or as `plimsoll.recipe`.
+    """
+    if model is None:
+        given = {
+            "--recipe": recipe, "--batch-size": batch_size, "--seq-len": seq_len,
+            "--save-recipe": save_recipe,
+        }  # fmt: skip
+        if option := next((name for name, value in given.items() if value is not None), None):
+            raise InputError(
+                f"{option} is for a recipe, and needs --model; options of a script go after --"
+            )
+        if script is None:
+            raise InputError("there is no SCRIPT, and no --model with a --recipe")
+        words = [*(["-m"] if module else []), script]
+        return Program(script, list(arguments or ()), words, list(arguments or ()))
+    return _of_recipe(
+        model, recipe, script, arguments or (), module=module, batch_size=batch_size,
+        seq_len=seq_len, save_recipe=save_recipe, force=force, is_job=is_job,
+    )  # fmt: skip
+
+
+def _of_recipe(
+    model: str,
+    name: str | None,
+    script: str | None,
+    arguments: Sequence[str],
+    *,
+    module: bool,
+    batch_size: int | None,
+    seq_len: int | None,
+    save_recipe: Path | None,
+    force: bool,
+    is_job: bool,
+) -> Program:
+    from plimsoll.recipes import RECIPES, recipe
+
+    if name is None:
+        raise InputError(f"a --model needs a --recipe: {', '.join(RECIPES)}")
+    if module or (script is not None and not script.startswith("-")):
+        which = "-m" if module else script
+        raise InputError(f"a --model has a recipe for its script; leave out it, or {which}")
+    if is_job:
+        raise InputError(
+            "recipes are for one GPU; write this one out, with --save-recipe, and make a job of it"
+        )
+    if save_recipe is not None:
+        check_can_be_made(save_recipe, force=force)
+    own = [*([] if script is None else [script]), *arguments]
+    found = recipe(name, model, batch_size=batch_size, seq_len=seq_len, arguments=own)
+    for note in found.notes:
+        print(printable(f"note: {note}"), file=sys.stderr)
+    words = ["--model", model, "--recipe", name]
+    words += [] if seq_len is None else ["--seq-len", str(seq_len)]
+    return Program(str(found.script), found.arguments, words, own, found)

@@ -1,0 +1,55 @@
+"""Train all parameters of a model: in bfloat16, or in float32 under autocast.
+
+Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
+"""
+
+import argparse
+
+import torch
+import transformers
+
+
+def batch_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
+    """Data of the kind that the model takes, with labels, in the host's memory."""
+    config = model.config
+    if model.main_input_name == "pixel_values":
+        side = getattr(config, "image_size", 224)
+        images = torch.randn(size, config.num_channels, side, side)
+        return {"pixel_values": images, "labels": torch.randint(config.num_labels, (size,))}
+    tokens = torch.randint(config.get_text_config(decoder=True).vocab_size, (size, length))
+    if model.main_input_name == "input_features":
+        sound = torch.randn(size, config.num_mel_bins, 2 * config.max_source_positions)
+        return {"input_features": sound, "labels": tokens}
+    return {"input_ids": tokens, "labels": tokens}
+
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--model", required=True, help="a folder, a file or a name on the hub")
+parser.add_argument("--head", default="CausalLM", help="which AutoModelFor... it is")
+parser.add_argument("--weights", choices=["bfloat16", "float32"], default="bfloat16")
+parser.add_argument("--attention", help="sdpa, eager, ...; by default sdpa, if it has that")
+parser.add_argument("--gradient-checkpointing", action="store_true")
+parser.add_argument("--batch-size", type=int, default=1)
+parser.add_argument("--seq-len", type=int, default=2048)
+parser.add_argument("--steps", type=int, default=3)
+options = parser.parse_args()
+
+dtype = getattr(torch, options.weights)
+config = transformers.AutoConfig.from_pretrained(options.model)
+kind = getattr(transformers, f"AutoModelFor{options.head}")
+with torch.device("cuda"):
+    model = kind.from_config(config, dtype=dtype, attn_implementation=options.attention)
+model.config.get_text_config(decoder=True).use_cache = False
+if options.gradient_checkpointing:
+    model.gradient_checkpointing_enable()
+model.train()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+for _ in range(options.steps):
+    batch = batch_of(model, options.batch_size, options.seq_len)
+    batch = {name: each.cuda() for name, each in batch.items()}
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = model(**batch).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
