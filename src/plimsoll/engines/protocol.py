@@ -84,7 +84,9 @@ class Engine(Protocol):
     def is_paused(self, region: int) -> bool:
         """Whether the region is off the card."""
 
-    def require_pausable(self, region: int) -> None: ...
+    def require_pausable(self, region: int) -> None:
+        """Raise ValueError if `pause` would refuse, whatever memory there is."""
+
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
         """Take a region off the card; returns the bytes that are free now."""
 
