@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
-BASE = ("json_text", "printable", "errors", "units", "files", "script_file")
+BASE = ("json_text", "printable", "errors", "systems", "units", "files", "script_file")
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
     "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",
     "torch.simulated", "session", "data", "page", "prediction", "fitting", "explanation", "top",
+    "diagnosis",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")
