@@ -35,9 +35,8 @@ extern "C" int caller_allocate(void* function, std::size_t size, std::uintptr_t*
                                char* text, std::size_t capacity) {
   const std::function<void*(std::size_t, int, Stream)> allocate =
       reinterpret_cast<void* (*)(std::size_t, int, Stream)>(function);
-  return caught(text, capacity, [&] {
-    *address = reinterpret_cast<std::uintptr_t>(allocate(size, 0, nullptr));
-  });
+  return caught(text, capacity,
+                [&] { *address = reinterpret_cast<std::uintptr_t>(allocate(size, 0, nullptr)); });
 }
 
 // Requests of one stream go to the pool; the filter holds on to something.

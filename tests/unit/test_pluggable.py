@@ -82,9 +82,7 @@ def engine() -> _core.LiveEngine:
 def test_a_request_that_fails_throws_what_pytorch_catches(caller: Caller) -> None:
     assert caller.allocate(MiB) != 0
     for _ in range(3):
-        with pytest.raises(
-            RuntimeError, match=r"^CUDA out of memory\. Tried to allocate 2"
-        ):
+        with pytest.raises(RuntimeError, match=r"^CUDA out of memory\. Tried to allocate 2"):
             caller.allocate(2 * GiB)
     assert caller.allocate(MiB) != 0, "a failed request has changed nothing"
 
