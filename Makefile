@@ -51,7 +51,7 @@ wheels: sdist
 TAG := $(shell $(PYTHON) -c 'import sys; \
   print("cp311-cp311" if sys.version_info[:2] == (3, 11) else "cp312-abi3")')
 test-wheels: wheels
-	python packaging/try_wheel.py dist/*-$(TAG)-manylinux_2_28_$(shell uname -m).whl
+	python packaging/try_wheel.py dist/*-$(TAG)-*_$(shell uname -m).whl
 	python packaging/try_wheel.py --with-compiler dist/*.tar.gz
 
 # The oldest versions that pyproject.toml allows, also of what builds the package. PyTorch's is

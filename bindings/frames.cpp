@@ -1,7 +1,9 @@
 #include "frames.h"
 
-#ifdef Py_LIMITED_API
+#if defined(Py_LIMITED_API) && !defined(_WIN32)
 #include <dlfcn.h>
+#endif
+#ifdef Py_LIMITED_API
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
@@ -16,7 +18,7 @@ namespace {
 
 FrameReader find_reader() { return &plimsoll_read_frames; }
 
-#elif defined(Py_LIMITED_API)
+#elif defined(Py_LIMITED_API) && !defined(_WIN32)
 
 // Of the library beside this one that is for the running version, if there is one.
 FrameReader find_reader() {

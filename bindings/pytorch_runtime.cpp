@@ -1,6 +1,8 @@
 #include "pytorch_runtime.h"
 
+#ifdef __linux__
 #include <dlfcn.h>
+#endif
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,9 +14,13 @@ using Throw = void (*)(const char*);
 
 // Where it is missing there is no PyTorch either.
 Throw find_throw() {
+#ifdef __linux__
   void* const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return nullptr;
   return reinterpret_cast<Throw>(dlsym(library, "_ZSt21__throw_runtime_errorPKc"));
+#else
+  return nullptr;
+#endif
 }
 
 }  // namespace

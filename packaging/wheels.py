@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,14 +122,16 @@ def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, ou
             PATH=f"{python.path.parent}:{os.environ['PATH']}",
             PLIMSOLL_ZIG=str(zig()),
             PLIMSOLL_TARGET=f"{machine}-linux-gnu.{GLIBC}",
-            _PYTHON_HOST_PLATFORM=f"linux-{machine}",
+            _PYTHON_HOST_PLATFORM=f"manylinux_{GLIBC.replace('.', '_')}_{machine}",
             SETUPTOOLS_EXT_SUFFIX=f".{python.soabi.replace(os.uname().machine, machine)}.so",
         )  # fmt: skip
         (made,) = (place / "built").glob("*.whl")
-        platform = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
-        checked = place / "checked"
-        run("auditwheel", "repair", "--only-plat", "--plat", platform, "-w", checked, made)
-        (wheel,) = checked.glob("*.whl")
+        # It adds the oldest glibc that will do, and knows other machines than this one only so.
+        run("auditwheel", "repair", "-w", place / "checked", made)
+        (wheel,) = (place / "checked").glob("*.whl")
+        needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))
+        if needed > int(GLIBC.split(".")[1]):
+            sys.exit(f"{wheel.name} needs a newer glibc than {GLIBC}")
         output.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy2(wheel, output))
 
