@@ -138,6 +138,8 @@ def in_one_process(size: int, cycles: int) -> list[Log]:
 
 def serve_inference(requests: Any, answers: Any, size: int) -> None:
     """The inference engine's process."""
+    import torch
+
     plimsoll.install()
     side = InferenceSide(size, Log())
     bucket: torch.Tensor = requests.get()
@@ -151,8 +153,6 @@ def serve_inference(requests: Any, answers: Any, size: int) -> None:
             side.log.look()
         else:
             getattr(side, what)()
-        import torch
-
         torch.cuda.synchronize()
         answers.put(None)
     answers.put(side.log)

@@ -131,7 +131,7 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
             "keeps_results": all(change.keeps_results for change in attempt.changes),
             "notes": [change.note for change in attempt.changes if change.note],
             "is_best": is_best,
-            "least": asdict(min(attempt.allocators(), key=lambda use: use.least_reserved_bytes)),
+            "least": asdict(attempt.least_use()),
             "use": asdict(use),
             "step_seconds": attempt.step_seconds,
             "allocated": attempt.allocated_bytes(),
@@ -214,8 +214,9 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 def least_reserved(use: dict[str, Any]) -> int:
     """What an allocator needs at the least."""
-    found: int = use.get("least_bytes") or use["peak_reserved_bytes"]
-    return found
+    from plimsoll.prediction.survey import AllocatorUse
+
+    return AllocatorUse(**use).least_reserved_bytes
 
 
 def _run_beside(

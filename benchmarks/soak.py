@@ -7,9 +7,9 @@ them and look what they hold before they go. The main thread captures CUDA graph
 their own and into a region, replays and destroys them; makes and drops `torch.cuda.MemPool`s,
 pauses and resumes regions, copies from page-locked memory, empties the cache, changes the fraction
 and asks for more than there is. Ten times, with all threads at rest, it writes a row: the
-allocator's books are checked, its statistics must agree with its blocks and the driver, and after
-the first row the host's memory, the maps and what the card holds beside the allocator's memory may
-not grow. Exit status 1: something did. Results go to benchmarks/results/soak.txt.
+allocator's books are checked, its statistics must agree with its blocks and the driver, and from
+the second row on the host's memory, the maps and what the card holds beside the allocator's memory
+may not grow. Exit status 1: something did. Results go to benchmarks/results/soak.txt.
 
 It runs on simulated GPUs too, which hold no values: `plimsoll run --simulate H100 --allocator
 elastic benchmarks/soak.py --seconds 20`.

@@ -281,7 +281,7 @@ def run(hours: float, seed: int) -> str:
     began = time.monotonic()
     program = Program(seed)
     until, steps = hours * 3600, 0
-    before = peak = None
+    before = first = None
     while program.machine.now < until:
         program.step()
         steps += 1
@@ -291,17 +291,17 @@ def run(hours: float, seed: int) -> str:
             program.check_reserved()
         objects = program.gpu.driver_objects
         if before is None and program.machine.now >= until / 10:
-            before, peak = program.footprint(), objects
-        elif peak is not None:
+            before, first = program.footprint(), objects
+        elif first is not None:
             require(
-                objects.reserved_addresses_bytes <= 2 * peak.reserved_addresses_bytes,
-                f"the addresses grow: {objects}, at first {peak}",
+                objects.reserved_addresses_bytes <= 2 * first.reserved_addresses_bytes,
+                f"the addresses grow: {objects}, at first {first}",
             )
-            require(objects.events <= peak.events + 64, f"the events grow: {objects}")
+            require(objects.events <= first.events + 64, f"the events grow: {objects}")
     program.check()
     after = program.footprint()
     assert before is not None
-    assert peak is not None
+    assert first is not None
     growth = after.growth_since(before)
     objects = program.gpu.driver_objects
     program.end()
@@ -314,8 +314,8 @@ def run(hours: float, seed: int) -> str:
             f"{hours:g} simulated hours, seed {seed}: {steps} steps in {seconds:.0f} s; {counts}",
             f"after a tenth of it, of the host: {size_text(growth['resident'])} resident, "
             f"{growth['maps']:+} maps, {size_text(growth['page_locked'])} page-locked",
-            f"addresses of the driver: {format_size(peak.reserved_addresses_bytes)} after a tenth, "
-            f"{format_size(objects.reserved_addresses_bytes)} at the end; "
+            f"addresses of the driver: {format_size(first.reserved_addresses_bytes)} after a "
+            f"tenth, {format_size(objects.reserved_addresses_bytes)} at the end; "
             f"{objects.mappings} mappings, {objects.events} events",
             "statistics agree with the program and the driver; nothing is left at the end",
         ]
@@ -330,6 +330,8 @@ def main() -> None:
     parser.add_argument("--simulated-hours", type=float, default=24)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.simulated_hours <= 0:
+        parser.error("some time has to go by: --simulated-hours 1")
     print(run(arguments.simulated_hours, arguments.seed))
 
 

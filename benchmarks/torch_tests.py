@@ -244,7 +244,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="tests whose names contain this")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")
     parser.add_argument("--json", type=Path, help="write every outcome")
-    return parser.parse_args()
+    options = parser.parse_args()
+    files = [*(f"{module}.py" for module in MODULES), "VERSION", "site"]
+    if missing := [name for name in files if not (options.folder / name).exists()]:
+        parser.error(f"{options.folder} lacks {', '.join(missing)}")
+    return options
 
 
 def main() -> int:

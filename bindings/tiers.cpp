@@ -158,6 +158,10 @@ void bind_tiers(nb::module_& module) {
              return engine.elastic().rebalance(most.value_or(std::numeric_limits<Bytes>::max()));
            }),
            "most"_a.none() = nb::none(), "Returns the bytes that moved.")
+      .def("require_pausable", guarded(+[](TieredEngine& engine, RegionId region) {
+             engine.elastic().require_pausable(region);
+           }),
+           "region"_a, "Raises ValueError if `pause` would refuse, whatever memory there is.")
       .def("pause", guarded(&pause), "region"_a, "keep"_a, "file"_a.none() = nb::none(),
            "To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns "
            "the bytes that the card got back.")

@@ -175,7 +175,7 @@ TEST(elastic_program_that_repeats_itself_calls_the_driver_no_more) {
     run_step(gpu, i);
     walls.push_back(gpu.malloc(3_MiB));
   }
-  for (int i = 0; i < 12; ++i) run_step(gpu, i);
+  for (int i = 0; i < 18; ++i) run_step(gpu, i);
   const auto changes = [&] {
     return gpu.driver.calls(Call::create) + gpu.driver.calls(Call::map) +
            gpu.driver.calls(Call::unmap) + gpu.driver.calls(Call::set_access);

@@ -452,6 +452,7 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
   };
   Block* const in_region = malloc_in_region();
   export_and_close(allocator, in_region);
+  CHECK_THROWS(allocator.require_pausable(kRegion), std::invalid_argument);
   CHECK_THROWS(allocator.pause(kRegion, {&pool}), std::invalid_argument);
   CHECK(!allocator.is_paused(kRegion));
   allocator.check_invariants();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "check.h"
 #include "plimsoll/allocator/elastic/arena.h"
 #include "plimsoll/allocator/elastic/place_search.h"
+#include "plimsoll/simulated/driver.h"
 #include "support.h"
 
 namespace plimsoll {
@@ -75,7 +77,9 @@ class Model {
   std::vector<State> cells_;
 };
 
-bool by_address(const FreePiece& a, const FreePiece& b) { return a.address < b.address; }
+bool by_address(const FreePiece& a, const FreePiece& b) {
+  return a.piece->address < b.piece->address;
+}
 
 class SpaceProgram {
  public:
@@ -114,13 +118,19 @@ class SpaceProgram {
     while (!lent_.empty()) give_back();
     std::vector<FreePiece> pieces = space().free_pieces(age_);
     std::sort(pieces.begin(), pieces.end(), by_address);
-    for (const FreePiece& piece : pieces) remove(piece);
+    for (const FreePiece& piece : pieces) removed_.push_back(remove(piece));
     while (!space().retired().empty()) clear();
     check();
+    for (const std::unique_ptr<Piece>& piece : removed_) CHECK(piece->old_mappings.empty());
+    removed_.clear();
     CHECK(space().pieces().empty());
+    CHECK_EQUAL(driver_.handles(), std::size_t{0});
     CHECK_EQUAL(space().free().count(), std::size_t{0});
     space().check_invariants();
   }
+
+  [[nodiscard]] std::size_t revivals() const { return revivals_; }
+  [[nodiscard]] std::size_t homecomings() const { return homecomings_; }
 
  private:
   [[nodiscard]] MappedSpace& space() { return arena_.large; }
@@ -169,15 +179,32 @@ class SpaceProgram {
   }
 
   void add(Address address, Bytes size) {
-    CHECK(model_.is(address, size, State::hole));
-    model_.set(address, size, State::free);
-    pieces_.emplace(address, Piece{size, ++handles_});
-    note_age(address, size);
-    space().add_piece(address, {size, handles_, Tier::dedicated, address}, age_);
+    Handle handle = 0;
+    CHECK(driver_.create(size, Tier::dedicated, handle) == Status::success);
+    auto piece = std::make_unique<Piece>(size, Tier::dedicated, handle, returned_);
+    piece->home = address;
+    add(address, std::move(piece));
+  }
+  void add(Address address, std::unique_ptr<Piece> piece) {
+    CHECK(model_.is(address, piece->size, State::hole));
+    model_.set(address, piece->size, State::free);
+    pieces_.emplace(address, piece.get());
+    note_age(address, piece->size);
+    space().add_piece(address, std::move(piece), age_);
+  }
+  void revive(Address address, std::unique_ptr<Piece> piece) {
+    CHECK(model_.is(address, piece->size, State::retired));
+    CHECK(space().retired().at(address).piece == piece.get());
+    model_.set(address, piece->size, State::free);
+    pieces_.emplace(address, piece.get());
+    note_age(address, piece->size);
+    space().revive(address, std::move(piece), age_);
   }
 
   void add_piece() {
-    const Bytes size = random_.between(1, 4) * kGranule;
+    // One that served elsewhere is mapped once more, or is a new one.
+    const bool is_old = !removed_.empty() && !random_.one_in(4);
+    const Bytes size = is_old ? removed_.back()->size : random_.between(1, 4) * kGranule;
     const auto hole = space().hole_for(size);
     std::optional<AddressRange> lowest;
     for (const AddressRange& each : model_.stretches(State::hole)) {
@@ -187,7 +214,12 @@ class SpaceProgram {
     if (!hole || !lowest) return;
     CHECK(hole->address == lowest->address && hole->size == lowest->size);
     const Bytes offset = random_.below((hole->size - size) / kGranule + 1) * kGranule;
-    add(hole->address + offset, size);
+    if (!is_old) {
+      add(hole->address + offset, size);
+      return;
+    }
+    add(hole->address + offset, std::move(removed_.back()));
+    removed_.pop_back();
   }
 
   // As a request does for which no free block is large enough.
@@ -221,26 +253,22 @@ class SpaceProgram {
     CHECK(place.has_value() || !least);
     if (!place) return;
     CHECK(!least || place->price <= *least);
-    std::map<Address, Piece> revived;
+    std::map<const Piece*, Address> revived;
     for (const Address address : place->revived) {
-      const Piece& piece = space().retired().at(address).piece;
-      const FreePiece* const source = free.find(piece.handle);
-      CHECK(source != nullptr);
-      if (source == nullptr) return;
-      CHECK(source->address >= place->extent.end() ||
-            source->address + piece.size <= place->extent.address);
-      revived.emplace(address, source->piece);
+      const Piece* const piece = space().retired().at(address).piece;
+      CHECK(free.has(piece));
+      CHECK(piece->address >= place->extent.end() || piece->end() <= place->extent.address);
+      revived.emplace(piece, address);
     }
+    CHECK_EQUAL(revived.size(), place->revived.size());
+    std::vector<std::unique_ptr<Piece>> coming;
     for (const FreePiece& each : found) {
-      const bool comes_back = std::ranges::any_of(
-          revived, [&](const auto& entry) { return entry.second.handle == each.piece.handle; });
-      if (comes_back) remove(each);
+      if (revived.contains(each.piece)) coming.push_back(remove(each));
     }
-    for (const auto& [address, piece] : revived) {
-      model_.set(address, piece.size, State::free);
-      pieces_.emplace(address, piece);
-      note_age(address, piece.size);
-      space().revive(address, piece, age_);
+    for (std::unique_ptr<Piece>& piece : coming) {
+      ++revivals_;
+      const Address address = revived.at(piece.get());
+      revive(address, std::move(piece));
     }
     for (const Address address : place->cleared) {
       CHECK(space().retired().at(address).age <= idle_age);
@@ -267,14 +295,18 @@ class SpaceProgram {
     if (block != nullptr) lend(block);
   }
 
-  void remove(const FreePiece& piece) {
-    const auto known = pieces_.find(piece.address);
-    CHECK(known != pieces_.end() && known->second.handle == piece.piece.handle);
-    CHECK(model_.is(piece.address, piece.piece.size, State::free));
-    pieces_.erase(piece.address);
-    space().remove_piece(piece, age_);
-    CHECK_EQUAL(space().retired().at(piece.address).age, age_);
-    model_.set(piece.address, piece.piece.size, State::retired);
+  std::unique_ptr<Piece> remove(const FreePiece& free) {
+    const AddressRange range{free.piece->address, free.piece->size};
+    const auto known = pieces_.find(range.address);
+    CHECK(known != pieces_.end() && known->second == free.piece);
+    CHECK(model_.is(range.address, range.size, State::free));
+    pieces_.erase(range.address);
+    std::unique_ptr<Piece> piece = space().remove_piece(free, age_);
+    CHECK(piece.get() == free.piece);
+    CHECK_EQUAL(space().retired().at(range.address).age, age_);
+    CHECK(space().retired().at(range.address).piece == free.piece);
+    model_.set(range.address, range.size, State::retired);
+    return piece;
   }
 
   void remove_pieces() {
@@ -282,8 +314,15 @@ class SpaceProgram {
     std::vector<FreePiece> found = space().free_pieces(age);
     std::sort(found.begin(), found.end(), by_address);
     CHECK_EQUAL(found.size(), expected_pieces(age));
-    for (const FreePiece& piece : found) {
-      if (random_.one_in(2)) remove(piece);
+    for (const FreePiece& each : found) {
+      if (random_.one_in(2)) removed_.push_back(remove(each));
+    }
+    // Some of them the driver gets back: nothing comes back to where they were mapped.
+    while (!removed_.empty() && random_.one_in(8)) {
+      std::swap(random_.pick(removed_), removed_.back());
+      const std::vector<Retired*> old = removed_.back()->old_mappings;
+      removed_.pop_back();
+      for (const Retired* const each : old) CHECK(each->piece == nullptr);
     }
   }
 
@@ -303,7 +342,7 @@ class SpaceProgram {
     for (const AddressRange& free : model_.stretches(State::free)) {
       if (age_of(free) > age) continue;
       for (const auto& [address, piece] : pieces_) {
-        if (address >= free.address && address + piece.size <= free.end()) ++count;
+        if (address >= free.address && piece->end() <= free.end()) ++count;
       }
     }
     return count;
@@ -326,18 +365,15 @@ class SpaceProgram {
   void go_home() {
     Block* const block = space().free().last();
     if (block == nullptr) return;
+    std::vector<std::unique_ptr<Piece>> homeward;
     for (const FreePiece& each : space().pieces_to_go_home(block, {block->address, block->size})) {
-      remove(each);
-      homes_.push_back(each.piece);
+      homeward.push_back(remove(each));
     }
-    for (const Piece& piece : homes_) {
-      CHECK(model_.is(piece.home, piece.size, State::retired));
-      model_.set(piece.home, piece.size, State::free);
-      pieces_.emplace(piece.home, piece);
-      note_age(piece.home, piece.size);
-      space().revive(piece.home, piece, age_);
+    for (std::unique_ptr<Piece>& piece : homeward) {
+      ++homecomings_;
+      const Address home = piece->home;
+      revive(home, std::move(piece));
     }
-    homes_.clear();
   }
 
   // A free stretch is as old as the youngest free in it, for free neighbours are merged.
@@ -376,26 +412,36 @@ class SpaceProgram {
   }
 
   Random random_;
+  SimulatedHost host_{0};
+  SimulatedDriver driver_{host_, 1_GiB};
+  ReturnedHandles returned_{driver_};
+  std::vector<std::unique_ptr<Piece>> removed_;  // they serve nowhere for a while
   ConcurrentStatistics statistics_;
   ElasticPool pool_{PoolId{}};
   Arena arena_{7, pool_, statistics_.add_shard()};
   Model model_;
   std::vector<Block*> lent_;
-  std::map<Address, Piece> pieces_;
+  std::map<Address, const Piece*> pieces_;
   std::map<Address, std::uint64_t> ages_;
-  std::vector<Piece> homes_;
   std::uint64_t age_ = 1;
-  Handle handles_ = 0;
+  std::size_t revivals_ = 0;
+  std::size_t homecomings_ = 0;
 };
 
 }  // namespace
 
 TEST(a_mapped_space_is_what_a_map_of_its_cells_says) {
+  std::size_t revivals = 0;
+  std::size_t homecomings = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SpaceProgram program(seed);
     for (int i = 0; i < 1500; ++i) program.step();
     program.end();
+    revivals += program.revivals();
+    homecomings += program.homecomings();
   }
+  CHECK(revivals > 30);
+  CHECK(homecomings > 60);
 }
 
 }  // namespace plimsoll

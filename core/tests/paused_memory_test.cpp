@@ -178,14 +178,18 @@ TEST(pause_and_resume_that_make_no_sense_change_nothing) {
   CHECK_THROWS(gpu.allocator.resume(7), std::invalid_argument);
   CHECK_THROWS(gpu.allocator.resume(kRegion), std::invalid_argument);
   CHECK_THROWS(gpu.allocator.pause(kNoRegion, {&gpu.pool}), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.require_pausable(7), std::invalid_argument);
+  gpu.allocator.require_pausable(kRegion);
   CHECK(!gpu.allocator.is_paused(7));
   gpu.allocator.begin_allocate_to_pool({0, 1}, Allocator::only_on(5));
   CHECK_THROWS(gpu.allocator.pause(kRegion, {&gpu.pool}), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.require_pausable(kRegion), std::invalid_argument);
   gpu.allocator.end_allocate_to_pool({0, 1});
   region.check_whole();
   gpu.allocator.pause(kRegion, {&gpu.pool});
   const std::string state = describe(gpu.allocator.segments());
   CHECK_THROWS(gpu.allocator.pause(kRegion, {&gpu.pool}), std::invalid_argument);
+  CHECK_THROWS(gpu.allocator.require_pausable(kRegion), std::invalid_argument);
   gpu.allocator.begin_allocate_to_pool({0, 1}, Allocator::only_on(5));
   CHECK_THROWS(gpu.allocator.resume(kRegion), std::invalid_argument);
   gpu.allocator.end_allocate_to_pool({0, 1});

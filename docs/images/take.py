@@ -69,11 +69,25 @@ def address_space(page: Page) -> None:
     page.mouse.move(300, 450)
 
 
+def call_stacks(page: Page) -> None:
+    """What is live by call stack, and a block with both of its stacks."""
+    page.get_by_role("tab", name="Call stacks").click()
+    page.locator(".list .row").nth(3).click()
+
+
+def segments(page: Page) -> None:
+    """Segments over time, one of them chosen."""
+    page.get_by_role("tab", name="Segments").click()
+    page.locator(".segments canvas[tabindex]").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+
+
 def search(page: Page) -> None:
     """What is found is what stays in colour."""
     page.keyboard.press("2")
     page.keyboard.press("/")
-    page.keyboard.type("forward >20MiB")
+    page.keyboard.type("forward > 20 MiB or optimizer not 48 MiB")
 
 
 def keys(page: Page) -> None:
@@ -147,19 +161,32 @@ def with_palette(browser: Browser, png: bytes) -> bytes:
     )
 
 
-def take(browser: Browser, address: str, shot: Callable[[Page], None]) -> None:
+WIDTHS: dict[int, tuple[int, Callable[[Page], None]]] = {
+    390: (844, timeline),
+    768: (1024, call_stacks),
+    1440: (900, call_stacks),
+    2560: (1440, lines),
+}
+"""The height of each width's window, and what it shows; from 1000 pixels down, the whole page."""
+
+
+def take(
+    browser: Browser, address: str, shot: Callable[[Page], None], width: int | None = None
+) -> None:
     """Take one view in both themes."""
+    height = 800 if width is None else WIDTHS[width][0]
     for theme in ("light", "dark"):
         page = browser.new_page(
-            viewport={"width": 1280, "height": 800},
+            viewport={"width": width or 1280, "height": height},
             color_scheme=theme,
         )
         page.goto(address)
         page.wait_for_selector("html[data-state=ready]", state="attached")
         shot(page)
         page.wait_for_timeout(300)
-        name = f"view-{shot.__name__.replace('_', '-')}-{theme}.png"
-        (HERE / name).write_bytes(with_palette(browser, page.screenshot()))
+        name = f"view-{width or shot.__name__.replace('_', '-')}-{theme}.png"
+        picture = page.screenshot(full_page=(width or 1280) < 1000)
+        (HERE / name).write_bytes(with_palette(browser, picture))
         page.close()
 
 
@@ -169,7 +196,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         for runs, shots in (
-            ([stacks], [timeline, lines, address_space, search, keys]),
+            ([stacks], [timeline, lines, address_space, call_stacks, segments, search, keys]),
             ([one, other], [two_runs]),
             ([failed], [failure]),
         ):
@@ -177,6 +204,9 @@ def main() -> None:
             page.write_text(make_page([prepare(run) for run in runs]).html)
             for shot in shots:
                 take(browser, page.as_uri(), shot)
+            if runs == [stacks]:
+                for width, (_, shot) in WIDTHS.items():
+                    take(browser, page.as_uri(), shot, width)
         browser.close()
 
 

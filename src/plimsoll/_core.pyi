@@ -296,6 +296,9 @@ class TieredEngine:
     def rebalance(self, most: int | None = None) -> int:
         """Returns the bytes that moved."""
 
+    def require_pausable(self, region: int) -> None:
+        """Raises ValueError if `pause` would refuse, whatever memory there is."""
+
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
         """
         To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.

@@ -12,6 +12,9 @@ MiB = 1024 * KiB
 GiB = 1024 * MiB
 TiB = 1024 * GiB
 
+GRANULE = 2 * MiB
+"""What a driver maps at the least, and so what the elastic allocator takes and moves."""
+
 _UNITS = {
     "": 1,
     "b": 1,

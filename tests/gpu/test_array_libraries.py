@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-BOTH = pytest.mark.parametrize("allocator", ["elastic", "native"])
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -33,9 +33,19 @@ def needs(*packages: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"not installed here: {', '.join(missing)}")
 
 
+def under_both(library: str) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
+    """Run a test of a library under each allocator, in processes of their own."""
+
+    def decorated(test: Callable[[str], None]) -> Callable[[str], None]:
+        allocators = pytest.mark.parametrize("allocator", ["elastic", "native"])
+        return needs(library)(allocators(in_a_process(test)))
+
+    return decorated
+
+
 def install(allocator: Any = "elastic", **options: Any) -> None:
     plimsoll.install(allocator, **options)
-    torch.cuda.init()  # whose statistics are empty before
+    torch.cuda.init()  # before, PyTorch has no statistics
 
 
 def run_python(text: str) -> str:
@@ -53,14 +63,11 @@ def run_python(text: str) -> str:
     return done.stdout
 
 
-@needs("cupy")
-@BOTH
-@in_a_process
+@under_both("cupy")
 def test_cupys_arrays_and_pytorchs_tensors_share_one_memory(allocator: str) -> None:
     install(allocator, cupy=True)
     import cupy
 
-    torch.cuda.init()  # before, PyTorch has no statistics
     x = cupy.arange(16 * MIB, dtype=cupy.float32)
     assert torch.cuda.memory_allocated() == 64 * MIB
     assert int(x[:1000].sum()) == 499500
@@ -76,9 +83,7 @@ def test_cupys_arrays_and_pytorchs_tensors_share_one_memory(allocator: str) -> N
     assert cupy.get_default_memory_pool().total_bytes() == 0
 
 
-@needs("cupy")
-@BOTH
-@in_a_process
+@under_both("cupy")
 def test_cupy_computes_the_same_as_numpy_while_pytorch_works(allocator: str) -> None:
     install(allocator, cupy=True)
     import cupy
@@ -97,12 +102,9 @@ def test_cupy_computes_the_same_as_numpy_while_pytorch_works(allocator: str) -> 
     assert empty.shape == (0, 7)
 
 
-@needs("cupy")
-@BOTH
-@in_a_process
+@under_both("cupy")
 def test_a_streams_memory_is_used_again_while_its_work_goes_on(allocator: str) -> None:
     install(allocator, cupy=True)
-    torch.cuda.init()  # before, PyTorch has no statistics
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -115,12 +117,9 @@ def test_a_streams_memory_is_used_again_while_its_work_goes_on(allocator: str) -
     assert torch.cuda.memory_stats()["reserved_bytes.all.peak"] <= 256 * MIB
 
 
-@needs("cupy")
-@BOTH
-@in_a_process
+@under_both("cupy")
 def test_streams_come_and_go(allocator: str) -> None:
     install(allocator, cupy=True)
-    torch.cuda.init()  # before, PyTorch has no statistics
     import cupy
 
     results = []
@@ -172,12 +171,9 @@ def test_pytorchs_streams_and_those_of_threads_are_streams_of_cupy() -> None:
     assert found == [True] * 150
 
 
-@needs("cupy")
-@BOTH
-@in_a_process
+@under_both("cupy")
 def test_cupys_failure_says_what_pytorchs_does_and_leaves_all_as_it_was(allocator: str) -> None:
     install(allocator, dedicated="1GiB", cupy=True)
-    torch.cuda.init()  # before, PyTorch has no statistics
     import cupy
 
     x = cupy.ones(64 * MIB, dtype=cupy.float32)
@@ -219,7 +215,6 @@ def test_pytorch_may_come_later_to_the_same_memory() -> None:
 
     x = cupy.ones(4 * MIB, dtype=cupy.float32)
     install(cupy=True)
-    torch.cuda.init()  # before, PyTorch has no statistics
     assert torch.cuda.memory_allocated() == 16 * MIB
     assert float(torch.as_tensor(x, device="cuda").sum()) == 4 * MIB
 
@@ -245,12 +240,9 @@ def test_the_command_puts_cupy_on_the_same_memory(tmp_path: Path) -> None:
     assert "GPU 0, the elastic allocator: peak allocated 16." in done.stderr
 
 
-@needs("numba")
-@BOTH
-@in_a_process
+@under_both("numba")
 def test_numbas_arrays_are_of_the_same_memory(allocator: str) -> None:
     install(allocator, numba=True)
-    torch.cuda.init()  # before, PyTorch has no statistics
     import numpy
     from numba import cuda
 
@@ -276,9 +268,7 @@ def test_numbas_arrays_are_of_the_same_memory(allocator: str) -> None:
     assert cuda.device_array(0, numpy.float32).size == 0
 
 
-@needs("numba")
-@BOTH
-@in_a_process
+@under_both("numba")
 def test_what_numba_frees_is_not_used_again_while_a_kernel_has_it(allocator: str) -> None:
     install(allocator, numba=True)
     import numpy
@@ -337,7 +327,6 @@ def test_numba_is_refused_once_it_has_memory_and_pytorch_is_left_alone() -> None
     assert x.size == 1000
     assert torch.cuda.memory.get_allocator_backend() == "native"  # PyTorch's own
     plimsoll.install()
-    torch.cuda.init()  # before, PyTorch has no statistics
 
 
 @needs("numba")
@@ -357,12 +346,9 @@ print(x.copy_to_host().sum())
     assert float(printed) == 1 << 20
 
 
-@needs("rmm")
-@BOTH
-@in_a_process
+@under_both("rmm")
 def test_rmms_buffers_are_of_the_same_memory(allocator: str) -> None:
     install(allocator, rmm=True)
-    torch.cuda.init()  # before, PyTorch has no statistics
     import rmm
     from rmm.pylibrmm.stream import Stream
 

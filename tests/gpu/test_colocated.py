@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -149,6 +150,29 @@ def test_page_locked_memory_is_kept_for_the_next_pause_until_somebody_asks() -> 
     assert holds(weights, 4)
 
 
+class Other:
+    """A process beside the test's, that answers requests."""
+
+    def __init__(self, serve: Callable[[Any, Any], None]) -> None:
+        from torch import multiprocessing
+
+        context = multiprocessing.get_context("spawn")
+        self._requests, self._answers = context.Queue(), context.Queue()
+        self._process = context.Process(target=serve, args=(self._requests, self._answers))
+        self._process.start()
+
+    def ask(self, request: Any) -> Any:
+        """What it answers, when all that is queued here is done."""
+        torch.cuda.synchronize()
+        self._requests.put(request)
+        return self._answers.get(timeout=SECONDS)
+
+    def ends(self) -> bool:
+        """Whether it ends by itself, and well."""
+        self._process.join(SECONDS)
+        return bool(self._process.exitcode == 0)
+
+
 def infer(requests: Any, answers: Any) -> None:
     """The inference engine's process."""
     plimsoll.install()
@@ -173,35 +197,23 @@ def infer(requests: Any, answers: Any) -> None:
 
 @in_a_process
 def test_weights_go_from_one_process_to_the_other_while_both_take_turns() -> None:
-    from torch import multiprocessing
-
     plimsoll.install()
     training = full(300, 0, "training")
     bucket = full(20, 0)
-    context = multiprocessing.get_context("spawn")
-    requests, answers = context.Queue(), context.Queue()
-    process = context.Process(target=infer, args=(requests, answers))
-    process.start()
-
-    def ask(request: Any) -> Any:
-        torch.cuda.synchronize()
-        requests.put(request)
-        return answers.get(timeout=SECONDS)
-
-    assert ask(bucket) == "ready"
+    inference = Other(infer)
+    assert inference.ask(bucket) == "ready"
     for value in range(1, 5):
-        assert ask("pause") is None
+        assert inference.ask("pause") is None
         training.fill_(value)
         bucket.copy_(training[: bucket.numel()])
-        assert ask("resume") == (value - 1, value - 1)
-        assert ask("load") == (value, value)
+        assert inference.ask("resume") == (value - 1, value - 1)
+        assert inference.ask("load") == (value, value)
         plimsoll.pause("training")
-        assert ask("look") == (value, value)
+        assert inference.ask("look") == (value, value)
         plimsoll.resume("training")
         assert holds(training, value)
-    assert ask("end") == 200 * MIB
-    process.join(SECONDS)
-    assert process.exitcode == 0
+    assert inference.ask("end") == 200 * MIB
+    assert inference.ends()
 
 
 def look(requests: Any, answers: Any) -> None:
@@ -218,24 +230,18 @@ def look(requests: Any, answers: Any) -> None:
 
 @in_a_process
 def test_memory_that_another_process_has_is_not_paused() -> None:
-    from torch import multiprocessing
-
     plimsoll.install()
     kept, sent = full(50, 5, "weights"), full(20, 7, "weights")
-    context = multiprocessing.get_context("spawn")
-    requests, answers = context.Queue(), context.Queue()
-    process = context.Process(target=look, args=(requests, answers))
-    process.start()
-    torch.cuda.synchronize()
-    requests.put(sent)
-    assert answers.get(timeout=SECONDS) == 7
+    cache = full(30, 9, "kv-cache")
+    looking = Other(look)
+    assert looking.ask(sent) == 7
     with pytest.raises(InputError, match="sent to other processes"):
-        plimsoll.pause("weights")
+        plimsoll.pause("kv-cache", "weights", backup="drop")
     assert not plimsoll.is_paused("weights")
     assert holds(sent, 7)
-    requests.put("let go")
-    assert answers.get(timeout=SECONDS) == "gone"
-    process.join(SECONDS)
+    assert holds(cache, 9)
+    assert looking.ask("let go") == "gone"
+    assert looking.ends()
     del sent
     gc.collect()
     torch.cuda.ipc_collect()

@@ -302,7 +302,8 @@ def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
     shown = str(Replays([*found[0], *found[1]]))
     # The path is as it was given, which is the same here.
     assert done.stdout.rstrip("\n") == shown
-    assert shown.splitlines()[2].split()[:2] == ["configuration", "allocated"]
+    assert shown.startswith("expandable_segments:True reserves the least, 8.92 GiB: ")
+    assert shown.splitlines()[3].split()[:2] == ["configuration", "allocated"]
     (one,) = found[0]
     assert found[0] == [one]
     assert "expandable_segments:True" in str(found[0])

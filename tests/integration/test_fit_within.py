@@ -33,6 +33,17 @@ for _ in range(3):
     optimizer.step()
     optimizer.zero_grad()
 """  # of 64 MiB, whose optimizer takes as much besides, unless it is a fused one
+SCATTERED = """
+import random, torch
+from plimsoll.engines.current import allocator_name
+if allocator_name() == "elastic":
+    raise RuntimeError("it does not run under this one")
+chance, kept = random.Random(1), []
+for step in range(300):
+    kept.append(torch.empty(chance.randrange(1, 60) << 20, dtype=torch.uint8, device="cuda"))
+    if len(kept) > 60:
+        del kept[chance.randrange(60)]
+"""
 SMALL = ["--depth", "2", "--width", "256", "--batch-size", "4"]
 
 
@@ -81,6 +92,16 @@ def test_what_no_card_has_is_refused() -> None:
         fit_within(TRAIN_GPT, gpu="T4", within="64MiB")
     with pytest.raises(InputError, match="and there is 0 bytes"):
         fit_within(TRAIN_GPT, gpu="T4", within="1GiB", headroom="50%")
+
+
+def test_a_script_that_fails_under_another_allocator_does_not_fit_all_the_same(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCATTERED)
+    plan = fit_within(script, within="1GiB", gpu="T4")
+    assert (plan.fits, plan.allocator, plan.simulations) == (False, "elastic", 2)
+    assert plan.within_bytes < plan.floor_bytes < plan.as_it_is_bytes
 
 
 def fitted(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

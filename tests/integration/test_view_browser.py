@@ -3,81 +3,46 @@
 from __future__ import annotations
 
 import re
-import time
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from plimsoll.analysis import find_lifetimes
 from plimsoll.page import view
-from plimsoll.page.document import MOST_BYTES, make_page
+from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
 from plimsoll.recordings import Action, Mark, Recording, read_recording
 from plimsoll.units import format_size
+from tests.browsing import (
+    expect,
+    moment,
+    opened_pages,
+    press,
+    started_browser,
+    wait_for,
+    wait_for_other,
+    wait_for_value,
+    window,
+    written,
+)  # fmt: skip
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import BASE, KiB, MiB, Row, recording_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser, Page
 
-    Open = Callable[..., "Page"]
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-expect = playwright.expect
-SECONDS = 10  # that a state is waited for
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-if not CHROMIUM.exists():
-    pytest.skip(f"there is no {CHROMIUM}", allow_module_level=True)
+    from tests.browsing import Open
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 FAILED = EXAMPLES / "gpt2_adamw_oom.pickle.gz"
 HOSTILE = "</script><script>window.owned=1</script><img src=x onerror='window.owned=1'>"
 
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens an address; in the end there was no error, and no request but to the page itself."""
-    pages = []
-    troubles: list[str] = []
-
-    def start(address: str, *, dark: bool = False, allowed: str | None = None) -> Page:
-        scheme = "dark" if dark else "light"
-        page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
-        pages.append(page)
-        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        page.on("console", lambda said: troubles.append(f"console: {said.text}"))
-
-        def on_request(request: Any) -> None:
-            if request.url != address and not (allowed and request.url.startswith(allowed)):
-                troubles.append(f"request: {request.url}")
-
-        page.on("request", on_request)
-        page.goto(address)
-        page.wait_for_selector("html[data-state=ready]", state="attached")
-        return page
-
-    yield start
-    for page in pages:
-        page.close()
-    assert troubles == []
+browser = pytest.fixture(scope="module")(started_browser)
+open_page = pytest.fixture(opened_pages)
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +52,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.as_uri()
 
 
-def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
-    page = tmp_path / "page.html"
-    page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
-    return page.as_uri()
-
-
-def moment(page: Page) -> int:
-    value = page.get_attribute(".timeline canvas[role=slider]", "aria-valuenow")
-    assert value is not None
-    return int(value)
-
-
 def legend(page: Page) -> dict[str, str]:
     """The groups at the moment, and what they hold: read at once, for the page may change."""
     pairs = page.locator(".legend tbody tr").evaluate_all(
@@ -106,53 +59,6 @@ def legend(page: Page) -> dict[str, str]:
         ".map(cell => cell.innerText))"
     )
     return dict(pairs)
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
-
-
-def wait_for(page: Page, holds: Callable[[], bool]) -> None:
-    """Look in every frame of the page until something holds."""
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end, f"not after {SECONDS} s"
-        page.evaluate("() => new Promise(requestAnimationFrame)")
-
-
-def wait_for_value(page: Page, expected: object, read: Callable[[Page], object]) -> None:
-    """Wait until the page says what is expected."""
-    with suppress(AssertionError):
-        wait_for(page, lambda: read(page) == expected)
-    assert read(page) == expected
-
-
-def wait_for_other(page: Page, before: object, read: Callable[[Page], object]) -> None:
-    """Wait until the page says something else than before."""
-    wait_for(page, lambda: read(page) != before)
-
-
-def window(page: Page) -> list[str]:
-    """What is written when the pictures are drawn again: the ticks, which are the window."""
-    found: list[str] = page.evaluate(
-        """() => new Promise((done) => {
-          const texts = [];
-          const draw = CanvasRenderingContext2D.prototype.fillText;
-          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-            texts.push(text);
-            return draw.call(this, text, ...rest);
-          };
-          document.body.style.paddingRight = document.body.style.paddingRight ? "" : "1px";
-          const look = () => {
-            if (texts.length === 0) return requestAnimationFrame(look);
-            CanvasRenderingContext2D.prototype.fillText = draw;
-            done(texts);
-          };
-          look();
-        })"""
-    )
-    return found
 
 
 def test_it_opens_at_the_peak_and_says_what_was_live(open_page: Open, file: str) -> None:
@@ -334,8 +240,8 @@ def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path:
     expect(page.get_by_label("Layout of the map")).to_have_value("full")
     box = page.locator(".map-canvas").bounding_box()
     assert box is not None
-    for eighth, words in ((1, "2.00 MiB"), (3, "hole of 2.00 MiB"), (5, "2.00 MiB"),
-                         (7, "hole of 2.00 MiB")):  # fmt: skip
+    for eighth, words in ((1, "2.00 MiB"), (3, "fragment of 2.00 MiB"), (5, "2.00 MiB"),
+                         (7, "fragment of 2.00 MiB")):  # fmt: skip
         page.mouse.move(box["x"] + box["width"] * eighth / 8, box["y"] + 8)
         expect(page.locator(".map .tip strong")).to_have_text(words)
     page.mouse.click(box["x"] + box["width"] * 5 / 8, box["y"] + 8)
@@ -356,9 +262,7 @@ def test_marks_are_found_by_key_and_explained_under_the_pointer(
     assert box is not None
     place = 62 + (box["width"] - 70) * (failure + 0.5) / len(trace)
     page.mouse.move(box["x"] + place - 3, box["y"] + 120)
-    expect(page.locator(".timeline .tip")).to_contain_text(
-        "out of memory: 1.54 GiB more was needed"
-    )
+    expect(page.locator(".time .tip")).to_contain_text("out of memory: 1.54 GiB more was needed")
 
 
 def test_marks_of_the_program_are_there(open_page: Open, tmp_path: Path) -> None:
@@ -395,6 +299,13 @@ def test_text_can_be_read_in_both_themes(open_page: Open, file: str) -> None:
         for name, text in zip(names[:-1], texts, strict=True):
             high, low = max(text, panel), min(text, panel)
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, dark)
+        bars = page.evaluate(
+            "['all', 'program', 'library'].map((n) => getComputedStyle(document.documentElement)"
+            ".getPropertyValue('--frame-' + n).trim())"
+        )
+        for bar in map(luminance, bars):
+            high, low = max(texts[0], bar), min(texts[0], bar)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (bars, dark)
 
 
 def luminance(colour: str) -> float:
@@ -443,8 +354,8 @@ def test_the_pictures_follow_their_room(open_page: Open, file: str) -> None:
 
     def sizes(page: Page) -> list[list[int]]:
         found: list[list[int]] = page.evaluate(
-            """() => [...document.querySelectorAll("canvas")].map((one) =>
-              [one.clientWidth, one.clientHeight, one.width, one.height])"""
+            """() => [...document.querySelectorAll("canvas")].filter((one) => one.clientWidth > 0)
+              .map((one) => [one.clientWidth, one.clientHeight, one.width, one.height])"""
         )
         return found
 
@@ -473,7 +384,7 @@ def test_two_runs_are_on_one_scale(open_page: Open, tmp_path: Path) -> None:
     assert cells == ["10.00 MiB", "256.00 MiB", "+246.00 MiB"]
     ticks = window(page)
     assert ticks.count("256 MiB") == 2, "both have the larger one's height"
-    scales = {one.inner_text() for one in page.locator(".map header .faint").all()}
+    scales = {one.inner_text() for one in page.locator(".views header .faint").all()}
     assert len(scales) == 1
     assert scales.pop().startswith("full width: ")
     first_slider, second_slider = page.locator("[role=slider]").all()
@@ -534,8 +445,15 @@ def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: 
     level = find_lifetimes(recording.devices[0]).level()
     # A span is one event here, so that even the sum is exact.
     assert head == f"at most {format_size(int(level[moment(page)]))} live"
-    assert "look like holes here" in page.inner_text(".map .caption")
+    assert "look like fragments here" in page.inner_text(".map .caption")
     assert ", without those under " in page.inner_text(".list .count")
+    page.get_by_role("tab", name="Call stacks").click()
+    expect(page.locator(".flame .said")).to_contain_text("blocks live, without those under ")
+    page.get_by_role("tab", name="Segments").click()
+    expect(page.locator(".segments .said")).to_contain_text("1 segment")
+    page.locator(".segments canvas[tabindex]").focus()
+    press(page, "ArrowUp")
+    expect(page.locator(".segments .said")).to_contain_text(" %), without those under ")
 
 
 def test_with_a_server_every_block_is_there(open_page: Open) -> None:
@@ -584,5 +502,5 @@ def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path:
         page.mouse.click(box["x"] + 62 + (box["width"] - 70) * part, box["y"] + 200)
         wait_for_other(page, before, moment)
         shown = f"{format_size(int(level[moment(page)]))} live"
-        expect(page.locator(".timeline .tip strong")).to_have_text(shown)
+        expect(page.locator(".time .tip strong")).to_have_text(shown)
     assert abs(moment(page) - peak) < 1000

@@ -104,6 +104,21 @@ def test_a_smaller_card_is_as_good_as_a_limit() -> None:
     assert small.peak_reserved_bytes == limited.peak_reserved_bytes
 
 
+def test_it_may_hang_on_the_pace_of_other_streams_whether_the_memory_suffices() -> None:
+    streams = SMALL / "streams.default.pickle.gz"
+    (recorded,) = replay(streams)
+    assert recorded.matches_recording
+    assert (recorded.fits, recorded.fits_at_any_pace) == (True, None)  # nothing else was tried
+    (enough,) = replay(streams, gpu_memory="1300MiB")
+    assert (enough.fits, enough.fits_at_any_pace) == (True, True)
+    (close,) = replay(streams, gpu_memory="1150MiB")
+    assert (close.fits, close.fits_at_any_pace) == (True, False)
+    (too_little,) = replay(streams, gpu_memory="900MiB")
+    assert (too_little.fits, too_little.fits_at_any_pace) == (False, False)
+    (alone,) = replay(SMALL / "churn.default.pickle.gz")  # no free waits there
+    assert (alone.fits, alone.fits_at_any_pace) == (True, True)
+
+
 def test_without_a_cache_nothing_is_wasted_but_time() -> None:
     (base,) = (r for r in CHURN if r.name == "churn.default")
     (cached,) = replay(base.path)

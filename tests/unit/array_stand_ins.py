@@ -58,6 +58,13 @@ class Engines:
 class CupyStream:
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
+        self._foreign_stream_ref: object = None
+
+    @classmethod
+    def from_external(cls, stream: Any) -> CupyStream:
+        found = cls(stream.__cuda_stream__()[1])
+        found._foreign_stream_ref = stream
+        return found
 
 
 class CupyExternalStream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError, _core
-from plimsoll.array_libraries import device_blocks, numba_arrays
+from plimsoll.array_libraries import numba_arrays
 from plimsoll.array_libraries.cupy_arrays import MOST_KEPT_STREAMS, CupyAllocator
 from plimsoll.array_libraries.device_blocks import ANY_STREAM, DeviceBlock, Order, order_of
 from plimsoll.array_libraries.rmm_resources import RmmCallbacks
@@ -165,10 +166,18 @@ class TestCupy:
             *[False] * 5,
         ]
 
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda: CupyExternalStream(MADE),
+            lambda: CupyStream.from_external(RmmStream(MADE)),  # CuPy's, but not to destroy
+        ],
+        ids=["ExternalStream", "from_external"],
+    )
     def test_a_stream_of_somebody_else_lives_as_long_as_its_arrays(
-        self, cupy: Cupy, allocate: CupyAllocator, engines: Engines
+        self, cupy: Cupy, allocate: CupyAllocator, engines: Engines, made: Callable[[], object]
     ) -> None:
-        cupy.stream = CupyExternalStream(MADE)
+        cupy.stream = made()
         stream = weakref.ref(cupy.stream)
         pointer = allocate(MiB)
         engines.work(MADE)
@@ -361,9 +370,3 @@ class TestRmm:
     ) -> None:
         callbacks.deallocate(4096, 1, RmmStream(0))
         assert "plimsoll: memory of GPU 1 could not be freed: " in capsys.readouterr().err
-
-
-def test_the_numbers_of_streams_are_cudas() -> None:
-    """CU_STREAM_LEGACY and CU_STREAM_PER_THREAD."""
-    assert device_blocks._IDLE == 1
-    assert device_blocks.PER_THREAD_STREAM == 2

@@ -17,6 +17,8 @@ import plimsoll
 from plimsoll import InputError
 from plimsoll.array_libraries import cupy_arrays, rmm_resources, serving
 from plimsoll.cli.app import app
+from plimsoll.engines import current
+from plimsoll.engines.current import device_number
 from plimsoll.tiers.limits import Tiers
 from plimsoll.units import MiB
 from tests.unit.array_stand_ins import Cupy, Engines, NumbaBase, RmmStream, numba_cuda
@@ -162,6 +164,21 @@ except plimsoll.InputError as error:
         assert int(allocated) == MiB
         assert refusal.startswith("the elastic allocator is installed already")
         assert done.stderr.startswith("plimsoll: GPU 0, the elastic allocator: peak allocated 1.00")
+
+    def test_which_gpu_is_meant_is_told_before_cuda_runs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After is_available() no process that is forked could use CUDA."""
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("it makes CUDA ready"))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(current, "count_gpus", lambda: pytest.fail("it makes CUDA ready"))
+        assert device_number(1) == 1
+        with pytest.raises(InputError, match="there is no GPU 2; there are 2"):
+            device_number(2)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # as that of a CPU build
+        monkeypatch.setattr(current, "count_gpus", lambda: 1)
+        assert device_number() == 0
 
     def test_the_command_tells_the_scripts_process(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
+from plimsoll.array_libraries.rmm_resources import RmmCallbacks
 from plimsoll.telemetry.accounts import make_account
 from plimsoll.telemetry.nvml import Nvml
 from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.live import live_engines
 from plimsoll.units import GiB
 from tests.simulated import PROGRAMS
+from tests.unit.array_stand_ins import RmmStream
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
@@ -88,6 +91,53 @@ class TestSizes:
         assert made[0].limit == GiB // 2
         made[0].set_dedicated_limit(GiB // 4)  # as `set_tiers` does later
         assert engines.open(0).limit == GiB // 4
+
+    @pytest.mark.usefixtures("made")
+    def test_garbage_on_one_card_may_be_freed_while_another_is_opened(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        engines = self.engines()
+        callbacks = RmmCallbacks(engines, 0)
+        address = callbacks.allocate(1, RmmStream(0))
+        maker = vars(live_engines)["_core"].LiveEngine
+        make = maker.cuda
+
+        def make_and_collect(*choice: Any) -> Any:
+            callbacks.deallocate(address, 1, RmmStream(0))  # as a buffer in a circle is
+            return make(*choice)
+
+        monkeypatch.setattr(maker, "cuda", make_and_collect)
+        opening = threading.Thread(target=engines.open, args=(1,), daemon=True)
+        opening.start()
+        opening.join(10)
+        assert not opening.is_alive()
+        assert engines.open(0).statistics()["allocated_bytes.all.current"] == 0
+        assert capsys.readouterr().err == ""
+
+    @pytest.mark.usefixtures("made")
+    def test_pytorch_learns_of_engines_that_another_library_opens(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engines = self.engines()
+        monkeypatch.setattr(vars(live_engines)["_core"], "live_api", lambda: 0, raising=False)
+        learned: list[int] = []
+        opened_by_pytorch: list[Any] = []
+
+        def adopt(device: int) -> None:  # which asks for the engine, as the bridge does
+            learned.append(device)
+            opened_by_pytorch.append(engines.open(device))
+
+        library = SimpleNamespace(plimsoll_bridge_install=lambda *_: 0, plimsoll_bridge_adopt=adopt)
+        begins: list[Any] = []  # when PyTorch initialises CUDA
+        cuda = SimpleNamespace(_lazy_call=begins.append)
+        first = engines.open(0)
+        live_engines._use_bridge(SimpleNamespace(cuda=cuda), library, engines)  # type: ignore[arg-type]
+        assert learned == []
+        begins[0]()
+        assert (learned, opened_by_pytorch) == ([0], [first])
+        second = engines.open(1)
+        assert engines.open(1) is second
+        assert (learned, opened_by_pytorch) == ([0, 1], [first, second])
 
     def test_what_no_card_has_is_refused_at_once(self) -> None:
         nvml = Nvml(FakeNvml(Gpu("GPU-a", total=GiB), Gpu("GPU-b", total=3 * GiB)))

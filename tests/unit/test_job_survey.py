@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.request import Request
 from plimsoll.prediction.survey import AllocatorUse, ArgumentUse, Place, Survey, Wrapping
@@ -44,6 +46,30 @@ def test_it_is_the_first_ranks_with_what_the_fullest_one_needs(tmp_path: Path) -
     assert joined.allocators == [
         AllocatorUse("native", "", 10, 20, fits=True),
         AllocatorUse("elastic", "", 15, 18, fits=False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "least"),
+    [
+        # Each as (reserved, fits, least), in a room of 9: who fits needs no more than that.
+        ([(12, False, 10), (11, True, None)], 10),
+        ([(12, True, None), (11, False, 10)], 10),
+        ([(12, False, 10), (12, False, 11)], 11),
+        ([(12, True, None), (8, True, None)], None),
+    ],
+)
+def test_all_ranks_have_room_in_the_least(
+    tmp_path: Path, ranks: list[tuple[int, bool, int | None]], least: int | None
+) -> None:
+    for rank, (reserved, fits, needs) in enumerate(ranks):
+        use = AllocatorUse("elastic", "", 7, reserved, fits, needs)
+        survey = Survey(allocators=[use])
+        (tmp_path / f"survey.json.{rank}").write_text(json.dumps(survey.to_dict()))
+    join_surveys(request(tmp_path))
+    joined = Survey.from_dict(json.loads((tmp_path / "survey.json").read_text()))
+    assert joined.allocators == [
+        AllocatorUse("elastic", "", 7, 12, all(fits for _, fits, _ in ranks), least)
     ]
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
-BASE = ("json_text", "printable", "errors", "systems", "units", "files", "script_file")
+BASE = (
+    "json_text", "printable", "layout", "errors", "systems", "units", "files", "script_file",
+)  # fmt: skip
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
     "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",

@@ -208,6 +208,19 @@ def test_where_nothing_fits_the_least_that_was_tried_has_all_changes() -> None:
     assert len(least.changes) == 3
 
 
+def test_a_floor_is_what_the_elastic_allocator_needs_when_the_script_runs_under_it() -> None:
+    script = script_of(2000, 100, first=((200, 0), 0.1), second=((300, 0), 0.1))
+    search, attempts, _ = searched(
+        replace(script, least=0.9, least_itself=0.95), 1000 * MiB, changes_of(script)
+    )
+    assert search.best is None
+    least = min(search.known, key=lambda attempt: attempt.least_bytes())
+    assert len(least.changes) == 2
+    assert least.least_use().allocator == "elastic"
+    assert least.least_use().least_bytes == int(0.95 * 1500 * MiB)
+    assert attempts.count == len(attempts.ran) + 1 <= _MOST_SIMULATIONS
+
+
 @settings(max_examples=60, deadline=None)
 @given(random=randoms(use_true_random=False), after=integers(1, 14))
 def test_an_interrupted_search_keeps_the_best_so_far_without_another_run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.prediction.axes import NARROWEST, WIDEST
+from plimsoll.layout import NARROWEST, WIDEST
 from plimsoll.prediction.plot import Picture, plot
 from plimsoll.prediction.timeline import Timeline
 from plimsoll.units import GiB, KiB, MiB

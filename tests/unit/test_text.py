@@ -19,7 +19,8 @@ from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
 from plimsoll.printable import join_lines, printable
 from plimsoll.recordings import Mark, Recording
-from plimsoll.top.text import details, render
+from plimsoll.top.details import details
+from plimsoll.top.text import render
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import device, machine, process
 from tests.unit.view_histories import MiB, recording_of

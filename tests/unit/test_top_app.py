@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +18,12 @@ from rich.segment import Segment
 from textual.pilot import Pilot
 
 from plimsoll.top import Machine
-from plimsoll.top.app import HelpScreen, TopApp
+from plimsoll.top.app import TopApp
+from plimsoll.top.history import History
+from plimsoll.top.screens import EnvironmentScreen, HelpScreen, QuestionScreen
+from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.test_top_text import check_view
-from tests.unit.top_machines import busy_machine
+from tests.unit.top_machines import GIB, busy_machine, device, machine, process
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 
@@ -83,16 +90,37 @@ def told(app: TopApp) -> str:
 
 
 def order(text: str) -> list[str]:
-    """The processes of the first GPU, from the top."""
-    lines = text.split("GPU 1")[0].splitlines()
+    """The processes, from the top."""
+    lines = text.split("────")[0].splitlines()
     return [line.split()[0] for line in lines if line.startswith("   ") and "PID" not in line]
+
+
+@dataclass
+class Choices:
+    """A machine with one process, which is a real one."""
+
+    pid: int
+
+    def look(self) -> Machine:
+        gpu = Gpu("GPU-aa", used=30 * GIB)
+        gpu.compute = {self.pid: 20 * GIB}
+        return machine(FakeNvml(gpu), process(self.pid, device()))
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sleeps, with a secret."""
+    environment = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "3", "HF_TOKEN": "hf_abc"}
+    with subprocess.Popen(["sleep", "600"], env=environment) as started:
+        yield started
+        started.kill()
 
 
 @pytest.mark.parametrize("colour", [False, True], ids=["plain", "colour"])
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_the_screen_is_as_on_record(size: tuple[int, int], colour: bool) -> None:
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
-        await press(app, pilot, "down")
+        await press(app, pilot, *["down"] * 4)
         kind = "colour" if colour else "plain"
         check_view(f"screen.{size[0]}x{size[1]}.{kind}", screen(app, colour=colour))
 
@@ -120,10 +148,10 @@ def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_resized_terminal_is_laid_out_anew() -> None:
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
-        assert "CONTEXT" in screen(app)
+        assert "FRAGMENTS" in screen(app)
         await pilot.resize_terminal(50, 24)
         await pilot.pause()
-        assert "CONTEXT" not in screen(app)
+        assert "FRAGMENTS" not in screen(app)
         assert "ALLOCATED" in screen(app)
 
     drive(steps)
@@ -140,24 +168,32 @@ def test_q_leaves() -> None:
 
 def test_letters_sort_and_r_turns_round() -> None:
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
-        assert order(screen(app)) == ["4711", "2200", "1100"]
-        assert order(await press(app, pilot, "p")) == ["1100", "2200", "4711"]
-        assert order(await press(app, pilot, "r")) == ["4711", "2200", "1100"]
-        assert order(await press(app, pilot, "d")) == ["1100", "2200", "4711"]
-        assert order(await press(app, pilot, "r", "s")) == ["4711", "1100", "2200"]
+        by_number = ["1100", "2200", "4711", "4711", "5150", "6000"]
+        by_driver = ["4711", "5150", "2200", "6000", "4711", "1100"]
+        assert order(screen(app)) == by_driver
+        assert order(await press(app, pilot, "p")) == by_number
+        assert order(await press(app, pilot, "r")) == by_number[::-1]
+        assert order(await press(app, pilot, "d")) == by_driver[::-1]
+        by_allocated = ["5150", "4711", "4711", "6000", "1100", "2200"]
+        assert order(await press(app, pilot, "r", "s")) == by_allocated
         assert told(app) == "sorted by allocated"
 
     drive(steps)
 
 
-def test_arrows_choose_a_process_and_scroll_to_it() -> None:
+def test_arrows_choose_a_gpu_or_a_process_and_scroll_to_it() -> None:
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
         assert "process 4711" not in screen(app)
-        assert "process 4711, train.py --batch-size 64, on GPU 0" in await press(app, pilot, "down")
+        text = await press(app, pilot, "down")
+        assert "GPU 0, NVIDIA H100 80GB HBM3, 97% busy, 3 processes" in text
+        assert "3.00 GiB of 128.00 GiB" in text
+        text = await press(app, pilot, *["down"] * 3)
+        assert "process 4711, train.py --batch-size 64, on GPU 0" in text
         text = await press(app, pilot, *["down"] * 9)
-        assert "process 6000, finetune.py, on GPU 0 of 6000" in text
-        assert "   6000 finetune.py" in text
+        assert "process 1100, program1100, on GPU 0" in text
+        assert "   1100 0     program1100" in text
         assert "on GPU 1" in await press(app, pilot, "up")
+        assert "────" not in await press(app, pilot, "escape")
 
     drive(steps)
 
@@ -244,7 +280,7 @@ def test_a_chosen_process_that_dies_is_told() -> None:
 
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
         nonlocal now
-        await press(app, pilot, "down", "down")
+        await press(app, pilot, "p", *["down"] * 5)
         assert "process 2200" in screen(app)
         first = now.gpus[0]
         kept = tuple(use for use in first.processes if use.pid != 2200)
@@ -254,6 +290,130 @@ def test_a_chosen_process_that_dies_is_told() -> None:
         text = screen(app)
         assert told(app) == "process 2200 has ended"
         assert "plimsoll does not run in it" not in text
-        assert order(text) == ["4711", "1100"]
+        assert order(text) == ["1100", "4711", "4711", "5150", "6000"]
 
     drive(steps, look=lambda: now)
+
+
+def test_only_what_is_looked_for_is_shown() -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        assert order(await press(app, pilot, "slash", *"train", "enter")) == ["4711", "4711"]
+        assert "GPU 1 H100" in screen(app)
+        await press(app, pilot, "slash", *["backspace"] * 5, *"zz", "enter")
+        assert "no process with 'zz' is known to use a GPU" in screen(app)
+        assert len(order(await press(app, pilot, "slash", *"q", "escape"))) == 0  # left as it was
+        assert app.is_running
+        assert len(order(await press(app, pilot, "escape"))) == 6
+
+    drive(steps)
+
+
+def test_a_tree_shows_what_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = {4711: 4000, 5150: 4000, 6000: 5150}
+    monkeypatch.setattr("plimsoll.top.app.parent_of", parents.get)
+    monkeypatch.setattr("plimsoll.top.app.program_name", {4000: "torchrun"}.get)
+
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        text = await press(app, pilot, "p", "t")
+        names = [line[14:28].rstrip() for line in text.splitlines() if line.startswith("   ")]
+        assert names[1:] == [
+            *("program1100", "program2200", "torchrun"),
+            *("├ train.py --b", "├ train.py --b", "└ serve.py --m", "  └ finetune.p"),
+        ]
+        assert "torchrun" not in await press(app, pilot, "t")
+
+    drive(steps)
+
+
+def test_the_environment_of_a_process_is_shown_without_its_secrets(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(app, pilot, "e")
+        assert told(app) == "choose a process first, by the arrows"
+        text = await press(app, pilot, "down", "down", "e")
+        assert isinstance(app.screen, EnvironmentScreen)
+        assert "CUDA_VISIBLE_DEVICES=3" in text
+        assert "HF_TOKEN=(hidden)" in text
+        assert "hf_abc" not in text
+        await press(app, pilot, "escape")
+        assert not isinstance(app.screen, EnvironmentScreen)
+
+    drive(steps, look=Choices(sleeper.pid).look)
+
+
+@pytest.mark.parametrize(
+    ("key", "how"), [("y", signal.SIGTERM), ("K", signal.SIGKILL)], ids=["asked", "killed"]
+)
+def test_a_process_ends_when_the_question_is_answered(
+    key: str, how: signal.Signals, sleeper: subprocess.Popen[bytes]
+) -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        text = await press(app, pilot, "down", "down", "x")
+        assert isinstance(app.screen, QuestionScreen)
+        assert f"End process {sleeper.pid}, train.py --batch-size 64?" in text
+        await press(app, pilot, "n")
+        assert not isinstance(app.screen, QuestionScreen)
+        assert sleeper.poll() is None
+        await press(app, pilot, "x", key)
+        assert told(app) == f"{how.name} was sent to process {sleeper.pid}"
+        assert sleeper.wait(10) == -how
+
+    drive(steps, look=Choices(sleeper.pid).look)
+
+
+def test_a_process_that_has_ended_is_not_ended_again(sleeper: subprocess.Popen[bytes]) -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(app, pilot, "down", "down", "x")
+        sleeper.kill()
+        sleeper.wait()
+        await press(app, pilot, "y")
+        assert told(app) == f"process {sleeper.pid} has ended"
+
+    drive(steps, look=Choices(sleeper.pid).look)
+
+
+def test_a_snapshot_is_written_when_the_question_is_answered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("plimsoll.top.process_acts.request_snapshot", lambda pid: b"%d" % pid)
+
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        text = await press(app, pilot, "p", *["down"] * 6, "w")
+        assert "Write a snapshot of process 4711 to " in text
+        await press(app, pilot, "n")
+        assert list(tmp_path.iterdir()) == []
+        await press(app, pilot, "w", "y")
+        assert told(app) == "plimsoll explain plimsoll-4711-1.pickle"
+        await press(app, pilot, "w", "y")
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+            "plimsoll-4711-1.pickle": b"4711", "plimsoll-4711-2.pickle": b"4711",
+        }  # fmt: skip
+        await press(app, pilot, "up", "w")
+        assert told(app) == "plimsoll does not run in process 2200: it gives no snapshot"
+
+    drive(steps)
+
+
+def test_what_was_in_use_lately_is_drawn() -> None:
+    times = iter(range(0, 1000, 5))
+    history = History(lambda: next(times))
+    used = iter([40] * 8 + [80] * 8)
+
+    def look() -> Machine:
+        return machine(FakeNvml(Gpu("GPU-aa", used=next(used) * GIB)))
+
+    async def run() -> None:
+        app = TopApp(look, interval_seconds=3600, history=history)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(app, pilot)
+            for _ in range(15):
+                app._look_again()
+                await settle(app, pilot)
+            assert screen(app).splitlines()[1].endswith(" ▄█")
+            lines = (await press(app, pilot, "down")).splitlines()
+            place = lines.index("the last 75 s: 40.00 GiB to 80.00 GiB of 80.00 GiB")
+            assert [line.strip() for line in lines[place + 1 : place + 3]] == ["█" * 8, "█" * 16]
+
+    asyncio.run(run())

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from plimsoll.top import Machine
-from plimsoll.top.text import SORT_KEYS, Row, SortKey, View, details, render
+from plimsoll.top.details import details
+from plimsoll.top.process_table import SORT_KEYS, Order, Row, SortKey
+from plimsoll.top.text import View, render
 from tests.unit.fake_nvml import FakeNvml, Gpu
-from tests.unit.top_machines import GIB, busy_machine, device, machine, process
+from tests.unit.top_machines import GIB, MIB, busy_machine, device, machine, process
 
 VIEWS = Path(__file__).parent.parent / "data" / "top"
 WIDTHS = (80, 120, 200)
@@ -70,7 +72,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         assert len(line) <= max(width, 40)
 
 
-@pytest.mark.parametrize(("width", "last"), [(40, "DRIVER"), (60, "CACHED"), (80, "FRAGMENTS")])
+@pytest.mark.parametrize(("width", "last"), [(40, "DRIVER"), (60, "ALLOCATED"), (80, "FRAGMENTS")])
 def test_narrow_terminals_keep_what_matters_most(width: int, last: str) -> None:
     text = render(busy_machine(), width).text.plain
     heading = next(line for line in text.splitlines() if "PID" in line)
@@ -95,47 +97,52 @@ def test_bars_are_as_long_as_their_room_whatever_the_figures(
     )
     found = machine(FakeNvml(Gpu("GPU-aa", used=used)), process(1, counters))
     lines = render(found, width).text.plain.splitlines()
-    bars = [line for line in lines if line.startswith(("dedicated", "shared"))]
+    assert len(lines[1]) == width
+    shown = details(render(found, width).rows[0], width).plain.splitlines()
+    bars = [line for line in shown if line.startswith(("dedicated", "shared"))]
     assert [len(line) for line in bars] == [width, width]
 
 
 @pytest.mark.parametrize("sort", SORT_KEYS)
 def test_processes_are_sorted(sort: SortKey) -> None:
-    def keys(*, is_reversed: bool) -> list[list[int]]:
-        rows = render(busy_machine(), 80, sort=sort, is_reversed=is_reversed).rows
-        labels = dict.fromkeys(row.gpu.label for row in rows)
-        return [[row.use.pid for row in rows if row.gpu.label == label] for label in labels]
+    def pids(*, is_reversed: bool) -> list[int]:
+        rows = render(busy_machine(), 80, Order(sort, is_reversed)).rows
+        return [row.use.pid for row in rows if row.use is not None]
 
-    first = {
-        "driver": [4711, 2200, 1100],
-        "allocated": [4711, 1100, 2200],
-        "cached": [4711, 1100, 2200],
-        "fragments": [4711, 1100, 2200],
-        "program": [1100, 2200, 4711],
-        "pid": [1100, 2200, 4711],
+    expected = {
+        "driver": [4711, 5150, 2200, 6000, 4711, 1100],
+        "allocated": [5150, 4711, 4711, 6000, 1100, 2200],
+        "cached": [4711, 6000, 5150, 4711, 1100, 2200],
+        "fragments": [4711, 6000, 4711, 1100, 2200, 5150],
+        "program": [6000, 1100, 2200, 5150, 4711, 4711],
+        "pid": [1100, 2200, 4711, 4711, 5150, 6000],
+        "gpu": [1100, 2200, 4711, 4711, 5150, 6000],
     }[sort]
-    assert keys(is_reversed=False)[0] == first
-    assert keys(is_reversed=True)[0] == first[::-1]
+    assert pids(is_reversed=False) == expected
+    assert pids(is_reversed=True) == expected[::-1]
 
 
 def test_rows_know_their_lines() -> None:
     view = render(busy_machine(), 80)
     lines = view.text.plain.splitlines()
-    assert len(view.rows) == 6
+    assert len(view.rows) == 3 + 6
     for row in view.rows:
-        assert lines[row.line].split()[0] == str(row.use.pid)
+        first = str(row.use.pid) if row.use else "sim" if row.gpu.is_simulated else "GPU"
+        assert lines[row.line].split()[0] == first
 
 
 def row_of(found: Machine, pid: int) -> Row:
-    return next(row for row in render(found, 80).rows if row.use.pid == pid)
+    return next(row for row in render(found, 80).rows if row.use and row.use.pid == pid)
 
 
 def test_details_add_up_in_words() -> None:
     assert details(row_of(busy_machine(), 5150), 80).plain.splitlines() == [
         "process 5150, serve.py --model a-very-long-name-of-a-model --port 8000, on GPU 1",
         "driver 31.01 GiB = context 520.00 MiB + reserved 34.00 GiB - shared 3.50 GiB",
-        "reserved = allocated 33.00 GiB + cached 960.00 MiB + fragments - + pending 64.00",
-        "MiB",
+        "shared: 3.50 GiB of what it reserved lies in the host's memory, 3.00 GiB of it",
+        "in live tensors, where the driver does not count it",
+        "reserved = allocated 33.00 GiB + cached 960.00 MiB + fragments - + pending",
+        "64.00 MiB",
         "peak allocated 39.00 GiB, reserved 41.00 GiB; page-locked 0 bytes",
         "2 retries, 1 OOM, 17 spills",
     ]
@@ -151,3 +158,30 @@ def test_details_of_others_say_what_is_known() -> None:
 def test_the_documentation_shows_what_is_on_record() -> None:
     page = (VIEWS.parents[2] / "docs" / "top.md").read_text()
     assert (VIEWS / "text.80.plain.txt").read_text() in page
+
+
+def test_eight_gpus_stand_above_their_processes_within_80_by_24() -> None:
+    gpus = [Gpu(f"GPU-{n}{n}", used=(9 * n + 1) * GIB) for n in range(8)]
+    for number, gpu in enumerate(gpus):
+        gpu.compute = {1000 + number: gpu.used}
+    lines = render(machine(FakeNvml(*gpus)), 80).text.plain.splitlines()
+    assert [line.split()[:2] for line in lines[1:9]] == [["GPU", str(n)] for n in range(8)]
+    assert [line.split()[0] for line in lines[10:19]] == ["PID", *map(str, range(1007, 999, -1))]
+    assert len(lines) < 24
+    assert {len(line) for line in lines[1:9]} == {80}
+
+
+def test_what_is_spilled_is_said_where_figures_seem_not_to_add_up() -> None:
+    spilled = device(
+        allocated_bytes=78 * GIB, active_bytes=78 * GIB, reserved_bytes=80 * GIB,
+        shared_bytes=10 * GIB, shared_allocated_bytes=9 * GIB, fragments_bytes=0,
+    )  # fmt: skip
+    gpu = Gpu("GPU-aa", used=71 * GIB)
+    gpu.compute = {7: 70 * GIB + 520 * MIB}
+    note = (
+        "note: process 7 has spilled 10.00 GiB into the host's memory, which GPU 0's driver does "
+        "not count"
+    )
+    assert note in render(machine(FakeNvml(gpu), process(7, spilled)), 120).text.plain
+    kept = machine(FakeNvml(gpu), process(7, device()))
+    assert "spilled" not in render(kept, 120).text.plain

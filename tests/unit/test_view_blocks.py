@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,8 @@ from plimsoll.page.columns import packed_size, unpack_column
 from plimsoll.page.device_view import DeviceView, make_device_view
 from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
-from tests.unit.view_histories import Row, held_after_each, histories, recording_of
+from plimsoll.recordings import Action
+from tests.unit.view_histories import KiB, Row, held_after_each, histories, recording_of
 
 
 def view_of(rows: list[Row]) -> DeviceView:
@@ -48,6 +50,40 @@ def test_packed_blocks_say_when_they_began_and_ended(rows: list[Row]) -> None:
     assert completed.tolist() == view.lifetimes.completed.tolist()
     address = unpack_column(packed["address"]) + view.origin
     assert address.tolist() == view.lifetimes.address.tolist()
+
+
+@given(histories())
+def test_a_block_names_the_stack_of_its_free(rows: list[Row]) -> None:
+    """Frees are given stacks of their own here: 10 more than those of the allocations."""
+    told = [(*row[:4], row[4] + 10 * (row[0] == Action.FREE_REQUESTED), row[5]) for row in rows]
+    stacks = {number: [("/me/a.py", number, "main")] for number in range(1, 20)}
+    recording = recording_of(told, stacks=stacks)
+    view = make_device_view(recording, recording.devices[0])
+    packed = pack_blocks(view, np.arange(len(view.lifetimes)))
+    freed_by = unpack_column(packed["freed_by"]).tolist()
+    for end, number in zip(view.lifetimes.end.tolist(), freed_by, strict=True):
+        frames = stacks.get(told[end][4], []) if end < len(rows) else []
+        assert view.stacks.frames(number) == frames
+
+
+@pytest.mark.parametrize(
+    ("conf", "allocator", "taken"),
+    [
+        ("", "native", [512, 1024, 69 * KiB + 512]),
+        ("roundup_power2_divisions:2", "native", [512, 1024, 96 * KiB]),
+        ("", "elastic", [512, 1024, 69 * KiB + 512]),
+    ],
+)
+def test_a_block_takes_what_the_rule_says(conf: str, allocator: str, taken: list[int]) -> None:
+    sizes = [8, 513, 69 * KiB + 1]
+    rows: list[Row] = [(Action.ALLOC, i << 20, size, 0, 0, 0) for i, size in enumerate(sizes)]
+    recording = recording_of(rows, conf=conf)
+    recording.settings["allocator"] = allocator
+    view = make_device_view(recording, recording.devices[0])
+    assert view.rounded.tolist() == taken
+    packed = pack_blocks(view, np.arange(3))
+    plain = -(-np.array(sizes) // 512) * 512
+    assert (plain + unpack_column(packed["rounding"])).tolist() == taken
 
 
 @given(histories(), st.integers(0, 4000))

@@ -55,7 +55,7 @@ def test_with_a_threshold_a_release_for_new_memory_is_a_collection() -> None:
 
 def test_a_failure_says_what_was_asked_and_what_was_free() -> None:
     batch = recording_of([(OOM, 5 * MiB, 90 * MiB, 0, 0, 0)]).devices[0].load()
-    (moment,) = find_failures(batch, np.arange(1))
+    (moment,) = find_failures(batch, np.arange(1), [0])
     assert (moment.event, moment.kind) == (0, "oom")
     assert "90.00 MiB more was needed" in moment.text
     assert "5.00 MiB free" in moment.text

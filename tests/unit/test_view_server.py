@@ -18,6 +18,7 @@ from plimsoll.page.columns import unpack_column
 from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
 from plimsoll.recordings import Action
+from tests.recordings import EXAMPLES
 from tests.unit.view_histories import MiB, recording_of
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def send(server: PageServer, request: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\na: " + b"b" * (1 << 20) + b"\r\n\r\n", 431),
         (b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\n\r\n", 414),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"a" * (1 << 20), 501),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"a" * (1 << 20), 421),
+        (b"PUT / HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"a" * (1 << 20), 501),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),  # TLS says hello
     ],
 )
@@ -183,3 +185,53 @@ def test_a_file_that_only_its_user_reads_leads_to_the_page(server: PageServer) -
 def test_other_paths_are_not_found(server: PageServer) -> None:
     assert ask(server, "../../etc/passwd")[0] == 404
     assert ask(server, "favicon.ico")[0] == 404
+
+
+def post(
+    server: PageServer, path: str, content: bytes, length: int | None = None
+) -> tuple[int, bytes]:
+    address = urlsplit(server.url)
+    connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=10)
+    try:
+        connection.putrequest("POST", address.path + path)
+        if length is None or length >= 0:
+            connection.putheader("Content-Length", str(len(content) if length is None else length))
+        connection.endheaders(content)
+        assert connection.sock is not None
+        connection.sock.shutdown(socket.SHUT_WR)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_recording_that_is_sent_is_answered_with_its_page() -> None:
+    with PageServer([prepare(recording_of(ROWS, devices=2))], most_bytes=0) as server:
+        content = (EXAMPLES / "gpt2_adamw_oom.pickle.gz").read_bytes()
+        for first in (2, 3):
+            status, page = post(server, "recordings?name=run.pickle.gz", content)
+            assert status == 200
+            assert b'"first_device":%d,"served":true' % first in page
+            assert b'"name":"run.pickle.gz"' in page
+        status, blocks, _ = ask(server, "blocks?device=3&begin=0&end=10")
+        assert status == 200
+        assert json.loads(blocks)["size"]["count"] > 0
+        assert ask(server, "blocks?device=4&begin=0&end=10")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("content", "length", "status", "said"),
+    [
+        (b"", None, 400, b"odd\\x1b.pickle: the file is empty\n"),
+        (b"not a recording", None, 400, b"odd\\x1b.pickle: "),
+        (b"cut", 5, 400, b"odd\\x1b.pickle: not all of it has come\n"),
+        (b"", -1, 411, b"a recording comes with its length\n"),
+    ],
+)
+def test_what_is_no_recording_is_refused_by_name(
+    server: PageServer, content: bytes, length: int | None, status: int, said: bytes
+) -> None:
+    found, answer = post(server, "recordings?name=odd%1b.pickle", content, length)
+    assert (found, answer[: len(said)]) == (status, said)
+    assert b"/tmp" not in answer
+    assert post(server, "blocks", b"")[0] == 404

@@ -66,6 +66,8 @@ class TinyScript:
         module_seconds: What that takes.
         movable_bytes: What of the first phase can wait in the host's memory.
         waste: What PyTorch's allocator reserves of what is allocated; the elastic one, all.
+        least: Of what is allocated, what the elastic allocator needs at the least by a replay.
+        least_itself: The same, where the script runs under it.
     """
 
     phases: tuple[int, ...]
@@ -77,6 +79,8 @@ class TinyScript:
     module_seconds: float = 0.0
     movable_bytes: int = 0
     waste: float = 1.1
+    least: float = 1.0
+    least_itself: float = 1.0
 
     def live(self, done: Done) -> list[int]:
         """In each phase."""
@@ -198,9 +202,19 @@ class TinyAttempts:
         found = self._prediction(done, uses[0])
         return Attempt(changes, found, Survey(models=models, allocators=uses))
 
+    def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
+        assert attempt.survey is not None
+        self.count += 1
+        own = replace(use, least_bytes=int(self._script.least_itself * use.peak_allocated_bytes))
+        others = [own if each == use else each for each in attempt.allocators()]
+        return replace(attempt, survey=replace(attempt.survey, allocators=others))
+
     def _use(self, allocator: str, allocated: int, waste: float = 1.0) -> AllocatorUse:
         reserved = int(allocated * waste)
-        return AllocatorUse(allocator, "", allocated, reserved, reserved <= self._room)
+        fits = reserved <= self._room
+        is_found_out = allocator == "elastic" and not fits
+        least = int(self._script.least * allocated) if is_found_out else None
+        return AllocatorUse(allocator, "", allocated, reserved, fits, least)
 
     def _prediction(self, done: Done, use: AllocatorUse) -> Prediction:
         return prediction(

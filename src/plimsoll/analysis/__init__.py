@@ -14,6 +14,7 @@ from plimsoll.analysis.lines import (
     source_line,
     source_lines,
 )
+from plimsoll.analysis.rounding import rounded_sizes
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.analysis.steps import Steps, find_steps
 
@@ -31,6 +32,7 @@ __all__ = [
     "find_steps",
     "is_in_package",
     "is_program",
+    "rounded_sizes",
     "short_path",
     "source_line",
     "source_lines",

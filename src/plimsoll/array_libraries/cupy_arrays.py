@@ -76,14 +76,18 @@ class CupyAllocator:
         """The engine and the order of a stream that is new, or of which none is kept."""
         number: int = stream.ptr
         kept = self._kept.setdefault(device, [])
-        # An ExternalStream is no Stream: somebody else destroys what it stands for.
-        lasts = isinstance(stream, self._stream_type) and len(kept) < MOST_KEPT_STREAMS
+        lasts = self._is_cupys(stream) and len(kept) < MOST_KEPT_STREAMS
         source = self._memories.open(device), order_of(number, lasts=lasts)
         if lasts and is_made(number):
             kept.append(stream)
         if lasts or not is_made(number):
             self._sources[device, number] = source
         return source
+
+    def _is_cupys(self, stream: Any) -> bool:
+        """Whether CuPy alone destroys it: no ExternalStream, and none of `Stream.from_external`."""
+        is_foreign = getattr(stream, "_foreign_stream_ref", None) is not None  # from CuPy 14 on
+        return isinstance(stream, self._stream_type) and not is_foreign
 
 
 def _failure_type(base: Any) -> Any:

@@ -13,13 +13,9 @@ above is a stream that somebody made.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Protocol
 
 DEFAULT_STREAM = 0
-PER_THREAD_STREAM = 2
 _IDLE = 1  # the default stream's other number, under which the engine keeps what no work uses
 _MADE_BY_SOMEBODY = 3  # and above
 
@@ -53,9 +49,6 @@ class Memories(Protocol):
 
     def open(self, device: int) -> Memory:
         """The engine of a GPU."""
-
-    def opened(self) -> Mapping[int, Memory]:
-        """Those that there are, by GPU."""
 
 
 @dataclass(frozen=True)

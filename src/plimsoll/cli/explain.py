@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
-from plimsoll.printable import printable
 
 
 def explain(
@@ -75,6 +76,7 @@ def explain(
     With --limit, the exit status is 1 if it does not fit.
     """
     from plimsoll.explanation import explain as run
+    from plimsoll.explanation.text import explanation_text
     from plimsoll.recordings import read_recording
 
     if script is None and (vary or arguments):
@@ -82,16 +84,21 @@ def explain(
             "--vary and the script's arguments go with --script; explain takes one recording, and "
             "`plimsoll view A B` shows two"
         )
-    found = run(
-        int(source)
-        if source.isdigit() and not Path(source).exists()
-        else read_recording(source, needs_history=False, memory=read_memory),
-        device=device, gpu=gpu, limit=limit, version=version, advice=advice,
-        search_events=search_events,
-        script=None if script is None else str(script), arguments=arguments or [], vary=vary,
-    )  # fmt: skip
-    print(json_line(found.to_dict()) if as_json else found)
-    if not as_json and sys.stderr.isatty():
-        print(printable(f"next: plimsoll view {source}"), file=sys.stderr)
+    with Progress(f"reading {source}") as progress:
+        found = run(
+            int(source)
+            if source.isdigit() and not Path(source).exists()
+            else read_recording(source, needs_history=False, memory=read_memory),
+            device=device, gpu=gpu, limit=limit, version=version, advice=advice,
+            search_events=search_events,
+            script=None if script is None else str(script), arguments=arguments or [], vary=vary,
+            progress=progress.now,
+        )  # fmt: skip
+    if as_json:
+        print(json_line(found.to_dict()))
+    else:
+        is_bad = bool(found.out_of_memory or found.leaks or found.fits_limit is False)
+        show(partial(explanation_text, found), "no" if is_bad else None)
+        hint(["plimsoll", "view", source])
     if found.fits_limit is False:
         raise typer.Exit(1)

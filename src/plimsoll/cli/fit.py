@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,17 +33,19 @@ from plimsoll.cli.options import (
     Used,
     Values,
 )
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
-from plimsoll.printable import printable
+from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from plimsoll.fitting import Trial
     from plimsoll.prediction.options import Options
 
-    Progress = Callable[[int | None, Trial | None], None]
+    Shown = Callable[[int | None, Trial | None], None]
 
 
 def fit(
@@ -127,6 +129,7 @@ def fit(
     """
     from plimsoll.fitting import INTERRUPTED
     from plimsoll.fitting import fit as run
+    from plimsoll.fitting.text import fit_text
     from plimsoll.prediction.options import Options
 
     cards = [
@@ -159,53 +162,51 @@ def fit(
                 headroom=headroom, progress=progress, **asdict(card),
             )  # fmt: skip
         any_fails = any_fails or found.largest is None
-        print(json_line(found.to_dict()) if as_json else found)
+        if as_json:
+            print(json_line(found.to_dict()))
+        else:
+            show(partial(fit_text, found), "no" if found.largest is None else "yes")
+            if found.largest is not None:
+                _hint(script, arguments or [], vary, found.largest, module=module)
         if found.stopped == INTERRUPTED:
             raise typer.Exit(130)
     if any_fails:
         raise typer.Exit(1)
 
 
-@contextmanager
-def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Progress]:
-    """Show on stderr what is tried, and what came of it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+def _hint(script: str, arguments: Sequence[str], vary: str, value: int, *, module: bool) -> None:
+    """The command that runs the script with the largest value."""
+    from plimsoll.fitting.varied_argument import put_in, take_out
 
+    _, others = take_out(arguments, vary)
+    hint(["python", *(["-m"] if module else []), script, *put_in(others, vary, value)])
+
+
+@contextmanager
+def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Shown]:
+    """Show on stderr what is tried, and what came of it."""
     from plimsoll.fitting import trial_text
     from plimsoll.gpus import gpu_profile
-    from plimsoll.units import format_size
 
     profile = gpu_profile(card.gpu)
     prefix = f"{profile.name}: " if names_card else ""
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not sys.stderr.isatty()
-    ) as bar:
-        task = bar.add_task(profile.name, total=None)
+    first = f"{profile.name}, {format_size(profile.total_bytes)}: "
+    first += f"the largest {vary} that fits, from the script's own on ..."
+    with Progress(profile.name) as progress:
         running: set[int | None] = set()
 
-        def say(text: str) -> None:
-            if sys.stderr.isatty():
-                console.print(printable(text))
-            else:
-                print(printable(text), file=sys.stderr, flush=True)
-
-        first = f"{profile.name}, {format_size(profile.total_bytes)}: "
-        first += f"the largest {vary} that fits, from the script's own on ..."
-
-        def show(value: int | None, trial: Trial | None) -> None:
+        def show_trial(value: int | None, trial: Trial | None) -> None:
             nonlocal first
             if first:
-                say(first)
+                progress.say(first)
                 first = ""
             if trial is None:
                 running.add(value)
             else:
                 running.difference_update({value, None})
-                say(f"{prefix}{vary} {value}: {trial_text(trial, profile.total_bytes)}")
+                outcome = trial_text(trial, profile.total_bytes)
+                progress.say(f"{prefix}{vary} {value}: {outcome}")
             tried = ", ".join(str(each) for each in sorted(v for v in running if v is not None))
-            bar.update(task, description=f"{profile.name}: {vary} {tried}".rstrip())
+            progress.now(f"{profile.name}: {vary} {tried}".rstrip())
 
-        yield show
+        yield show_trial

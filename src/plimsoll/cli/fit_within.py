@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
 
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import console, show
 from plimsoll.json_text import json_line
-from plimsoll.printable import printable
 from plimsoll.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from plimsoll.fitting import Plan
@@ -56,10 +57,11 @@ def run_within(
     all_fit, interrupted = True, False
     for card in cards:
         options = {name: value for name, value in asdict(card).items() if name != "gpu"}
-        with _Progress.shown() as watcher:
+        with Progress(f"reading {script}") as progress:
             plan = fit_within(
                 script, arguments, within=within, gpu=card.gpu, apply=apply, view=view,
-                force=force, compiles="compile" in tries, headroom=headroom, watcher=watcher,
+                force=force, compiles="compile" in tries, headroom=headroom,
+                watcher=_Watcher(progress),
                 **options,
             )  # fmt: skip
         if as_json:
@@ -77,45 +79,23 @@ def run_within(
 
 def _show(plan: Plan, *, plots: bool) -> None:
     """Print a plan as wide as the terminal, in colour there."""
-    from rich.console import Console
-
     from plimsoll.fitting import plan_text, runs_picture
-    from plimsoll.prediction.axes import IN_A_PIPE
 
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else IN_A_PIPE)
-    console.print(plan_text(plan, console.width))
-    picture = runs_picture(plan, console.width) if plots else None
+    show(partial(plan_text, plan), "yes" if plan.fits else "no")
+    to = console()
+    picture = runs_picture(plan, to.width) if plots else None
     if picture is not None:
-        console.print()
-        console.print(picture)
+        to.print()
+        to.print(picture)
     sys.stdout.flush()
 
 
-class _Progress:
-    """Names what is being tried: by a bar on a terminal, and as it ends by a line everywhere."""
+class _Watcher:
+    """Names what is being tried, and what came of it."""
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
-        self._is_terminal = sys.stderr.isatty()
-        self.bar = Progress(
-            *columns,
-            console=Console(stderr=True),
-            transient=True,
-            disable=not self._is_terminal,
-        )
-        self._task = self.bar.add_task("", total=None)
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
         self._running: list[str] = []
-
-    @classmethod
-    @contextmanager
-    def shown(cls) -> Iterator[_Progress]:
-        """For as long as the context lasts."""
-        progress = cls()
-        with progress.bar:
-            yield progress
 
     def begins(self, names: Sequence[str]) -> None:
         """A trial begins."""
@@ -127,18 +107,12 @@ class _Progress:
         name = _together([change.label for change in attempt.changes])
         if name in self._running:
             self._running.remove(name)
-        self._say(printable(f"{name}: {_outcome(attempt)}"))
+        self._progress.say(f"{name}: {_outcome(attempt)}")
         self._show()
 
     def _show(self) -> None:
         text = ", ".join(self._running)
-        self.bar.update(self._task, description=f"trying {text}" if text else "")
-
-    def _say(self, line: str) -> None:
-        if self._is_terminal:
-            self.bar.console.print(line, markup=False, highlight=False)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        self._progress.now(f"trying {text}" if text else "")
 
 
 def _together(names: Sequence[str]) -> str:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.cli.terminal import show
 from plimsoll.json_text import json_line
+from plimsoll.layout import table
 from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from plimsoll.gpus import GpuProfile
+
+_HEADS = ("name", "memory", "bandwidth", "bf16", "compute", "context", "full name")
+_OPTIONAL = ("context", "compute", "bf16", "bandwidth")
+"""The columns that a narrow terminal goes without, the first one first."""
 
 
 def gpus(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only those whose name contains it, as 4090.")
+    ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="One object a card, one a line, with all its figures.")
     ] = False,
@@ -19,8 +31,28 @@ def gpus(
     """List the cards that can be simulated, by the names that --gpu and --simulate take."""
     from plimsoll.gpus import gpu_profiles
 
-    for profile in gpu_profiles():
-        if as_json:
+    profiles = gpu_profiles(name)
+    if as_json:
+        for profile in profiles:
             print(json_line(asdict(profile)))
-        else:
-            print(f"{profile.name:16} {format_size(profile.total_bytes):>12}  {profile.full_name}")
+        return
+    rows = [_HEADS, *map(_row, profiles)]
+
+    def lines(width: int | None) -> str:
+        names = ("full name", "name")
+        return "\n".join(table(rows, width=width, names=names, optional=_OPTIONAL))
+
+    show(lines)
+
+
+def _row(profile: GpuProfile) -> tuple[str, ...]:
+    major, minor = profile.compute_capability
+    return (
+        profile.name,
+        format_size(profile.total_bytes),
+        f"{profile.memory_bandwidth_bytes_per_s / 1e9:,.0f} GB/s",
+        f"{profile.tensor_flops / 1e12:,.0f} TFLOPS",
+        f"{major}.{minor}",
+        format_size(profile.context_bytes),
+        profile.full_name,
+    )

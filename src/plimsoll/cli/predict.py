@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,13 +35,20 @@ from plimsoll.cli.options import (
     Values,
     World,
 )
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import Verdict, console, hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
-from plimsoll.printable import printable
+from plimsoll.layout import paragraphs, table
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from plimsoll.prediction import Prediction
+    from plimsoll.prediction.request import Request
+
+_BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
 
 def predict(
@@ -86,8 +95,8 @@ def predict(
     Exit status 1: it does not fit, or with --check a peak is off by more than 2 %. 2: bad input, or
     the script fails.
     """
+    from plimsoll.prediction.check_text import check_text
     from plimsoll.prediction.options import Options
-    from plimsoll.prediction.predict import predict_request
     from plimsoll.prediction.predicted_page import check_page, recorded, write_page
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
     from plimsoll.recordings import read_recording
@@ -111,19 +120,22 @@ def predict(
         if len(requests) > 1:
             raise InputError("--check is for one card, that of the recording")
         checked = check_request(requests[0], recording)
-        print(json_line(checked.to_dict()) if as_json else checked)
+        if as_json:
+            print(json_line(checked.to_dict()))
+        else:
+            show(partial(check_text, checked), "yes" if checked.matches else "no")
         if not checked.matches:
             raise typer.Exit(1)
         return
     if view is not None:
         check_page(requests, view, force=force)
     with nullcontext(requests) if view is None else recorded(requests) as asked:
-        results = [predict_request(request, shows_output=request is asked[0]) for request in asked]
+        results = _predicted(asked)
         if as_json:
             for result in results:
                 print(json_line(result.to_dict()))
         else:
-            _show(results, module=module, plots=plot)
+            _show(results, arguments or [], module=module, plots=plot)
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
@@ -131,24 +143,61 @@ def predict(
         raise typer.Exit(1)
 
 
-def _show(results: list[Prediction], *, module: bool, plots: bool) -> None:
+def _predicted(asked: Sequence[Request]) -> list[Prediction]:
+    """The first one shows the script's output, and where it is by lines; the others, a bar."""
+    from plimsoll.prediction.predict import predict_request
+
+    results = [predict_request(asked[0])]
+    if len(asked) > 1:
+        with Progress(total=len(asked) - 1) as progress:
+            for done, request in enumerate(asked[1:]):
+                progress.now(f"{request.script} on {request.setup.gpus[0]}")
+                progress.reach(done)
+                results.append(predict_request(request, shows_output=False))
+    return results
+
+
+def _show(
+    results: list[Prediction], arguments: Sequence[str], *, module: bool, plots: bool
+) -> None:
+    from plimsoll.prediction.text import prediction_text
+
     first = results[0]
+    verdict: Verdict = "yes" if all(result.fits for result in results) else "no"
     if len(results) == 1 or not first.uses_cuda:
-        print(first)
+        show(partial(prediction_text, first), verdict)
     else:
-        _show_table(results)
+        show(lambda width: paragraphs([_answer(results), _table(results, width)], width), verdict)
     if plots:
         _show_plot(results)
-    if first.uses_cuda and sys.stderr.isatty():
-        script = f"-m {first.script}" if module else first.script
-        follow = f"plimsoll fit {script} --vary=--batch-size --gpu '{first.gpu}'"
-        print(printable(f"next: {follow}"), file=sys.stderr)
+    if first.uses_cuda:
+        hint(_next_step(first, arguments, module=module))
+
+
+def _next_step(p: Prediction, arguments: Sequence[str], *, module: bool) -> list[str]:
+    """What makes it fit; where it fits, the largest batch, if it has an argument for that."""
+    script = ["-m", p.script] if module else [p.script]
+    vary = _batch_argument(p.script, arguments, module=module)
+    if p.fits and vary is not None:
+        follow = ["fit", *script, f"--vary={vary}", "--gpu", p.gpu]
+    elif p.fits or module:
+        return ["plimsoll", "run", "--record", "run.plim", *script, *arguments]
+    else:
+        follow = ["fit", *script, "--gpu", p.gpu]
+    return ["plimsoll", *follow, *(["--", *arguments] if arguments else [])]
+
+
+def _batch_argument(script: str, arguments: Sequence[str], *, module: bool) -> str | None:
+    """The argument for the size of a batch: one that is given, or is in the script's text."""
+    texts = [*arguments]
+    if not module:
+        with suppress(OSError):
+            texts.append(Path(script).read_text(errors="replace"))
+    found = (_BATCH.search(text) for text in texts)
+    return next((match[0] for match in found if match is not None), None)
 
 
 def _show_plot(results: list[Prediction]) -> None:
-    from rich.console import Console
-
-    from plimsoll.prediction.axes import IN_A_PIPE
     from plimsoll.prediction.plot import Picture, plot
 
     pictures = [
@@ -161,27 +210,31 @@ def _show_plot(results: list[Prediction]) -> None:
         if result.timeline is not None
     ]
     if pictures:
-        console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else IN_A_PIPE)
-        console.print()
-        console.print(plot(pictures, console.width))
+        to = console()
+        to.print()
+        to.print(plot(pictures, to.width))
 
 
-def _show_table(results: list[Prediction]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _answer(results: list[Prediction]) -> Iterator[str]:
+    """On which cards it fits, and on which not."""
     from plimsoll.prediction.text import whose_line
 
-    if (line := whose_line(results[0])) is not None:
-        print(line)
+    first = results[0]
+    fitting = [result.gpu for result in results if result.fits]
+    failing = [result.gpu for result in results if not result.fits]
+    verdicts = [
+        f"fits on {', '.join(fitting)}" * bool(fitting),
+        f"does not fit on {', '.join(failing)}" * bool(failing),
+    ]
+    yield f"{first.script} {'; it '.join(filter(None, verdicts))}"
+    if (line := whose_line(first)) is not None:
+        yield line
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("card")
-    for name in ("memory", "allocated", "reserved", "needs", "headroom"):
-        table.add_column(name, justify="right")
-    table.add_column("fits")
-    for result in results:
-        table.add_row(
+
+def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
+    heads = ("card", "memory", "allocated", "reserved", "needs", "headroom", "fits")
+    rows = [
+        (
             result.gpu,
             format_size(result.total_bytes),
             format_size(result.peak_allocated_bytes),
@@ -190,5 +243,7 @@ def _show_table(results: list[Prediction]) -> None:
             ("-" if result.headroom_bytes < 0 else "") + format_size(abs(result.headroom_bytes)),
             "yes" if result.fits else "no",
         )
-    console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 120)
-    console.print(table)
+        for result in results
+    ]
+    optional = ("allocated", "reserved", "memory")
+    yield from table([heads, *rows], width=width, names=("card", "fits"), optional=optional)

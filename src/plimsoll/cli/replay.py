@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import hint, show
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from plimsoll.replays import ReplayResult
-
-# Below this a progress bar would only flicker.
-_LONG = 3_000_000
 
 
 def replay(
@@ -73,23 +70,22 @@ def replay(
     torch.cuda.memory._record_memory_history(). Under the recorded configuration every address is
     checked against the recording.
     """
-    from rich.console import Console
-
     from plimsoll.recordings import read_recording
     from plimsoll.replays import replay as run
-    from plimsoll.replays.text import WIDTH, show
+    from plimsoll.replays.text import replays_text
 
     fits = True
     differs = False
-    for path in files:
-        recording = read_recording(path, memory=read_memory)
+    for number, path in enumerate(files):
+        with Progress(f"reading {path}"):
+            recording = read_recording(path, memory=read_memory)
         for problem in recording.problems:
             print(printable(f"note: {path}: {problem}"), file=sys.stderr)
         results: list[ReplayResult] = []
         any_fits = False
         confs: list[str | None] = [*conf] if conf else [None]
         for one in confs:
-            with _progress(sum(device.event_count for device in recording.devices)) as progress:
+            with Progress(f"replaying {one or path}") as progress:
                 ran = run(
                     recording,
                     allocator=allocator,  # type: ignore[arg-type]
@@ -99,7 +95,7 @@ def replay(
                     dedicated=dedicated,
                     shared=shared,
                     version=version,
-                    progress=progress,
+                    progress=progress.reach,
                 )
             results += ran
             any_fits = any_fits or all(result.fits for result in ran)
@@ -110,29 +106,15 @@ def replay(
             for result in results:
                 print(json_line(result.to_dict()))
         else:
-            show(results, Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH))
+            if number:
+                print()
+            show(partial(replays_text, results), "yes" if any_fits else "no")
         fits = fits and any_fits
         differs = differs or any(result.matches_recording is False for result in results)
-    if not as_json and sys.stderr.isatty():
-        _hint(files[0], compared=bool(conf and len(conf) > 1))
+    if not as_json:
+        follow = ["--conf", "", "--conf", "expandable_segments:True"]
+        if conf and len(conf) > 1:
+            follow = ["--limit", "24GiB"]
+        hint(["plimsoll", "replay", str(files[0]), *follow])
     if not fits or differs:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _progress(events: int) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr, for histories that take a while and only where somebody watches."""
-    if events < _LONG or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replaying", total=events)
-        yield lambda done, _: bar.update(task, completed=done)
-
-
-def _hint(path: Path, *, compared: bool) -> None:
-    follow = "--limit 24GiB" if compared else "--conf '' --conf expandable_segments:True"
-    print(printable(f"next: plimsoll replay {path} {follow}"), file=sys.stderr)

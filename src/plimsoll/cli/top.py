@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.cli.terminal import console
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 
 if TYPE_CHECKING:
     from plimsoll.top import Machine
-    from plimsoll.top.text import SortKey
+    from plimsoll.top.process_table import SortKey
 
 _WIDTH_OF_FILES = 120
 
@@ -29,7 +31,7 @@ def top(
     sort: Annotated[
         str | None,
         typer.Option(
-            help="driver (unless it is given), allocated, cached, fragments, program or pid."
+            help="driver (unless it is given), allocated, cached, fragments, program, pid or gpu."
         ),
     ] = None,
 ) -> None:
@@ -39,7 +41,7 @@ def top(
     cached and fragments; of others there is what NVML knows. Simulated GPUs are shown too.
     """
     from plimsoll.top import Watch
-    from plimsoll.top.text import SORT_KEYS
+    from plimsoll.top.process_table import SORT_KEYS
 
     if sort is not None and sort not in SORT_KEYS:
         raise InputError(f"unknown sort key {sort!r}; there are {', '.join(SORT_KEYS)}")
@@ -66,15 +68,16 @@ def top(
 
 
 def _print(machine: Machine, sort: SortKey) -> None:
-    from rich.console import Console
-
+    from plimsoll.top.process_table import Order
     from plimsoll.top.text import render
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
-    view = render(machine, console.width, sort=sort)
-    console.print(view.text, soft_wrap=True)
-    told = next((row.use for row in view.rows if row.use.counters is not None), None)
-    if told is not None:
-        print(f"next: plimsoll explain {told.pid}", file=sys.stderr)
+    # Narrower than other texts, too: it leaves columns out.
+    columns = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES
+    view = render(machine, columns, Order(sort))
+    console().print(view.text)
+    uses = (row.use for row in view.rows if row.use is not None)
+    pid = next((use.pid for use in uses if use.counters is not None), None)
+    if pid is not None:
+        print(f"next: plimsoll explain {pid}", file=sys.stderr)
     else:
         print("next: plimsoll run SCRIPT, and the script is taken apart here", file=sys.stderr)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 import webbrowser
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
+from plimsoll.layout import paragraphs
 from plimsoll.printable import printable
 from plimsoll.units import format_size
 
@@ -63,8 +67,11 @@ def view(
         print("note: nothing is opened, since this is no terminal", file=sys.stderr)
     from plimsoll.recordings import read_recording
 
-    first = read_recording(file, memory=read_memory)
-    second = None if other is None else read_recording(other, memory=read_memory)
+    with Progress(f"reading {file}") as progress:
+        first = read_recording(file, memory=read_memory)
+        if other is not None:
+            progress.now(f"reading {other}")
+        second = None if other is None else read_recording(other, memory=read_memory)
     if serve:
         _serve(first, second, opens=opens, as_json=as_json)
     elif export:
@@ -72,14 +79,15 @@ def view(
     else:
         from plimsoll.page import view as write
 
-        result = write(first, second, output=output, force=force)
+        with Progress(f"writing the page of {file}"):
+            result = write(first, second, output=output, force=force)
         if as_json:
             print(json_line(result.to_dict()))
         else:
-            print(result)
+            show(partial(paragraphs, [str(result).splitlines()]))
+            hint(["plimsoll", "explain", str(file)])
         if opens:
             webbrowser.open(Path(result.page).absolute().as_uri())
-        _hint(f"plimsoll explain {file}", as_json=as_json)
 
 
 def _export(
@@ -87,14 +95,16 @@ def _export(
 ) -> None:
     from plimsoll.page import EXPORTS, export
 
-    written = export(recording, kind, output, force=force)
+    with Progress(f"writing {kind}"):
+        written = export(recording, kind, output, force=force)
     size = written.stat().st_size
     if as_json:
         print(json_line({"export": kind, "file": str(written), "file_bytes": size}))
     else:
         print(f"{printable(str(written))}: {format_size(size)}")
     step = EXPORTS[kind].next_step or f"plimsoll view {recording.name}"
-    _hint(step.replace("{file}", str(written)), as_json=as_json)
+    if not as_json and sys.stderr.isatty():
+        print(printable(f"next: {step.replace('{file}', str(written))}"), file=sys.stderr)
 
 
 def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_json: bool) -> None:
@@ -109,8 +119,3 @@ def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_jso
             webbrowser.open(stack.enter_context(server.opening_file()).as_uri())
         with suppress(KeyboardInterrupt):
             server.serve_forever()
-
-
-def _hint(command: str, *, as_json: bool) -> None:
-    if not as_json and sys.stderr.isatty():
-        print(printable(f"next: {command}"), file=sys.stderr)

@@ -81,8 +81,8 @@ def device_number(device: int | None = None) -> int:
         InputError: If there is no such GPU.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        count = torch.cuda.device_count()
+    # Not is_available(), after which no process that is forked could use CUDA.
+    if torch is not None and (count := torch.cuda.device_count()) > 0:
         index = torch.cuda.current_device() if device is None else device
     else:
         count = count_gpus()

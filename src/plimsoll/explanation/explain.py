@@ -36,7 +36,7 @@ from plimsoll.replays import replay
 from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -60,6 +60,7 @@ def explain(
     script: str | None = None,
     arguments: Sequence[str] = (),
     vary: str | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Explanation:
     """Say why a program's GPU memory was used as it was, and what would help.
 
@@ -85,6 +86,7 @@ def explain(
             eight times: as it is, and with changes of `fit`. That takes time of its own.
         arguments: Its arguments.
         vary: Which of them says how large a batch is, such as "--batch-size".
+        progress: Called with what is being done, in words, now and then.
 
     Raises:
         InputError: If the source, the device, the card, a size, a number of events or the script
@@ -93,7 +95,9 @@ def explain(
     """
     if search_events is not None and search_events < 0:
         raise InputError(f"the search cannot replay {search_events} events; 0 leaves it out")
+    tell = progress or (lambda _: None)
     recording = read_source(source)
+    tell(f"looking at {recording.name}")
     trace = _choose(recording, device)
     problems = recording.problems
     recording = replace(recording, devices=[trace])
@@ -141,6 +145,7 @@ def explain(
         version=version,
         limit=limit_bytes or _room(out_of_memory),
         events=search_events,
+        progress=progress,
     )
     leaks = find_leaks(lifetimes, steps, group, names)
     found: list[Advice] = []
@@ -159,6 +164,7 @@ def explain(
             notes.append("there is no advice, as this recording cannot be replayed")
     script_run: ScriptRun | None = None
     if script is not None:
+        tell(f"running {script} with changes, simulated")
         own = recorded_setting(recording)
         changes, script_run, said = try_changes(
             script,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from plimsoll.explanation.text import answers
+from plimsoll.explanation.first_lines import answers
 from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size
 

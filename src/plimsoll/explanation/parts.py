@@ -269,6 +269,7 @@ class ScriptRun:
 
     Attributes:
         script: The script.
+        arguments: Its arguments.
         gpu: The card that was simulated.
         peak_allocated_bytes: The most in live blocks, of the script as it is.
         peak_reserved_bytes: The most taken from the driver, by the script as it is.
@@ -279,6 +280,7 @@ class ScriptRun:
     """
 
     script: str
+    arguments: list[str]
     gpu: str
     peak_allocated_bytes: int
     peak_reserved_bytes: int

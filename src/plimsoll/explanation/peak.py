@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import CATEGORIES, LineShare
+from plimsoll.analysis import CATEGORIES, LineShare, rounded_sizes
 from plimsoll.explanation.parts import Peak
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def find_peak(
             too small to split off count too, and pass for rounding.
         lines: How many lines to name.
     """
-    sizes, place = np.unique(lifetimes.size, return_inverse=True)
-    rounded = np.array([round_request(int(size)) for size in sizes], dtype=np.uint64)[place]
+    rounded = rounded_sizes(lifetimes.size, round_request)
     level = lifetimes.level(rounded)
     event = int(level.argmax()) if len(level) else 0
     live = lifetimes.live_at(event)

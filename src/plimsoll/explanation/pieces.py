@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.units import MiB
+from plimsoll.units import GRANULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll import _core
-
-GRANULE = 2 * MiB
-"""What the elastic allocator takes and moves at the least."""
 
 _MOST_GRANULES = 1 << 17  # 256 GiB, more than any card has
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.analysis import rounded_sizes
 from plimsoll.analysis.segments import find_segments
 from plimsoll.errors import InputError
 from plimsoll.explanation.pieces import granules
@@ -63,7 +64,7 @@ class RecordedPast(Past):
         self._ranges, self.notes = find_segments(events, numbers, trace, conf)
         self._pools = self._pools_of_ranges(numbers, events, conf, version)
         self._lifetimes = lifetimes
-        self._sizes = self._rounded(lifetimes.size)
+        self._sizes = rounded_sizes(lifetimes.size, self.round_request).astype(np.int64)
         self._fragments = fragments_bytes
         self._set_peaks()
         is_piecewise = (
@@ -90,11 +91,6 @@ class RecordedPast(Past):
                 pool = before[max(bisect_right(begins, address) - 1, 0)].pool
                 pools.append((pool.first, pool.second))
         return pools
-
-    def _rounded(self, sizes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        unique, place = np.unique(sizes, return_inverse=True)
-        rounded = np.array([self.round_request(int(size)) for size in unique], dtype=np.int64)
-        return rounded[place]
 
     def _set_peaks(self) -> None:
         ranges = self._ranges

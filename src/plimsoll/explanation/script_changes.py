@@ -89,6 +89,7 @@ def try_changes(
             advice += _advice(change, attempt, base, attempts.script)
     script_run = ScriptRun(
         script=script,
+        arguments=[*arguments],
         gpu=base.prediction.gpu,
         peak_allocated_bytes=base.allocated_bytes(),
         peak_reserved_bytes=base.prediction.peak_reserved_bytes,

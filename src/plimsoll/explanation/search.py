@@ -14,6 +14,8 @@ from plimsoll.replays import AMPLE_MEMORY, replay
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plimsoll.engines.protocol import AllocatorName
     from plimsoll.recordings import DeviceTrace, Recording
     from plimsoll.replays import ReplayResult
@@ -88,6 +90,7 @@ class Search:
         version: str | None,
         limit: int | None,
         events: int | None = None,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
         """Make a search.
 
@@ -99,7 +102,9 @@ class Search:
             events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial takes
                 those up to where its replay ends, and three times as much where frees wait for
                 other streams, as it then looks at three timings.
+            progress: Called before each trial with what it is, in words.
         """
+        self._tell = progress or (lambda _: None)
         self.limit = limit
         self.recording = recording
         self._version = version
@@ -114,6 +119,8 @@ class Search:
         if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
             self.ended_early = True
             return None
+        name = setting.conf or setting.allocator
+        self._tell(f"searching for advice: replay {len(self.trials) + 1}, {name}")
         tiers: dict[str, Any] = {}
         if setting.dedicated is not None:
             tiers = {"dedicated": setting.dedicated, "shared": _ENOUGH_SHARED}

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.explanation.pieces import GRANULE, granules, wholly_free_bytes
+from plimsoll.explanation.pieces import granules, wholly_free_bytes
 from plimsoll.recordings import Action, EventBatch
 from plimsoll.replays import AMPLE_MEMORY
+from plimsoll.units import GRANULE
 
 if TYPE_CHECKING:
     from plimsoll.recordings import DeviceTrace

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
+from plimsoll.explanation.first_lines import cause, effect, first_lines, reason
 from plimsoll.explanation.leaks import LEAST_STEPS
-from plimsoll.printable import join_lines
+from plimsoll.layout import Verbatim, paragraphs
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
@@ -23,59 +23,20 @@ _ALLOCATORS = {
 _OTHER_RETRIES = ("elastic", "spill")  # of plimsoll's own allocator, which caches no segments
 _MOST_LEAKS = 5
 _INDENT = "  "
-_WIDTH = 100
 
 
-def explanation_text(explanation: ExplanationParts) -> str:
-    """The whole explanation as text, without colour, in lines of about 100 characters."""
+def explanation_text(explanation: ExplanationParts, width: int | None = None) -> str:
+    """The whole explanation as text, without colour.
+
+    Args:
+        explanation: What is said.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
     parts = (
-        _answer, _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,
-        _of_the_script, _notes,
+        first_lines, _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory,
+        _advice, _of_the_script, _notes,
     )  # fmt: skip
-    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part(explanation))))
-
-
-def answers(e: ExplanationParts) -> Iterator[str]:
-    """What was asked with an option, each answer one sentence or two."""
-    script = e.script
-    if script is not None and not script.seems_recorded:
-        yield (
-            f"{script.script} does not seem to be the program that was recorded: with these "
-            f"arguments it allocates {format_size(script.peak_allocated_bytes)} at its peak, on a "
-            f"simulated {script.gpu}, and the recorded one {format_size(e.peak.allocated_bytes)}."
-        )
-    if e.limit_bytes is not None:
-        yield _fit(e, e.limit_bytes)
-
-
-def _answer(e: ExplanationParts) -> Iterator[str]:
-    for answer in answers(e):
-        yield from _wrapped(answer, "")
-
-
-def _fit(e: ExplanationParts, limit: int) -> str:
-    """Whether what was recorded fits in the given limit."""
-    most = format_size(limit)
-    failed = next((one for one in e.out_of_memory if not one.recorded), None)
-    if failed is not None:
-        needed, over = format_size(e.peak.allocated_bytes), e.peak.allocated_bytes - limit
-        by = f"{format_size(over)} more." if over > 0 else "which would fit if no memory were lost."
-        when = f"out of memory at event {failed.event:,}"
-        return f"Not in {most}: {when}; at its peak it allocates {needed}, {by}"
-    reserved, is_more = format_size(e.card.reserved_bytes), e.card.reserved_bytes > limit
-    if not e.fits_limit and is_more:
-        return f"Not in {most}: {reserved} is reserved."
-    if e.out_of_memory:
-        event = e.out_of_memory[-1].event
-        return f"Not in {most}: out of memory at event {event:,}, as recorded."
-    if e.served_requests:
-        return (
-            f"In {most} the requests that failed are served; what the program would have asked for "
-            "after them is not known."
-        )
-    if is_more:
-        return f"It runs in {most}, although {reserved} is reserved at its peak."
-    return f"It fits in {most}: no more than {reserved} is reserved."
+    return paragraphs([part(explanation) for part in parts], width)
 
 
 def _title(e: ExplanationParts) -> Iterator[str]:
@@ -223,6 +184,10 @@ def _out_of_memory(e: ExplanationParts) -> Iterator[str]:
         if number:
             yield ""
         yield from _failure(failed)
+        if failed is not e.out_of_memory[-1]:  # whose reason is in the first lines
+            yield f"{_INDENT}Why: {cause(failed)} {reason(failed)}"
+        if not failed.recorded:
+            yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
 
 
 def _failure(o: OutOfMemory) -> Iterator[str]:
@@ -236,52 +201,6 @@ def _failure(o: OutOfMemory) -> Iterator[str]:
         yield _row(o.returned_bytes, "had been returned to the driver for this request")
     if o.device_free_bytes is not None:
         yield _row(o.device_free_bytes, "free on the device")
-    yield from _wrapped(f"{_INDENT}Why: {_cause(o)}", _INDENT)
-    yield from _wrapped(f"{_INDENT}{_reason(o)}", _INDENT)
-    if not o.recorded:
-        yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
-
-
-def _cause(o: OutOfMemory) -> str:
-    if o.cause == "card":
-        return "the card had too little left for another segment."
-    if o.limit_bytes is not None:
-        return f"the program may reserve no more than {format_size(o.limit_bytes)}."
-    if o.limit_range_bytes is None:
-        return "the program has a limit."
-    least, below = map(format_size, o.limit_range_bytes)
-    return (
-        "the card had room, but the program has a limit (set_per_process_memory_fraction), "
-        f"at least {least} and less than {below}."
-    )
-
-
-def _reason(o: OutOfMemory) -> str:
-    free, hole = format_size(o.free_bytes), format_size(o.largest_hole_bytes)
-    asked = format_size(o.asked_bytes)
-    if o.reason == "too_little":
-        missing = f"; {format_size(o.missing_bytes)} was missing" if o.missing_bytes else ""
-        return (
-            f"Reserved memory did not help: all that was free of it, {free}, is less than {asked}, "
-            f"even in one piece{missing}."
-        )
-    if o.reason == "fragmentation":
-        return (
-            f"Fragmentation: {free} of reserved memory was free, but in pieces between live "
-            f"blocks, the largest {hole}."
-        )
-    if o.reason == "max_split_size":
-        return (
-            f"A free piece of {hole} was there, but max_split_size_mb keeps pieces that large for "
-            "larger requests."
-        )
-    if o.reason == "unknown":
-        return "Why reserved memory did not serve is not known: it seems to have had room."
-    who = "streams" if o.reason == "other_streams" else "pools"
-    return (
-        f"{free} of reserved memory was free, a large enough piece too, but it belongs to other "
-        f"{who}; the largest of this one's was {hole}."
-    )
 
 
 def _advice(e: ExplanationParts) -> Iterator[str]:
@@ -324,16 +243,9 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
 
 def _one_advice(number: int, a: Advice) -> Iterator[str]:
     """A line that says what to do, what to copy, and a line of what else is known."""
-    effect = ""
-    if a.serves_failed_requests is False:
-        effect = ": not enough for what failed"
-    elif a.serves_failed_requests:
-        effect = ": serves what failed"
-    elif a.saves_bytes:
-        effect = f": saves {format_size(a.saves_bytes)}"
-    yield f"{number:>3}. {a.what}{effect}"
+    yield f"{number:>3}. {a.what}{effect(a)}"
     for line in a.how.splitlines():
-        yield f"{_INDENT * 2} {line}"
+        yield Verbatim(f"{_INDENT * 2} {line}")
     if details := "; ".join(_details(a)):
         yield f"{_INDENT * 2} {details}"
 
@@ -357,13 +269,7 @@ def _details(a: Advice) -> Iterator[str]:
 
 def _notes(e: ExplanationParts) -> Iterator[str]:
     for note in e.notes:
-        yield from _wrapped(f"note: {note}", _INDENT)
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+        yield f"note: {note}"
 
 
 def _lines(lines: Iterable[LineShare], whole: int | None, depth: int = 1) -> Iterator[str]:

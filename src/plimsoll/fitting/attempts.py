@@ -148,7 +148,8 @@ class Attempts:
         """An attempt, with what an allocator needs at the least for what it does under just that.
 
         A replay knows only what was asked for under another one: what waits for what, and what is
-        moved out of the way, hangs on the allocator itself.
+        moved out of the way, hangs on the allocator itself. Where the script fails under it, the
+        attempt stays what it was.
         """
         with ExitStack() as stack:
             survey = stack.enter_context(temporary_folder()) / "survey.json"
@@ -222,7 +223,8 @@ class Attempts:
             room=self._room,
             files=files,
         )
-        shown = None if changes else sys.stderr.buffer
+        is_as_it_is = not changes and use is None  # what fails then is the script's own fault
+        shown = sys.stderr.buffer if is_as_it_is else None
         answer = stack.enter_context(
             started(request, shows_output=False, is_aside=True, failed_output=shown)
         )
@@ -233,7 +235,7 @@ class Attempts:
                 if not survey.exists():  # of a job of which no rank told
                     raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
-                if not changes:
+                if is_as_it_is:
                     raise
                 return Attempt(changes, None, None, _reason(error))
             if prediction.out_of_memory is not None:
@@ -241,6 +243,9 @@ class Attempts:
             found = Survey.from_dict(json.loads(survey.read_text()))
             if prediction.shared is not None and prediction.shared.peak_bytes:
                 found = replace(found, allocators=[self._with_shared(prediction)])
+            if any(change.kind == "offload" for change in changes):
+                room = self._room - prediction.nccl_bytes
+                found = replace(found, allocators=[_unless_late(u, room) for u in found.allocators])
             return Attempt(changes, prediction, found)
 
         return attempt
@@ -252,6 +257,17 @@ class Attempts:
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
         fits = reserved <= self._room - prediction.nccl_bytes
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+
+def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
+    """It fits not where segments have to become free in time, and copies to the host decide.
+
+    On an H200 such a plan ran out of memory: PyTorch's allocator gives back whole segments, and
+    what a copy still reads keeps one. The elastic allocator waits, and moves the rest.
+    """
+    if use.allocator == "native" and use.peak_reserved_bytes > room:
+        return replace(use, fits=False)
+    return use
 
 
 def _finished(found: Prediction) -> Prediction:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from plimsoll.layout import shown_width
 from plimsoll.prediction.axes import (
     LIMIT,
     NOTHING,
@@ -20,7 +21,6 @@ from plimsoll.prediction.axes import (
     margin,
     round_scale,
     row,
-    shown_width,
 )
 from plimsoll.units import format_size
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from plimsoll.fitting.plan_parts import Tried
-    from plimsoll.prediction.axes import Look, Scale
+    from plimsoll.layout import shown_width
+from plimsoll.prediction.axes import Look, Scale
 
 _ROWS, _LABELS = 12, 4
 _COLUMNS_TO_A_LABEL = 14

@@ -1,14 +1,19 @@
-"""What is to stay free of a card."""
+"""What is to stay free of a card, and what is said where next to nothing does."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from plimsoll.errors import InputError
-from plimsoll.units import parse_size
+from plimsoll.units import format_size, parse_size
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LITTLE = 0.01
+"""Of what there is: what leaves less is thin, and may not fit another time."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -44,3 +49,18 @@ class Headroom:
     def of(self, total_bytes: int) -> int:
         """In bytes, of a card with so much memory."""
         return self.size_bytes + round(self.part * total_bytes)
+
+
+def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
+    """A warning where too little is left to rely on; else nothing.
+
+    Args:
+        left_bytes: What is left.
+        whole_bytes: Of what.
+        of: In words.
+    """
+    if 0 <= left_bytes < LITTLE * whole_bytes:
+        yield (
+            f"  thin: {format_size(left_bytes)} to spare, {left_bytes / whole_bytes:.1%} of {of}; "
+            "--headroom 5% asks for more"
+        )

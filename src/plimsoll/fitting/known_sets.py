@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.fitting.plan_parts import LITTLE
+from plimsoll.fitting.headroom import LITTLE
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:

@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from plimsoll.prediction.timeline import Timeline
 
 
-LITTLE = 0.01
-"""Of what there is: a plan that leaves less is thin."""
-
-
 @dataclass(frozen=True)
 class PlannedChange:
     """A change of the plan.
@@ -42,7 +38,7 @@ class Tried:
         changes: The names of the changes; none for the script as it is.
         peak_allocated_bytes: The most in live blocks; None, as the others, where it failed.
         device_used_bytes: What nvidia-smi would show at the peak, under PyTorch's allocator.
-        least_used_bytes: The same under the allocator that reserves the least.
+        least_used_bytes: The least that it would do with, under the allocator that needs least.
         step_seconds: How long a step takes; None also where that is not known.
         fits: Whether it fits, with one of the allocators.
         keeps_results: Whether results stay what they were.
@@ -96,7 +92,7 @@ class PlanParts:
         host_peak_range_bytes: The least and the most that this may be.
         front: What nothing takes both less memory and less time than, the least time first.
         tried: All that was tried, in order.
-        floor_bytes: The least of the card that anything took that was tried.
+        floor_bytes: The least of the card that anything would do with that was tried.
         floor_changes: With which changes, by their short names.
         floor_held: At its peak, bytes by category.
         floor_lines: The lines that hold the most then, most first, with the numbers that they have

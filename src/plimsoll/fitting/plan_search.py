@@ -258,18 +258,8 @@ class Search:
             use
             for use in attempt.allocators()
             if use.fits
-            and not self._hangs_on_copies(attempt, use)
             and (frozenset(attempt.changes), use.allocator, use.conf) not in self._refuted
         ]
-
-    def _hangs_on_copies(self, attempt: Attempt, use: AllocatorUse) -> bool:
-        """Whether it fits only where segments become free in time, and copies to the host decide.
-
-        On an H200 such a plan ran out of memory: PyTorch's allocator gives back whole segments, and
-        what a copy still reads keeps one. The elastic allocator waits, and moves the rest.
-        """
-        reserved = use.peak_reserved_bytes + attempt.nccl_bytes
-        return "offload" in attempt.kinds and use.allocator == "native" and reserved > self._room
 
     def _try_alone(self) -> None:
         """With what is left: what the other kinds of change do by themselves."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from plimsoll.fitting.front_picture import front_keys, front_picture
-from plimsoll.fitting.plan_parts import LITTLE
-from plimsoll.prediction.axes import IN_A_PIPE
+from plimsoll.fitting.headroom import thin_line
+from plimsoll.layout import IN_A_PIPE, Verbatim, paragraphs
 from plimsoll.prediction.plot import Picture, plot
-from plimsoll.prediction.text import host_row, paragraphs
+from plimsoll.prediction.text import host_row
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ _ROOM_FOR_NAMES = 72
 _MOST_LINES = 6
 
 
-def plan_text(plan: PlanParts, width: int = IN_A_PIPE) -> Text:
+def plan_text(plan: PlanParts, width: int | None = None) -> Text:
     """The answer, the changes as lines, and what was tried.
 
     Args:
         plan: The plan.
-        width: Of the terminal, for the picture; lines are as long as they are.
+        width: The columns that there are; None leaves lines as long as they are.
     """
-    pictures = [] if len(plan.front) < 2 else [_picture(plan, width)]
+    pictures = [] if len(plan.front) < 2 else [_picture(plan, width or IN_A_PIPE)]
     return Text("\n\n").join(
         [
-            Text(paragraphs([_answer(plan), _patch(plan), _front(plan)])),
+            Text(paragraphs([_answer(plan), _patch(plan), _front(plan)], width)),
             *pictures,
-            Text(paragraphs([_alone(plan), _failed(plan), _floor(plan), _effort(plan)])),
+            Text(paragraphs([_alone(plan), _failed(plan), _floor(plan), _effort(plan)], width)),
         ]
     )
 
@@ -64,8 +64,10 @@ def _answer(plan: PlanParts) -> Iterator[str]:
     else:
         early = " yet; the search was interrupted" if plan.interrupted else ""
         yield f"{plan.script} does not fit in {within} with anything that was tried{early}"
-        over = format_size(plan.floor_bytes - plan.within_bytes)
-        yield f"  the least that it took: {format_size(plan.floor_bytes)}, {over} too much, {how}"
+        over = plan.floor_bytes - plan.within_bytes
+        too_much = f"{format_size(over)} too much"
+        says = too_much if over > 0 else "which no run under the limit confirmed"
+        yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
         yield from _changes(plan)
     if plan.host_peak_bytes is not None:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
@@ -110,9 +112,8 @@ def _thin(plan: PlanParts) -> Iterator[str]:
         yield f"  thin: {least} to {most}, by data that nobody knows; the most does not fit"
     elif plan.gives_cached_back:
         yield "  thin: cached memory goes back to the driver where it is needed, which takes time"
-    elif left < LITTLE * plan.room_bytes:
-        share = left / plan.within_bytes
-        yield f"  thin: {format_size(left)} to spare, {share:.1%} of the limit"
+    else:
+        yield from thin_line(left, plan.within_bytes, of="the limit")
 
 
 def _slower(plan: PlanParts) -> str:
@@ -129,8 +130,8 @@ def _patch(plan: PlanParts) -> Iterator[str]:
         return
     if plan.patch:
         yield "The changes:"
-        yield from (f"  {line}" for line in plan.patch.splitlines())
-    yield f"Run: {plan.command}"
+        yield from (Verbatim(f"  {line}") for line in plan.patch.splitlines())
+    yield Verbatim(f"Run: {plan.command}")
     if plan.patch and "CHANGED.py" in plan.command:
         yield "  (--apply CHANGED.py writes the changed script)"
     if plan.page is not None:

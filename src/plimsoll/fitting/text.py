@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.fitting.headroom import thin_line
 from plimsoll.fitting.parts import INTERRUPTED
-from plimsoll.prediction.text import paragraphs, written_lines
+from plimsoll.layout import paragraphs
+from plimsoll.prediction.text import written_lines
 from plimsoll.units import format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -14,9 +16,14 @@ if TYPE_CHECKING:
     from plimsoll.fitting.parts import FitParts, Trial
 
 
-def fit_text(fit: FitParts) -> str:
-    """The largest value, and a table of all that were tried."""
-    rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_table(fit)]
+def fit_text(fit: FitParts, width: int | None = None) -> str:
+    """The largest value, and a table of all that were tried.
+
+    Args:
+        fit: What is said.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
+    rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
     for trial in fit.curve:
         if trial.value == fit.largest and trial.host_peak_bytes is not None:
             size = format_size(trial.host_peak_bytes)
@@ -24,7 +31,7 @@ def fit_text(fit: FitParts) -> str:
     if fit.fastest is not None:
         value, rate = fit.fastest
         rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")
-    return paragraphs([rows, written_lines(fit.written)])
+    return paragraphs([rows, written_lines(fit.written)], width)
 
 
 def trial_text(trial: Trial, total_bytes: int) -> str:
@@ -62,6 +69,13 @@ def _answer(fit: FitParts) -> str:
     if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
         return f"{fit.vary} between {low}, which fits, and {high}, which does not: {fit.stopped}"
     return f"{fit.vary} at least {low}; not searched further: {fit.stopped}"
+
+
+def _thin(fit: FitParts) -> Iterator[str]:
+    """Why it may not fit after all."""
+    for trial in fit.curve:
+        if trial.value == fit.largest and trial.headroom_bytes is not None:
+            yield from thin_line(trial.headroom_bytes, fit.total_bytes, of="the card")
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:

@@ -100,9 +100,26 @@ def gpu_profile(name: str) -> GpuProfile:
     )
 
 
-def gpu_profiles() -> list[GpuProfile]:
-    """All GPUs that have a profile."""
-    return [profile for profile, _ in _profiles()]
+def gpu_profiles(containing: str = "") -> list[GpuProfile]:
+    """All GPUs that have a profile, or those of which a name contains the text.
+
+    As for `gpu_profile`, case, spaces, dashes and the words NVIDIA and GeForce do not matter.
+
+    >>> [profile.name for profile in gpu_profiles("4090")]
+    ['RTX 4090', 'RTX 4090 Laptop']
+
+    Raises:
+        InputError: If no name does.
+    """
+    key = _key(containing)
+    found = [
+        profile
+        for profile, aliases in _profiles()
+        if any(key in _key(name) for name in (profile.name, profile.full_name, *aliases))
+    ]
+    if not found:
+        raise InputError(f"no GPU's name contains {containing.strip()!r}; {_hint(key)}")
+    return found
 
 
 @cache

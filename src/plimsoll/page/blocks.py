@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from plimsoll.page.device_view import DeviceView
 
 
+_MULTIPLE = 512
+
+
 def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Pack some blocks, given by their indices in order.
 
-    `life` is one more than what `end` is after `start`, `wait` one more than what `completed` is
-    after `end`; 0 stands for never.
+    `rounding` is what the allocator's rule adds beyond the next multiple of 512 bytes, which is
+    most often nothing. `life` is one more than what `end` is after `start`, `wait` one more than
+    what `completed` is after `end`; 0 stands for never.
     """
     blocks = view.lifetimes[rows]
     events = view.event_count
+    plain = -(-blocks.size.astype(np.int64) // _MULTIPLE) * _MULTIPLE
     life = np.where(blocks.end < events, blocks.end - blocks.start + 1, 0)
     wait = np.where(blocks.completed < events, blocks.completed - blocks.end + 1, 0)
     return {
@@ -30,9 +35,11 @@ def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
         "wait": pack_column(wait),
         "address": pack_column(blocks.address - np.uint64(view.origin)),
         "size": pack_column(blocks.size),
+        "rounding": pack_column(view.rounded[rows].astype(np.int64) - plain),
         "shared": pack_column(blocks.shared),
         "stream": pack_column(blocks.stream),
         "stack": pack_column(blocks.stack),
+        "freed_by": pack_column(view.freed_by[rows]),
         "pool": pack_column(blocks.pool),
         "category": pack_column(view.category[rows]),
     }

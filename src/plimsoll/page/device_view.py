@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import find_lifetimes, find_steps
+from plimsoll import _core
+from plimsoll.analysis import find_lifetimes, find_steps, rounded_sizes
 from plimsoll.analysis.categories import CATEGORIES, find_categories
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
@@ -55,8 +56,13 @@ class DeviceView:
         event_count: How many events there are.
         begin_us: The time of the first, microseconds since the epoch.
         time_us: The time of each, from the first; never falling. int64.
+        allocator: Which allocator it was, as `Recording.allocator` says.
+        max_split_size: PyTorch's blocks of so many bytes and more are never split; None for no such
+            limit.
         lifetimes: Its blocks; their `stack` is an index into the stack table, their `stream` into
             `streams`.
+        rounded: What each block takes of its segment by the allocator's rule for its size. uint64.
+        freed_by: Of each block, the index of the stack that asked for its free. int64.
         level: Bytes live after each event. int64.
         streams: Stream handles.
         stacks: The call stacks.
@@ -71,7 +77,11 @@ class DeviceView:
     event_count: int
     begin_us: int
     time_us: NDArray[np.int64]
+    allocator: str
+    max_split_size: int | None
     lifetimes: Lifetimes
+    rounded: NDArray[np.uint64]
+    freed_by: NDArray[np.int64]
     level: NDArray[np.int64]
     streams: Sequence[int]
     stacks: StackTable
@@ -115,6 +125,9 @@ class DeviceView:
         return bytes_by_group(lifetimes, groups, lifetimes.size, len(key.groups), events)
 
 
+_ALIGNMENT = np.uint64(512)
+"""What blocks of plimsoll's own allocators are multiples of."""
+
 _CATEGORY_NOTES = {
     "stacks": "Categories are told by call stacks.",
     "lifetimes": "Without call stacks, categories are told by lifetimes: read them as likely.",
@@ -128,7 +141,7 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
     Raises:
         InputError: If it holds nothing that can be shown.
     """
-    rare, numbers, time_us = _pass_through(trace)
+    rare, numbers, time_us, asked_by = _pass_through(trace)
     lifetimes = find_lifetimes(trace)
     _check(recording, lifetimes.size, rare.size)
     # A damaged history may say that there is more in shared memory than there is.
@@ -146,16 +159,23 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
     streams = np.union1d(lifetimes.stream, segments.stream)
     numbers_of_streams = np.searchsorted(streams, segments.stream)
     segments = replace(segments, stream=numbers_of_streams.astype(np.uint64))
-    used, stack = np.unique(lifetimes.stack, return_inverse=True)
+    freed_by = np.zeros(len(lifetimes), dtype=np.uint32)
+    freed = np.flatnonzero((lifetimes.end >= 0) & (lifetimes.end < trace.event_count))
+    freed_by[freed] = asked_by[lifetimes.end[freed]]
+    used = np.unique(np.concatenate([lifetimes.stack, freed_by, asked_by[failures], [0]]))
     stacks = make_stack_table(trace.frames(number) for number in used.tolist())
     lifetimes = replace(
         lifetimes,
-        stack=stack.astype(np.uint32),
+        stack=np.searchsorted(used, lifetimes.stack).astype(np.uint32),
         stream=np.searchsorted(streams, lifetimes.stream).astype(np.uint64),
     )
     level = lifetimes.level()
+    config = None  # of PyTorch's allocator only
+    if recording.allocator == "native":
+        config = _core.AllocatorConfig.parse(recording.conf, recording.version)
     reserved_before = int(segments.size[segments.start < 0].sum())
-    moments = find_failures(rare, numbers)
+    failed_stacks = np.searchsorted(used, asked_by[failures]).tolist()
+    moments = find_failures(rare, numbers, failed_stacks)
     moments += find_releases(
         rare, numbers, reserved_before, collects="garbage_collection" in recording.conf
     )
@@ -166,7 +186,11 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
         event_count=trace.event_count,
         begin_us=int(time_us[0]),
         time_us=np.maximum.accumulate(time_us - time_us[0]),
+        allocator=recording.allocator,
+        max_split_size=config.max_split_size if config else None,
         lifetimes=lifetimes,
+        rounded=_rounded(config, lifetimes.size),
+        freed_by=np.searchsorted(used, freed_by),
         level=level,
         streams=streams.tolist(),
         stacks=stacks,
@@ -180,17 +204,27 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
 
 def _pass_through(
     trace: DeviceTrace,
-) -> tuple[EventBatch, NDArray[np.int64], NDArray[np.int64]]:
-    """The events that are about segments or failures, their numbers, and the time of all events."""
-    times, rare, numbers = [], [], []
+) -> tuple[EventBatch, NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+    """The events that are about segments or failures and their numbers; time and stack of all."""
+    times, rare, numbers, stacks = [], [], [], []
     passed = 0
     for batch in trace.batches():
         rows = np.flatnonzero(batch.action >= Action.SEGMENT_ALLOC)
         times.append(batch.time_us)
+        stacks.append(batch.stack)
         rare.append(batch[rows])
         numbers.append(rows + passed)
         passed += len(batch)
-    return EventBatch.join(rare), np.concatenate(numbers), np.concatenate(times)
+    return (
+        EventBatch.join(rare), np.concatenate(numbers), np.concatenate(times),
+        np.concatenate(stacks),
+    )  # fmt: skip
+
+
+def _rounded(config: _core.AllocatorConfig | None, sizes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    if config is not None:
+        return rounded_sizes(sizes, config.round_request)
+    return -(-sizes.astype(np.int64) // _ALIGNMENT).astype(np.uint64) * _ALIGNMENT
 
 
 def _about_steps(steps: Steps) -> str:

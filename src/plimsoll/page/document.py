@@ -52,13 +52,24 @@ class Page:
     least_bytes: int
 
 
-def make_page(runs: Sequence[Run], *, served: bool = False, most_bytes: int = MOST_BYTES) -> Page:
+FORMAT = 2
+"""Of the data in a page; a page reads those of its own format."""
+
+
+def make_page(
+    runs: Sequence[Run],
+    *,
+    served: bool = False,
+    most_bytes: int = MOST_BYTES,
+    first_device: int = 0,
+) -> Page:
     """Make the page of one run, or of two side by side.
 
     Args:
         runs: What to show.
         served: Whether a server stands behind the page, which it may ask for what it leaves out.
         most_bytes: The size that the page is to stay under, if that can be.
+        first_device: What the server calls the first of their devices; the others follow it.
     """
     devices = [view for run in runs for view in run.devices]
     packed = [_pack_device(view) for view in devices]
@@ -80,7 +91,8 @@ def make_page(runs: Sequence[Run], *, served: bool = False, most_bytes: int = MO
         blocks.append(columns)
     groups = iter(packed)
     data = {
-        "format": 1,
+        "format": FORMAT,
+        "first_device": first_device,
         "served": served,
         "runs": [
             {"name": run.title, "devices": [next(groups) for _ in run.devices]} for run in runs
@@ -103,6 +115,8 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
     segments = view.segments
     return {
         "device": view.device,
+        "allocator": view.allocator,
+        "max_split_size": view.max_split_size,
         "events": view.event_count,
         "blocks": len(view.lifetimes),
         "begin_us": view.begin_us,
@@ -135,7 +149,7 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
             "expandable": pack_column(segments.expandable),
         },
         "stacks": view.stacks.pack(),
-        "moments": [[moment.event, moment.kind, moment.text] for moment in view.moments],
+        "moments": [[one.event, one.kind, one.text, one.stack] for one in view.moments],
         "notes": list(view.notes),
     }
 

@@ -12,7 +12,7 @@ from plimsoll.recordings import Action
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,19 +30,24 @@ class Moment:
         event: The event it happened at.
         kind: What it is.
         text: What it says.
+        stack: The index of the call stack that led to it; None for unknown.
     """
 
     event: int
     kind: Kind
     text: str
+    stack: int | None = None
 
 
-def find_failures(events: EventBatch, numbers: NDArray[np.int64]) -> list[Moment]:
+def find_failures(
+    events: EventBatch, numbers: NDArray[np.int64], stacks: Sequence[int]
+) -> list[Moment]:
     """Where a request failed.
 
     Args:
         events: The events that are about segments, and failures.
         numbers: Their numbers in the history.
+        stacks: Of each failure, the index of the stack that asked.
     """
     rows = np.flatnonzero(events.action == Action.OOM)
     return [
@@ -51,8 +56,9 @@ def find_failures(events: EventBatch, numbers: NDArray[np.int64]) -> list[Moment
             "oom",
             f"out of memory: {format_size(int(events.size[row]))} more was needed, the device had "
             f"{format_size(int(events.address[row]))} free",
+            stack,
         )
-        for row in rows
+        for row, stack in zip(rows.tolist(), stacks, strict=True)
     ]
 
 

@@ -13,18 +13,22 @@ import secrets
 import socket
 import sys
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.page.blocks import blocks_between, pack_blocks
 from plimsoll.page.document import MOST_BYTES, make_page
 from plimsoll.page.run import open_recording, prepare
+from plimsoll.printable import printable
+from plimsoll.recordings import read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +43,9 @@ _MOST_EVENTS = 1 << 24
 
 _MOST_UNREAD = 1 << 24
 """Of a request that is refused: more than these bytes are not waited for."""
+
+_PIECE = 1 << 20
+_DIGITS = 16  # of the length of a recording, at most
 
 _REDIRECT = """\
 <!doctype html>
@@ -61,13 +68,12 @@ class PageServer:
 
     def __init__(self, runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> None:
         page = make_page(runs, served=True, most_bytes=most_bytes).html.encode()
-        devices = [view for run in runs for view in run.devices]
         token = secrets.token_urlsafe(24)
 
         class Handler(_Handler):
             pass
 
-        Handler.page, Handler.devices, Handler.token = page, devices, token
+        Handler.page, Handler.shown, Handler.token = page, _Shown(runs), token
         self._server = _Server(("127.0.0.1", 0), Handler)
         Handler.host = f"127.0.0.1:{self._server.server_address[1]}"
         self.url = f"http://{Handler.host}/{token}/"
@@ -129,6 +135,21 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class _Shown:
+    """The devices of all runs that are shown, in the order in which they came."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.devices = [view for run in runs for view in run.devices]
+        self._adding = Lock()
+
+    def add(self, run: Run) -> int:
+        """Add a run's devices; the number of the first."""
+        with self._adding:
+            first = len(self.devices)
+            self.devices.extend(run.devices)
+        return first
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers what the page asks; the class of a server knows what it shows.
 
@@ -136,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
     """
 
     page: bytes
-    devices: Sequence[Any]
+    shown: _Shown
     token: str
     host: str
 
@@ -153,27 +174,76 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
+        asked = self._asked()
+        if asked is None:
+            return
+        name, query = asked
+        if name == "":
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.page)
+        elif name == "blocks":
+            self._answer_blocks(query)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
+
+    def do_POST(self) -> None:
+        """Take a recording to show, and answer with its page."""
+        asked = self._asked()
+        if asked is None:
+            return
+        name, query = asked
+        if name == "recordings":
+            self._take_recording(printable(query.get("name", ["a recording"])[0]))
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
+
+    def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
+        """What is asked for, of whom is allowed to; all others are refused."""
         try:
             address = urlsplit(self.path)
         except ValueError:
             self._refuse(HTTPStatus.BAD_REQUEST, "that is no address")
-            return
+            return None
         _, token, *rest = [*address.path.split("/"), "", ""][:4]
         if self.headers.get("Host") != self.host:
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this is not the host that was asked for")
         elif not hmac.compare_digest(token.encode(), self.token.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "the token is missing or wrong")
-        elif rest[0] == "":
-            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.page)
-        elif rest[0] == "blocks":
-            self._answer_blocks(parse_qs(address.query))
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
+            return rest[0], parse_qs(address.query)
+        return None
+
+    def _take_recording(self, name: str) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "a recording comes with its length")
+            return
+        with TemporaryDirectory(prefix="plimsoll-") as folder:
+            path = Path(folder) / "recording"
+            try:
+                if not self._receive(path, int(length)):
+                    self._refuse(HTTPStatus.BAD_REQUEST, f"{name}: not all of it has come")
+                    return
+                run = prepare(replace(read_recording(path), name=name))
+            except (InputError, OSError) as error:
+                reason = printable(str(error).replace(str(path), name))
+                self._refuse(HTTPStatus.BAD_REQUEST, reason)
+                return
+        first = self.shown.add(run)
+        page = make_page([run], served=True, first_device=first)
+        self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())
+
+    def _receive(self, path: Path, length: int) -> bool:
+        """Write what comes to a file that only this user can read; whether it was all there."""
+        with NewFile(path) as file:
+            while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
+                file.write(piece)
+                length -= len(piece)
+        return length == 0
 
     def _answer_blocks(self, query: dict[str, list[str]]) -> None:
         try:
             number, begin, end = (int(query[name][0]) for name in ("device", "begin", "end"))
-            view = self.devices[number] if number >= 0 else None
+            view = self.shown.devices[number] if number >= 0 else None
         except (LookupError, ValueError):
             view = None
         is_known = view is not None and -1 <= begin <= end <= view.event_count

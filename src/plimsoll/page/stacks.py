@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import source_line
+from plimsoll.analysis import is_program, source_line
 from plimsoll.page.columns import pack_column
 from plimsoll.printable import printable
 
@@ -30,6 +30,7 @@ class StackTable:
         frame_file: By frame, the file's name. int64, like all that follows.
         frame_line: By frame, the line.
         frame_function: By frame, the function's name.
+        frame_program: By frame, whether it is the program's and not PyTorch's or Python's own.
         node_frame: By node, its frame; of node 0, nothing.
         node_parent: By node, the node of what called it.
         stack_node: By stack, its innermost frame's node.
@@ -41,6 +42,7 @@ class StackTable:
     frame_file: NDArray[np.int64]
     frame_line: NDArray[np.int64]
     frame_function: NDArray[np.int64]
+    frame_program: NDArray[np.int64]
     node_frame: NDArray[np.int64]
     node_parent: NDArray[np.int64]
     stack_node: NDArray[np.int64]
@@ -66,6 +68,7 @@ class StackTable:
             "frame_file": pack_column(self.frame_file),
             "frame_line": pack_column(self.frame_line),
             "frame_function": pack_column(self.frame_function),
+            "frame_program": pack_column(self.frame_program),
             "node_frame": pack_column(self.node_frame),
             "node_parent": pack_column(self.node_parent),
             "stack_node": pack_column(self.stack_node),
@@ -99,6 +102,7 @@ def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
         frame_file=table[:, 0],
         frame_line=table[:, 1],
         frame_function=table[:, 2],
+        frame_program=np.array([is_program(frame) for frame in frames], dtype=np.int64),
         node_frame=tree[:, 1],
         node_parent=tree[:, 0],
         stack_node=np.array(node_of, dtype=np.int64),

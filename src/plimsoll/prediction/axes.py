@@ -14,8 +14,6 @@ from plimsoll.units import GiB, KiB, MiB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-NARROWEST, WIDEST = 60, 200
-IN_A_PIPE = 100
 _INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 Look = tuple[str, str]
@@ -115,11 +113,6 @@ def _round_numbers(least: float) -> Iterator[float]:
             if each * power * (1 + 1e-9) >= least:
                 yield each * power
         power *= 10.0
-
-
-def shown_width(width: int) -> int:
-    """How wide a picture is drawn on a terminal of so many columns."""
-    return min(max(width, NARROWEST), WIDEST)
 
 
 def margin(scale: Scale) -> int:

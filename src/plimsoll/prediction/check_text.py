@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.printable import join_lines
+from plimsoll.layout import paragraphs
 from plimsoll.units import format_size, size_row
 
 if TYPE_CHECKING:
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 _MOST_ROWS = 12
 
 
-def check_text(check: CheckParts) -> str:
-    """The answer, what differs, and why."""
-    parts = (_answer(check), _held(check), _reasons(check))
-    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part)))
+def check_text(check: CheckParts, width: int | None = None) -> str:
+    """The answer, what differs, and why; without a width, lines are as long as they are."""
+    return paragraphs([_answer(check), _held(check), _reasons(check)], width)
 
 
 def _answer(c: CheckParts) -> Iterator[str]:

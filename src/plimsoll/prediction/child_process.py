@@ -129,7 +129,8 @@ def started(
             status, is_interrupted = _wait(process, 0 if is_aside else _SECONDS_TO_ANSWER)
             if request.groups is not None and groups.exists():
                 shutil.move(groups, request.groups)
-            if is_interrupted and not report.exists():
+            # What ran beside others heard no interrupt, so what it says, if it ended, is no answer.
+            if is_interrupted and (is_aside or not report.exists()):
                 raise KeyboardInterrupt
             try:
                 found = _result(request, status, report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from plimsoll.layout import table
 from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _MOST_ROWS = 16
 """Beyond which ranks of equal figures share one."""
 _HEAD = ("allocated", "reserved", "NCCL", "on the card", "fits")
+_LEFT_OUT = ("NCCL", "allocated", "reserved")
+"""The columns that a narrow terminal goes without, the first one first."""
 _VERDICTS = {True: "yes", False: "no", None: "-"}
 
 
@@ -31,12 +34,12 @@ def card_of(p: PredictionParts) -> str:
     return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
 
 
-def job_verdict(p: PredictionParts) -> Iterator[str]:
-    """Nothing where the script is no job."""
+def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
+    """Over all ranks, with a row for each; nothing where the script is no job."""
     if not is_job(p):
         return
     yield _verdict(p)
-    yield from _table(p.ranks)
+    yield from _table(p.ranks, width)
     for card in p.shared_cards:
         where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
         used = card.most_bytes + card.others_bytes
@@ -69,14 +72,11 @@ def _verdict(p: PredictionParts) -> str:
     )
 
 
-def _table(ranks: list[RankUse]) -> Iterator[str]:
+def _table(ranks: list[RankUse], width: int | None) -> Iterator[str]:
     some = any(use.stands_for > 1 for use in ranks)
     head = ("rank", *(["stands for"] if some else []), "host:GPU" if _hosts(ranks) > 1 else "GPU")
     rows = [(*head, *_HEAD), *_rows(ranks, some=some)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        yield "  " + "  ".join(cells)
+    yield from table(rows, width=width, indent="  ", optional=_LEFT_OUT)
 
 
 def _rows(ranks: list[RankUse], *, some: bool) -> Iterator[tuple[str, ...]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from plimsoll.layout import IN_A_PIPE, shown_width
 from plimsoll.prediction.axes import (
-    IN_A_PIPE,
     LIMIT,
     NOTHING,
     SIZES,
@@ -21,7 +21,6 @@ from plimsoll.prediction.axes import (
     margin,
     round_scale,
     row,
-    shown_width,
 )
 from plimsoll.printable import printable
 from plimsoll.units import format_count, format_size

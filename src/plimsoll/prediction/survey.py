@@ -178,7 +178,8 @@ class AllocatorUse:
         conf: As PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most taken from the driver, where that has no end.
-        fits: Whether it serves all in the room that there is, at whatever pace other streams go on.
+        fits: Whether it serves all in the room that there is: it reserves no more, or cached memory
+            goes back in time, at whatever pace other streams go on.
         least_bytes: The least room in which it serves all, to a granule, where it does not fit and
             this was found out; else None.
     """

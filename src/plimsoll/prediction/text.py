@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.layout import paragraphs
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict
 from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, STARTED_PROGRAM
-from plimsoll.printable import join_lines, printable
+from plimsoll.printable import printable
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from plimsoll.prediction.compiled_use import EagerUse
     from plimsoll.prediction.parts import Assumed, PredictionParts, Written
@@ -27,8 +28,13 @@ _MEASURED = "H200"
 _MOST_COMPILED = 6
 
 
-def prediction_text(prediction: PredictionParts) -> str:
-    """The whole prediction, without colour."""
+def prediction_text(prediction: PredictionParts, width: int | None = None) -> str:
+    """The whole prediction, without colour.
+
+    Args:
+        prediction: What is said.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
         started = [each for each in prediction.assumptions if each.what == STARTED_PROGRAM]
@@ -38,23 +44,20 @@ def prediction_text(prediction: PredictionParts) -> str:
                 "started have no simulated GPUs, and are not seen: predict them by themselves"
             )
         programs = [f"  {each.operation}" for each in started]
-        return paragraphs([[first, *programs], written_lines(prediction.written)])
+        return paragraphs([[first, *programs], written_lines(prediction.written)], width)
     parts = (
-        *(job_verdict, _verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(_verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
     )
     return paragraphs(
         [
+            job_verdict(prediction, width),
             *(part(prediction) for part in parts),
             written_lines(prediction.written),
             _effort(prediction),
-        ]
+        ],
+        width,
     )
-
-
-def paragraphs(parts: Iterable[Iterable[str]]) -> str:
-    """Those that have a line, with an empty one between them."""
-    return "\n\n".join(join_lines(lines) for part in parts if (lines := list(part)))
 
 
 def whose_line(p: PredictionParts) -> str | None:
@@ -73,7 +76,7 @@ def whose_line(p: PredictionParts) -> str | None:
             f"1 process that {p.script} started used a simulated GPU: it took {reserved}"
         )
     return (
-        f"{count} processes used simulated GPUs; the largest took {reserved}, and what follows is "
+        f"{count} processes used simulated GPUs; the largest took {reserved}, and what is said is "
         "of it alone; they are not added up"
     )
 
@@ -107,12 +110,13 @@ def _verdict(p: PredictionParts) -> Iterator[str]:
     if is_job(p):
         yield f"Rank {p.worst_rank}:"
     else:
+        yield headline(p)
         yield from _processes(p)
-        yield _headline(p)
     yield from _figures(p)
 
 
-def _headline(p: PredictionParts) -> str:
+def headline(p: PredictionParts) -> str:
+    """Whether it fits, and by how much."""
     verdict = "fits" if p.fits else "does not fit"
     where = card_of(p)
     left = "to spare" if p.headroom_bytes >= 0 else "too little"

@@ -112,7 +112,8 @@ class ReplayResult:
         fits: Whether the program got all the memory that it got in the recording. If not, the
             replay ends at the request that failed.
         fits_at_any_pace: Whether it did whenever the frees that wait for other streams were done:
-            as recorded, at once, and as late as can be.
+            as recorded, at once, and as late as can be. None where only the first was tried, as
+            the replay is the recorded run.
         first_oom_event: The event number of the first request that failed.
         first_oom: More about it.
         avoided_ooms: Requests that failed in the recording, but not here.
@@ -150,7 +151,7 @@ class ReplayResult:
     num_alloc_retries: int
     num_ooms: int
     fits: bool
-    fits_at_any_pace: bool
+    fits_at_any_pace: bool | None
     first_oom_event: int | None
     first_oom: FirstOom | None
     avoided_ooms: int

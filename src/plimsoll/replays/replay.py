@@ -318,6 +318,12 @@ def _bounds(runs: list[_core.Replay]) -> tuple[int, int] | None:
     return min(peaks), max(peaks)
 
 
+def _fits_at_any_pace(run: _core.Replay, paces: list[_core.Replay]) -> bool | None:
+    if any(one.stopped for one in [run, *paces]):
+        return False
+    return True if paces or not run.had_pending_frees else None
+
+
 def _result(
     trace: DeviceTrace,
     request: _Request,
@@ -353,7 +359,7 @@ def _result(
         num_alloc_retries=stats["num_alloc_retries"],
         num_ooms=stats["num_ooms"],
         fits=not run.stopped,
-        fits_at_any_pace=not any(one.stopped for one in [run, *paces]),
+        fits_at_any_pace=_fits_at_any_pace(run, paces),
         first_oom_event=run.first_oom,
         first_oom=_first_oom(trace, run),
         avoided_ooms=run.avoided_ooms,

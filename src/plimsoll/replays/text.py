@@ -2,62 +2,77 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import TYPE_CHECKING
 
-from plimsoll.printable import printable
+from plimsoll.layout import paragraphs, table
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import Console
-    from rich.text import Text
-
     from plimsoll.replays.parts import ReplayResult
 
-WIDTH = 160
-"""Of what is not shown on a terminal: it has no width of its own to fit in."""
+_NAME = "configuration"
+_OPTIONAL = ("driver time", "retries", "utilization", "allocated")
+"""The columns that a narrow terminal goes without, the first one first."""
 
 
-def replays_text(results: Sequence[ReplayResult]) -> str:
-    """What `show` shows, without colour."""
-    from rich.console import Console
+def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> str:
+    """For each file and device the answer, a table of its replays, best first, and the details.
 
-    text = StringIO()
-    console = Console(
-        file=text, soft_wrap=True, width=WIDTH, color_system=None, force_jupyter=False
+    Args:
+        results: The replays.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
+    return "\n\n".join(_device_text(mine, width) for mine in _by_device(results))
+
+
+def _device_text(mine: Sequence[ReplayResult], width: int | None) -> str:
+    ranked = sorted(mine, key=_rank)
+    one = mine[0]
+    card = f" ({one.gpu})" if one.gpu else ""
+    title = f"{one.file}, device {one.device}{card}: {format_count(one.events, 'event')} replayed"
+    others = [f"{_name(each)}: {line}" for each in ranked[1:] for line in _verdict(each)]
+    details = [*_explain(ranked[0]), *others]
+    return paragraphs([[_answer(ranked), title], _table(ranked, width), details], width)
+
+
+def _answer(ranked: Sequence[ReplayResult]) -> str:
+    """What came of the best, and how much it saves: of what was recorded, or of the worst."""
+    best = ranked[0]
+    within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
+    reserved = format_size(best.peak_reserved_bytes)
+    if best.first_oom is not None and not best.fits:
+        oom = best.first_oom
+        where = f" at {oom.at}" if oom.at else ""
+        whose = "It does not fit" if len(ranked) == 1 else "None of them fits"
+        needed = format_size(oom.tried_bytes)
+        return f"{whose}{within}: out of memory at event {oom.event:,}{where}, {needed} more needed"
+    if best.matches_recording is False and best.first_difference is not None:
+        return f"The replay differs from the recording at event {best.first_difference.event:,}"
+    fitting = [each for each in ranked[1:] if each.fits]
+    if not fitting:
+        fits = f"It fits{within}" if best.limit_source == "given" else "It runs"
+        alone = "" if len(ranked) == 1 else f" with {_name(best)} alone"
+        allocated = format_size(best.peak_allocated_bytes)
+        return f"{fits}{alone}: {reserved} is reserved at the peak, {allocated} of it allocated"
+    recorded = (each for each in fitting if each.matches_recording is not None)
+    other = next(recorded, fitting[-1])
+    less = other.peak_reserved_bytes - best.peak_reserved_bytes
+    if not less:
+        return f"All reserve the same at the peak: {reserved}"
+    by = f"{format_size(less)} less than {_name(other)}"
+    return f"{_name(best)} reserves the least, {reserved}: {by}"
+
+
+def _table(ranked: Sequence[ReplayResult], width: int | None) -> Iterator[str]:
+    tiers = ("dedicated", "shared") if ranked[0].shared else ()
+    heads = (
+        *(_NAME, "allocated", "reserved", *tiers),
+        *("utilization", "retries", "OOM", "driver time"),
     )
-    show(results, console)
-    return text.getvalue().rstrip("\n")
-
-
-def show(results: Sequence[ReplayResult], console: Console) -> None:
-    """A table of each file's and device's replays, best first, and what else to say of them."""
-    from rich.table import Table  # late: simulated programs import this module, not rich
-
-    for mine in _by_device(results):
-        ranked = sorted(mine, key=_rank)
-        count = format_count(mine[0].events, "event")
-        card = f" ({mine[0].gpu})" if mine[0].gpu else ""
-        title = f"{mine[0].file}, device {mine[0].device}{card}: {count} replayed"
-        console.print(_text(title), end="\n\n")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("configuration", overflow="fold")
-        tiers = ("dedicated", "shared") if mine[0].shared else ()
-        columns = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
-        for name in columns:
-            table.add_column(name, justify="right", no_wrap=True)
-        for result in ranked:
-            table.add_row(*map(_text, _row(result)))
-        console.print(table)
-        console.print()
-        for line in _explain(ranked[0]):
-            console.print(_text(line))
-        for result in ranked[1:]:
-            for line in _verdict(result):
-                console.print(_text(f"{_name(result)}: {line}"))
-        console.print()
+    rows = [heads, *map(_row, ranked)]
+    return table(rows, width=width, names=(_NAME,), optional=_OPTIONAL)
 
 
 def _by_device(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
@@ -68,21 +83,15 @@ def _by_device(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
             yield [result for result in of_file if result.device == device]
 
 
-def _text(line: str) -> Text:
-    from rich.text import Text
-
-    return Text(printable(line))
-
-
 def _rank(result: ReplayResult) -> tuple[bool, int]:
     """Least reserved first; last those that ended early, the one that got furthest first."""
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 
-def _row(result: ReplayResult) -> list[str]:
+def _row(result: ReplayResult) -> tuple[str, ...]:
     shared = result.shared
     tiers = (shared.peak_dedicated_bytes, shared.peak_bytes) if shared else ()
-    return [
+    return (
         _name(result),
         format_size(result.peak_allocated_bytes),
         format_size(result.peak_reserved_bytes),
@@ -91,7 +100,7 @@ def _row(result: ReplayResult) -> list[str]:
         str(result.num_alloc_retries),
         "no" if result.first_oom_event is None else f"at event {result.first_oom_event}",
         f"{result.driver_seconds * 1e3:.1f} ms",
-    ]
+    )
 
 
 def _name(result: ReplayResult) -> str:

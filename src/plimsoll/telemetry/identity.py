@@ -36,3 +36,12 @@ def program_name(pid: int) -> str | None:
         return (_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
     except OSError:
         return None
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that started another, or that took it over; None if there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return int(text[text.rfind(")") + 1 :].split()[1])

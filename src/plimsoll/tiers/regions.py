@@ -219,7 +219,8 @@ def pause(
             or memory that other processes were sent, a graph is being captured, or a file cannot
             be written. All is as it was.
         OutOfMemoryError: If the host has no memory for the content. All is as it was.
-        DriverError: If the driver fails. All is as it was; where the driver refuses even that,
+        DriverError: If the driver fails. All is as it was, but that `backup="drop"` has given up
+            the content of regions before the one that fails; where the driver refuses even that,
             the region is paused and its content is safe.
     """
     if backup not in get_args(Backup):
@@ -231,6 +232,9 @@ def pause(
                 raise InputError(f"the region {name!r} has no memory on any GPU")
             if any(engine.is_paused(_regions[name]) for engine in engines):
                 raise InputError(f"the region {name!r} is paused already")
+        for name, engine in _each(found):  # before any content is given up
+            with _as_ours(engine, f"pause the region {name!r}"):
+                engine.require_pausable(_regions[name])
         how = _How(backup, directory)
         freed = 0
         with contextlib.ExitStack() as undo:

@@ -16,6 +16,10 @@ class ReturnedHandles {
   ~ReturnedHandles() { offer(); }
 
   void add(Handle handle) { handles_.push_back(handle); }
+  void give_back(Handle handle) {
+    add(handle);
+    offer();
+  }
   // Gives the driver all that it takes.
   void offer() {
     std::erase_if(handles_,

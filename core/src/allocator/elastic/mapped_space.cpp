@@ -21,7 +21,7 @@ Block* MappedSpace::make(Address address, Bytes size) {
   block->age_base = 0;
   block->allocated = false;
   block->mapped = true;
-  block->retired = false;
+  block->retired = nullptr;
   block->borrows = false;
   return block;
 }
@@ -43,7 +43,6 @@ Block* MappedSpace::split_at(Block* block, Address address) {
   if (address == block->address) return block;
   Block* const back = make(address, block->address + block->size - address);
   back->mapped = block->mapped;
-  back->retired = block->retired;
   back->age_base = block->age_base;
   back->previous = block;
   back->next = block->next;
@@ -113,7 +112,7 @@ std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {
 
 void MappedSpace::make_hole(Block* block) {
   block->mapped = false;
-  block->retired = false;
+  block->retired = nullptr;
   if (Block* const next = block->next; next != nullptr && is_hole(next)) {
     holes_.erase(next);
     absorb_next(block, next);
@@ -140,48 +139,44 @@ Block* MappedSpace::take_hole(const AddressRange& range) {
 
 // --- pieces ------------------------------------------------------------------------------------
 
-std::vector<FreePiece> MappedSpace::free_pieces(std::uint64_t age) const {
-  std::vector<FreePiece> found;
+void MappedSpace::add_free_pieces(std::uint64_t age, std::vector<FreePiece>& found) const {
   const auto add = [&](Block* block) {
     if (block->age_base > age) return;
     for (auto piece = pieces_.lower_bound(block->address);
-         piece != pieces_.end() &&
-         piece->first + piece->second.size <= block->address + block->size;
-         ++piece) {
-      found.push_back({piece->first, piece->second, block});
+         piece != pieces_.end() && piece->second->end() <= block->address + block->size; ++piece) {
+      found.push_back({piece->second.get(), block});
     }
   };
   free_.for_each(add, kGranule);
-  return found;
 }
 
 Bytes MappedSpace::shared_bytes(Address address, Bytes size) const {
   if (tiers_ == Tiers::dedicated) return 0;
   Bytes shared = 0;
-  for_each_piece(address, size, [&](Address first, const Piece& piece) {
+  for_each_piece(address, size, [&](const Piece& piece) {
     if (piece.tier != Tier::shared) return;
-    shared += std::min(address + size, first + piece.size) - std::max(address, first);
+    shared += std::min(address + size, piece.end()) - std::max(address, piece.address);
   });
   return shared;
 }
 
-void MappedSpace::add_piece(Address address, const Piece& piece, std::uint64_t age) {
-  Block* const block = take_hole({address, piece.size});
+void MappedSpace::hold(Address address, std::unique_ptr<Piece> piece) {
+  piece->space = this;
+  piece->address = address;
+  if (piece->home != address) ++pieces_away_;
+  pieces_.emplace(address, std::move(piece));
+}
+
+void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
+  Block* const block = take_hole({address, piece->size});
   block->mapped = true;
-  pieces_.emplace(address, piece);
-  if (piece.home != address) ++pieces_away_;
+  hold(address, std::move(piece));
   give_back(block, age);
 }
 
-void MappedSpace::replace_piece(Address address, const Piece& piece) {
-  Piece& place = pieces_.at(address);
-  if (place.home != address) --pieces_away_;
-  place = piece;
-  place.home = address;
-}
-
-void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
-  const Address address = free_piece.address;
+std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
+  const Address address = free_piece.piece->address;
+  const Bytes size = free_piece.piece->size;
   Block* block = free_piece.block;
   while (block->address + block->size <= address) block = block->next;
   free_.erase(block);
@@ -190,24 +185,24 @@ void MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
     free_.insert(block);
     block = back;
   }
-  if (block->size > free_piece.piece.size) {
-    free_.insert(split_at(block, address + free_piece.piece.size));
-  }
+  if (block->size > size) free_.insert(split_at(block, address + size));
   block->mapped = false;
-  block->retired = true;
-  pieces_.erase(address);
-  if (free_piece.piece.home != address) --pieces_away_;
-  retired_.emplace(address, Retired{block, age, free_piece.piece});
+  const auto found = pieces_.find(address);
+  std::unique_ptr<Piece> piece = std::move(found->second);
+  pieces_.erase(found);
+  if (piece->home != address) --pieces_away_;
+  piece->left(retire(block, age));
+  return piece;
 }
 
-void MappedSpace::revive(Address address, const Piece& piece, std::uint64_t age) {
+void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
   const auto found = retired_.find(address);
   Block* const block = found->second.block;
-  pieces_.emplace(address, piece);
-  if (piece.home != address) ++pieces_away_;
+  piece->is_back_at(found->second);
   retired_.erase(found);
   block->mapped = true;
-  block->retired = false;
+  block->retired = nullptr;
+  hold(address, std::move(piece));
   give_back(block, age);
 }
 
@@ -216,26 +211,24 @@ std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const Addres
   auto next = pieces_.upper_bound(range.address);
   if (next != pieces_.begin()) --next;
   for (; next != pieces_.end() && next->first < range.end(); ++next) {
-    auto& [address, piece] = *next;
-    if (piece.home == address || address < block->address ||
-        address + piece.size > block->address + block->size) {
+    Piece& piece = *next->second;
+    if (piece.home == piece.address || piece.address < block->address ||
+        piece.end() > block->address + block->size) {
       continue;
     }
     const auto home = retired_.find(piece.home);
-    if (home != retired_.end() && home->second.piece.handle == piece.handle) {
-      found.push_back({address, piece, block});
+    if (home != retired_.end() && home->second.piece == &piece) {
+      found.push_back({&piece, block});
     } else {
-      piece.home = address;
-      --pieces_away_;
+      set_home(piece);
     }
   }
   return found;
 }
 
-void MappedSpace::set_home(Address address) {
-  Piece& piece = pieces_.at(address);
-  if (piece.home != address) --pieces_away_;
-  piece.home = address;
+void MappedSpace::set_home(Piece& piece) {
+  if (piece.home != piece.address) --pieces_away_;
+  piece.home = piece.address;
 }
 
 void MappedSpace::remember(Bytes size, Address address) {
@@ -252,20 +245,17 @@ std::span<const Address> MappedSpace::remembered(Bytes size) const {
   return found->second;
 }
 
-void MappedSpace::forget_handle(Handle handle) {
-  for (auto& [address, retired] : retired_) {
-    if (retired.piece.handle == handle) retired.piece.handle = 0;
-  }
-}
+void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
 
-void MappedSpace::retire(const AddressRange& range) {
-  Block* const block = take_hole(range);
-  block->retired = true;
-  retired_.emplace(range.address, Retired{block, 0, {range.size, 0, Tier::dedicated}});
+Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
+  Retired& retired = retired_.emplace(block->address, Retired{block, age}).first->second;
+  block->retired = &retired;
+  return retired;
 }
 
 void MappedSpace::clear(Address address) {
   const auto found = retired_.find(address);
+  if (Piece* const piece = found->second.piece; piece != nullptr) piece->is_back_at(found->second);
   make_hole(found->second.block);
   retired_.erase(found);
 }
@@ -316,17 +306,25 @@ void MappedSpace::check_invariants() const {
   for (const auto& [address, piece] : pieces_) {
     require(address >= end, "pieces do not overlap");
     require(block_at(address)->mapped, "a piece lies where there is memory");
-    end = address + piece.size;
-    in_pieces += piece.size;
-    if (piece.home != address) ++away;
+    require(piece->space == this && piece->address == address, "a piece knows where it serves");
+    for (const Retired* const old : piece->old_mappings) {
+      require(old->piece == piece.get(), "a piece knows where it is still mapped");
+    }
+    end = piece->end();
+    in_pieces += piece->size;
+    if (piece->home != address) ++away;
   }
   require(away == pieces_away_, "the number of pieces away from home is right");
   require(free_.count() == free_blocks, "the index holds exactly the free blocks");
   require(holes_.size() == holes, "the set of holes is complete");
   for (const auto& [address, retired] : retired_) {
-    require(retired.block->address == address && retired.block->retired,
+    require(retired.block->address == address && retired.block->retired == &retired,
             "retired blocks are known by address");
-    require(retired.block->size == retired.piece.size, "a retired block is one piece's addresses");
+    const Piece* const piece = retired.piece;
+    require(piece == nullptr || piece->size == retired.block->size,
+            "a retired block is one piece's addresses");
+    require(piece == nullptr || std::ranges::count(piece->old_mappings, &retired) == 1,
+            "retired addresses know what is mapped there");
   }
   require(in_pieces == with_memory, "all memory is in pieces");
 }

@@ -86,21 +86,13 @@ class SliceRing {
   std::size_t turn_ = 0;
 };
 
-Status map_with_access(Driver& driver, Address address, const Piece& piece) {
-  Status status = driver.map(address, piece.size, piece.handle);
-  if (status != Status::success) return status;
-  status = driver.set_access(address, piece.size);
-  if (status != Status::success) static_cast<void>(driver.unmap(address, piece.size));
-  return status;
-}
-
 PausedMemory::PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces)
     : driver_(driver), backup_(std::move(backup)), pieces_(std::move(pieces)) {
   number_batches();
   Bytes offset = 0;
   for (PausedPiece& piece : pieces_) {
     piece.backup = offset;
-    offset += piece.piece.size;
+    offset += piece.piece->size;
   }
   if (backup_.store == nullptr && backup_.pool != nullptr) lock_chunks(offset);
 }
@@ -126,23 +118,20 @@ void PausedMemory::lock_chunks(Bytes total) {
 
 Bytes PausedMemory::size() const {
   Bytes size = 0;
-  for (const PausedPiece& piece : pieces_) size += piece.piece.size;
+  for (const PausedPiece& piece : pieces_) size += piece.piece->size;
   return size;
 }
 
 Bytes PausedMemory::size_off() const {
   Bytes size = 0;
   for (const PausedPiece& piece : pieces_) {
-    if (piece.piece.handle == 0) size += piece.piece.size;
+    if (!piece.piece->has_memory()) size += piece.piece->size;
   }
   return size;
 }
 
-std::vector<Handle> PausedMemory::take_unreleased() { return std::exchange(unreleased_, {}); }
-
-void PausedMemory::forget(const std::set<Address>& addresses) {
-  std::erase_if(pieces_,
-                [&](const PausedPiece& piece) { return addresses.contains(piece.address); });
+void PausedMemory::forget(const std::set<const Piece*>& pieces) {
+  std::erase_if(pieces_, [&](const PausedPiece& each) { return pieces.contains(each.piece); });
 }
 
 // The pieces are handled in parts: while one is copied, the next or the last one is mapped or
@@ -156,7 +145,7 @@ void PausedMemory::number_batches() {
       size = 0;
     }
     piece.batch = batch;
-    size += piece.piece.size;
+    size += piece.piece->size;
   }
 }
 
@@ -175,11 +164,11 @@ std::vector<PausedMemory::Batch> PausedMemory::batches() {
 template <typename Function>
 Status PausedMemory::for_each_run(Batch batch, Function function) {
   for (std::size_t first = 0; first < batch.size();) {
-    const Address address = batch[first].address;
+    const Address address = batch[first].piece->address;
     const Bytes backup = batch[first].backup;
     Bytes size = 0;
-    for (; first < batch.size() && batch[first].address == address + size; ++first) {
-      size += batch[first].piece.size;
+    for (; first < batch.size() && batch[first].piece->address == address + size; ++first) {
+      size += batch[first].piece->size;
     }
     if (const Status status = function(address, backup, size); status != Status::success) {
       return status;
@@ -267,12 +256,6 @@ Status PausedMemory::load(Batch batch, SliceRing* ring) const {
   });
 }
 
-// The memory of a piece is in the driver's hands when its last mapping is gone.
-void PausedMemory::drop_handle(PausedPiece& piece) {
-  const Handle handle = std::exchange(piece.piece.handle, 0);
-  if (driver_.release(handle) != Status::success) unreleased_.push_back(handle);
-}
-
 Status PausedMemory::take_off() {
   if (backup_.store != nullptr) {
     if (const Status status = save(); status != Status::success) return status;
@@ -288,23 +271,26 @@ Status PausedMemory::take_off() {
     copies.emplace_back(batch, event);
   }
   // Handles are kept to the last: to map them again undoes it all.
-  std::vector<PausedPiece*> unmapped;
+  std::vector<Piece*> unmapped;
   for (const auto& [batch, copied] : copies) {
     if (status == Status::success) status = driver_.synchronize(copied);
     driver_.destroy(copied);
-    for (PausedPiece& piece : batch) {
-      if (status == Status::success) status = driver_.unmap(piece.address, piece.piece.size);
-      if (status == Status::success) unmapped.push_back(&piece);
+    for (const PausedPiece& each : batch) {
+      if (status == Status::success) {
+        status = driver_.unmap(each.piece->address, each.piece->size);
+      }
+      if (status == Status::success) unmapped.push_back(each.piece);
     }
   }
   if (status == Status::success) {
-    for (PausedPiece& piece : pieces_) drop_handle(piece);
+    for (const PausedPiece& each : pieces_) each.piece->give_back();
     return status;
   }
   static_cast<void>(driver_.synchronize());  // queued copies still write to the backup
-  for (PausedPiece* const piece : unmapped) {
-    const Status mapped = map_with_access(driver_, piece->address, piece->piece);
-    if (mapped != Status::success) drop_handle(*piece);
+  for (Piece* const piece : unmapped) {
+    const AddressRange range{piece->address, piece->size};
+    const Status mapped = map_with_access(driver_, range, piece->handle);
+    if (mapped != Status::success) piece->give_back();
   }
   return status;
 }
@@ -312,11 +298,11 @@ Status PausedMemory::take_off() {
 Status PausedMemory::put_back() {
   std::optional<SliceRing> ring;
   if (backup_.store != nullptr && !pieces_.empty()) ring.emplace(driver_, *backup_.pool, size());
-  std::vector<PausedPiece*> put;
+  std::vector<Piece*> put;
   const auto take_off_again = [&] {
-    for (PausedPiece* const piece : put) {
-      const Status unmapped = driver_.unmap(piece->address, piece->piece.size);
-      if (unmapped == Status::success) drop_handle(*piece);
+    for (Piece* const piece : put) {
+      const Status unmapped = driver_.unmap(piece->address, piece->size);
+      if (unmapped == Status::success) piece->give_back();
     }
   };
   Status status = Status::success;
@@ -337,16 +323,15 @@ Status PausedMemory::put_back() {
 }
 
 // Makes memory for the pieces that have none.
-Status PausedMemory::put_on(Batch batch, std::vector<PausedPiece*>& put) {
-  for (PausedPiece& piece : batch) {
-    if (piece.piece.handle != 0) continue;
-    Handle handle = 0;
-    Status status = driver_.create(piece.piece.size, Tier::dedicated, handle);
+Status PausedMemory::put_on(Batch batch, std::vector<Piece*>& put) {
+  for (const PausedPiece& each : batch) {
+    Piece& piece = *each.piece;
+    if (piece.has_memory()) continue;
+    Status status = driver_.create(piece.size, Tier::dedicated, piece.handle);
     if (status != Status::success) return status;
-    piece.piece.handle = handle;
-    status = driver_.map(piece.address, piece.piece.size, handle);
+    status = driver_.map(piece.address, piece.size, piece.handle);
     if (status != Status::success) {
-      drop_handle(piece);
+      piece.give_back();
       return status;
     }
     put.push_back(&piece);

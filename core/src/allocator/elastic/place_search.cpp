@@ -45,16 +45,15 @@ class PlaceBuilder {
       add_gap(block);
       return true;
     }
-    return block->retired && add_retired(block);
+    return block->retired != nullptr && add_retired(block);
   }
 
  private:
   bool add_retired(const Block* block) {
-    const Retired& retired = search_.space.retired().at(block->address);
-    if (const FreePiece* const piece = search_.pieces.find(retired.piece.handle);
-        piece != nullptr && comes_back(*piece)) {
+    const Retired& retired = *block->retired;
+    if (search_.pieces.has(retired.piece) && comes_back(*retired.piece)) {
       place_.revived.push_back(block->address);
-      handles_.push_back(piece->piece.handle);
+      revived_.push_back(retired.piece);
       use(block);
       was_gap_ = false;
       return true;
@@ -67,11 +66,11 @@ class PlaceBuilder {
   }
 
   // Not if it serves another part of the place already.
-  [[nodiscard]] bool comes_back(const FreePiece& piece) const {
-    const AddressRange range{piece.address, piece.piece.size};
+  [[nodiscard]] bool comes_back(const Piece& piece) const {
     const bool overlaps =
-        range.address < place_.extent.end() && place_.extent.address < range.end();
-    return !overlaps && std::ranges::find(handles_, piece.piece.handle) == handles_.end();
+        piece.address < place_.extent.end() && place_.extent.address < piece.end();
+    return !overlaps && (piece.old_mappings.size() == 1 ||
+                         std::ranges::find(revived_, &piece) == revived_.end());
   }
 
   Bytes use(const Block* block) {
@@ -99,8 +98,8 @@ class PlaceBuilder {
   Place place_;
   Bytes left_;
   bool is_upwards_;
-  bool was_gap_ = false;         // the last block that was added
-  std::vector<Handle> handles_;  // of the pieces that come back
+  bool was_gap_ = false;  // the last block that was added
+  std::vector<const Piece*> revived_;
 };
 
 // The place that begins where `first` does.
@@ -131,9 +130,9 @@ struct Cell {
 std::optional<Bytes> price_of(const Search& search, const Block* block) {
   if (is_free(block)) return 0;
   if (is_hole(block)) return kPriceOfMapping;
-  if (!block->retired) return std::nullopt;
-  const Retired& retired = search.space.retired().at(block->address);
-  if (search.pieces.find(retired.piece.handle) != nullptr) return 0;
+  if (block->retired == nullptr) return std::nullopt;
+  const Retired& retired = *block->retired;
+  if (search.pieces.has(retired.piece)) return 0;
   if (!search.may_unmap(retired)) return std::nullopt;
   return kPriceOfUnmapping + kPriceOfMapping;
 }
@@ -227,8 +226,7 @@ std::optional<Place> recall_place(const MappedSpace& space, Bytes size, const Fr
     if (const auto retired = space.retired().find(address); retired != space.retired().end()) {
       first = retired->second.block;
     } else if (const auto piece = space.pieces().find(address); piece != space.pieces().end()) {
-      const FreePiece* const found = free.find(piece->second.handle);
-      if (found != nullptr) first = found->block;
+      first = free.block_of(piece->second.get());
     }
     if (first == nullptr) continue;
     std::optional<Place> place = place_from(search, first);

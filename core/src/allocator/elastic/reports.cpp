@@ -10,28 +10,10 @@
 #include "plimsoll/allocator/elastic/elastic.h"
 
 namespace plimsoll {
-void ElasticAllocator::set_limit(std::optional<Bytes> limit) {
-  const std::lock_guard lock(mutex_);
-  limit_ = limit;
-}
-
-std::optional<Bytes> ElasticAllocator::limit() const {
-  const std::lock_guard lock(mutex_);
-  return limit_;
-}
 
 void ElasticAllocator::refresh_statistics() const {
   counters_.read(statistics_);
-  const Guard guard(shared_allocated_lock_);
-  statistics_.shared_allocated_bytes = shared_allocated_;
-}
-
-// A lent block has so much in shared memory from now on.
-void ElasticAllocator::count_shared(Block& block, Bytes shared) {
-  const Guard guard(shared_allocated_lock_);
-  if (shared > block.shared) shared_allocated_.increase(shared - block.shared);
-  if (shared < block.shared) shared_allocated_.decrease(block.shared - shared);
-  block.shared = shared;
+  statistics_.shared_allocated_bytes = lending_.shared_allocated();
 }
 
 Statistics ElasticAllocator::statistics() const {
@@ -44,25 +26,23 @@ void ElasticAllocator::reset_peak_statistics() {
   const std::lock_guard lock(mutex_);
   statistics_.reset_peak();
   counters_.reset_peak();
-  const Guard guard(shared_allocated_lock_);
-  shared_allocated_.reset_peak();
+  lending_.reset_peak();
 }
 
 void ElasticAllocator::reset_accumulated_statistics() {
   const std::lock_guard lock(mutex_);
   statistics_.reset_accumulated();
   counters_.reset_accumulated();
-  const Guard guard(shared_allocated_lock_);
-  shared_allocated_.reset_accumulated();
+  lending_.reset_accumulated();
 }
 
 Bytes ElasticAllocator::largest_free_block() const {
   const std::lock_guard lock(mutex_);
   Bytes largest = 0;
-  for (const auto& [key, arena] : arena_index_) {
-    if (!key.first->is_default()) continue;
-    const Guard guard(arena->lock);
-    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+  for (const Arena& arena : arenas_.all()) {
+    if (!arena.pool->is_default()) continue;
+    const Arena::Guard guard(arena.lock);
+    for (const MappedSpace* const space : arena.spaces()) {
       if (const Block* const block = space->free().last()) largest = std::max(largest, block->size);
     }
   }
@@ -84,13 +64,13 @@ std::optional<Bytes> ElasticAllocator::fragments() const {
   std::size_t count = 0;
   Bytes free = 0;
   Bytes movable = 0;
-  for (const auto& [key, arena] : arena_index_) {
-    const Guard guard(arena->lock);
-    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+  for (const Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena.lock);
+    for (const MappedSpace* const space : arena.spaces()) {
       count += space->free().count();
       if (count > kMostFreeBlocks) return std::nullopt;
       space->free().for_each([&](const Block* block) { free += block->size; });
-      for (const FreePiece& whole : space->free_pieces(kAnyAge)) movable += whole.piece.size;
+      for (const FreePiece& whole : space->free_pieces(kAnyAge)) movable += whole.piece->size;
     }
   }
   return free - movable;
@@ -99,20 +79,20 @@ std::optional<Bytes> ElasticAllocator::fragments() const {
 std::vector<SegmentInfo> ElasticAllocator::segments() const {
   const std::lock_guard lock(mutex_);
   std::vector<SegmentInfo> result;
-  for (const auto& [key, arena] : arena_index_) {
-    const Guard guard(arena->lock);
-    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+  for (const Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena.lock);
+    for (const MappedSpace* const space : arena.spaces()) {
       Address end = 0;
       space->for_each_block([&](const Block* block) {
         if (!block->mapped) return;
         if (block->address != end) {
           SegmentInfo& segment = result.emplace_back();
           segment.address = block->address;
-          segment.stream = arena->stream;
-          segment.pool = arena->pool->id;
+          segment.stream = arena.stream;
+          segment.pool = arena.pool->id;
           segment.small = space->small();
           segment.expandable = true;
-          segment.paused = arena->pool->is_paused;
+          segment.paused = arena.pool->is_paused;
         }
         end = block->address + block->size;
         const Bytes shared = space->shared_bytes(block->address, block->size);
@@ -140,15 +120,15 @@ void ElasticAllocator::check_invariants() const {
   Bytes shared_allocated = 0;
   Bytes paused = 0;
   std::uint64_t pieces = 0;
-  for (const auto& [key, arena] : arena_index_) {
-    const Guard guard(arena->lock);
+  for (const Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena.lock);
     std::size_t live = 0;
     WaitingSizes waiting;
     Bytes in_arena = 0;
-    for (const MappedSpace* const space : std::as_const(*arena).spaces()) {
+    for (const MappedSpace* const space : arena.spaces()) {
       space->check_invariants();
       space->for_each_block([&](const Block* block) {
-        require(block->arena == arena && block->space == space, "a block knows where it lies");
+        require(block->arena == &arena && block->space == space, "a block knows where it lies");
         require(block->size % kAlignment == 0, "blocks are multiples of 512 bytes");
         if (!block->mapped) return;
         if (block->is_active()) active += block->size;
@@ -156,28 +136,28 @@ void ElasticAllocator::check_invariants() const {
         if (!block->allocated) return;
         allocated += block->size;
         ++live;
-        Block* const* const found = arena->live.find(block->address);
+        Block* const* const found = arena.live.find(block->address);
         require(found != nullptr && *found == block, "a live block is found by its address");
         const Bytes in_shared = space->shared_bytes(block->address, block->size);
         require(block->shared == in_shared, "a block knows how much of it is in shared memory");
         shared_allocated += in_shared;
       });
       for (const auto& [address, piece] : space->pieces()) {
-        require(may_use(space->tiers(), piece.tier), "each tier serves where it may");
-        if (piece.handle == 0) {
-          require(arena->pool->is_paused, "only what is paused is off the card");
-          paused += piece.size;
+        require(may_use(space->tiers(), piece->tier), "each tier serves where it may");
+        if (!piece->has_memory()) {
+          require(arena.pool->is_paused, "only what is paused is off the card");
+          paused += piece->size;
           continue;
         }
-        in_arena += piece.size;
+        in_arena += piece->size;
         ++pieces;
-        if (piece.tier == Tier::shared) shared += piece.size;
+        if (piece->tier == Tier::shared) shared += piece->size;
       }
     }
-    require(live == arena->live.size(), "only live blocks are found by address");
-    require(waiting == arena->waiting, "the sizes of blocks that wait are known");
-    require(arena->idle_age <= arena->age, "a stream is not ahead of its frees");
-    require(in_arena == arena->reserved, "an arena's reserved is the sum of its pieces");
+    require(live == arena.live.size(), "only live blocks are found by address");
+    require(waiting == arena.waiting, "the sizes of blocks that wait are known");
+    require(arena.idle_age <= arena.age, "a stream is not ahead of its frees");
+    require(in_arena == arena.reserved, "an arena's reserved is the sum of its pieces");
     reserved += in_arena;
   }
   refresh_statistics();
@@ -185,8 +165,8 @@ void ElasticAllocator::check_invariants() const {
     return static_cast<std::int64_t>(amount) == stat.all.current &&
            stat.all.current == stat.small_pool.current + stat.large_pool.current;
   };
-  require(reserved == reserved_, "reserved is the sum of all pieces");
-  require(shared == shared_reserved_ &&
+  require(reserved == ledger_.reserved(), "reserved is the sum of all pieces");
+  require(shared == ledger_.shared_reserved() &&
               static_cast<std::int64_t>(shared) == statistics_.shared_reserved_bytes.current,
           "shared_reserved_bytes is right");
   require(static_cast<std::int64_t>(shared_allocated) == statistics_.shared_allocated_bytes.current,

@@ -8,6 +8,7 @@ import { summarize } from "./history/summary.js";
 import { colourNumbers } from "./elements/colours.js";
 
 /** @import { Blocks } from "./history/blocks.js" */
+/** @import { Query } from "./history/query.js" */
 /** @import { Run } from "./history/run.js" */
 /** @import { Summary } from "./history/summary.js" */
 /** @import { Store } from "./store.js" */
@@ -27,6 +28,8 @@ export class Actions {
     this.numbers = [];
     /** What `numbers` are of. */
     this.coloursFor = "";
+    /** @type {Map<Run, { of: string, query: Query, held: Blocks | null, rows: Set<number> | null }>} */
+    this.queries = new Map();
   }
 
   get axis() {
@@ -111,6 +114,14 @@ export class Actions {
     this.show(place - (place - from) * by, place + (to - place) * by);
   }
 
+  /** Zoom around the moment, where the window has it, or else around its middle. */
+  zoomAroundMoment(/** @type {number} */ factor) {
+    const { device, moment } = this.active;
+    const place = this.axis.placeOf(device, moment);
+    const { from, to } = this.store.state;
+    this.zoom(factor, place >= from && place <= to ? place : (from + to) / 2);
+  }
+
   setAxis(/** @type {string} */ name) {
     if (name === this.store.state.axis) return;
     const { device } = this.active;
@@ -192,17 +203,34 @@ export class Actions {
     if (next !== undefined) this.goTo(run, next);
   }
 
-  /** The test of the search, or null. */
-  test(/** @type {Run} */ run) {
-    return parseQuery(this.store.state.search, run.device);
+  /** What is searched for. */
+  query(/** @type {Run} */ run) {
+    return this.searched(run).query;
   }
 
   /** The rows of what is held that the search finds, or null where there is no search. */
   found(/** @type {Run} */ run) {
-    const test = this.test(run);
-    if (test === null || run.held === null) return null;
-    const rows = new Set();
-    for (let i = 0; i < run.held.length; i++) if (test(run.held, i)) rows.add(i);
-    return rows;
+    const searched = this.searched(run);
+    const { test } = searched.query;
+    const { held } = run;
+    if (test === null || held === null) return null;
+    if (searched.held !== held || searched.rows === null) {
+      const rows = new Set();
+      for (let i = 0; i < held.length; i++) if (test(held, i)) rows.add(i);
+      searched.held = held;
+      searched.rows = rows;
+    }
+    return searched.rows;
+  }
+
+  searched(/** @type {Run} */ run) {
+    const { device } = run;
+    const of = `${run.chosen} ${device.stacks === null} ${this.store.state.search}`;
+    let searched = this.queries.get(run);
+    if (searched?.of !== of) {
+      searched = { of, query: parseQuery(this.store.state.search, device), held: null, rows: null };
+      this.queries.set(run, searched);
+    }
+    return searched;
   }
 }

@@ -1,31 +1,37 @@
 // What the keys do, wherever the focus is; help.js tells the user.
 
+import { FORMS } from "./flame/flame_graph.js";
 import { LAYOUTS } from "./map/layout.js";
 
 /** @import { Help } from "./frame/help.js" */
-/** @import { Toolbar } from "./frame/toolbar.js" */
+/** @import { Library, Toolbar } from "./frame/toolbar.js" */
+/** @import { Views } from "./frame/views.js" */
 /** @import { Run } from "./history/run.js" */
 /** @import { Actions } from "./actions.js" */
 /** @import { Store } from "./store.js" */
 
 /**
- * @param {Run[]} runs
- * @param {Store} store
- * @param {Actions} actions
- * @param {Toolbar} toolbar
- * @param {Help} help
+ * What the keys act on.
+ * @typedef {object} Played
+ * @property {Run[]} runs
+ * @property {Store} store
+ * @property {Actions} actions
+ * @property {Toolbar} toolbar
+ * @property {Help} help
+ * @property {Views} views Of the first run: all show the same one.
+ * @property {Library} library
  */
-export function listenToKeys(runs, store, actions, toolbar, help) {
+
+/**
+ * @param {Played} played
+ * @param {AbortSignal} signal When to stop.
+ */
+export function listenToKeys(played, signal) {
+  const { runs, store, actions, toolbar, help, views, library } = played;
   const move = (/** @type {number} */ events) =>
     actions.goTo(actions.active, actions.active.moment + events);
   const pan = (/** @type {number} */ part) =>
     actions.pan((store.state.to - store.state.from) * part);
-  const zoom = (/** @type {number} */ factor) => {
-    const { device, moment } = actions.active;
-    const place = actions.axis.placeOf(device, moment);
-    const { from, to } = store.state;
-    actions.zoom(factor, place >= from && place <= to ? place : (from + to) / 2);
-  };
   const next = (/** @type {string[]} */ names, /** @type {string} */ now) =>
     names[(names.indexOf(now) + 1) % names.length];
 
@@ -35,11 +41,11 @@ export function listenToKeys(runs, store, actions, toolbar, help) {
     ArrowRight: (event) => move(event.shiftKey ? 100 : 1),
     a: () => pan(-0.2),
     d: () => pan(0.2),
-    w: () => zoom(0.7),
-    s: () => zoom(1 / 0.7),
-    "+": () => zoom(0.7),
-    "=": () => zoom(0.7),
-    "-": () => zoom(1 / 0.7),
+    w: () => actions.zoomAroundMoment(0.7),
+    s: () => actions.zoomAroundMoment(1 / 0.7),
+    "+": () => actions.zoomAroundMoment(0.7),
+    "=": () => actions.zoomAroundMoment(0.7),
+    "-": () => actions.zoomAroundMoment(1 / 0.7),
     0: () => actions.showAll(),
     z: () => showStep(actions),
     p: () => actions.goTo(actions.active, actions.active.device.peakEvent()),
@@ -47,6 +53,14 @@ export function listenToKeys(runs, store, actions, toolbar, help) {
     o: () => actions.goToMark(1, "oom"),
     x: () => actions.setAxis(store.state.axis === "events" ? "time" : "events"),
     y: () => toolbar.toggleFit(),
+    v: () => {
+      const names = views.views.map(({ name }) => name);
+      store.set({ view: next(names, views.shown.name) });
+    },
+    c: () =>
+      store.set({ view: "flame", flameForm: next(Object.keys(FORMS), store.state.flameForm) }),
+    l: () => toolbar.copyLink(),
+    f: () => library.open(),
     m: () => store.set({ layout: next(Object.keys(LAYOUTS), store.state.layout) }),
     b: () => store.set({ panel: (store.state.panel + 1) % runs.length }),
     t: () => toolbar.nextTheme(),
@@ -62,18 +76,22 @@ export function listenToKeys(runs, store, actions, toolbar, help) {
     },
   };
 
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (help.element.open && event.key !== "?") return;
-    const target = /** @type {HTMLElement} */ (event.target);
-    const isTyping = target === toolbar.search || target.tagName === "SELECT";
-    if (isTyping && event.key !== "Escape") return;
-    if (isTyping) target.blur();
-    const number = Number(event.key);
-    const { keys: colours } = actions.active.device;
-    if (number >= 1 && number <= colours.length) actions.setKey(colours[number - 1].name);
-    else keys[event.key.length === 1 ? event.key.toLowerCase() : event.key]?.(event);
-  });
+  document.addEventListener(
+    "keydown",
+    (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (help.element.open && event.key !== "?") return;
+      const target = /** @type {HTMLElement} */ (event.target);
+      const isTyping = target === toolbar.search || target.tagName === "SELECT";
+      if (isTyping && event.key !== "Escape") return;
+      if (isTyping) target.blur();
+      const number = Number(event.key);
+      const { keys: colours } = actions.active.device;
+      if (number >= 1 && number <= colours.length) actions.setKey(colours[number - 1].name);
+      else keys[event.key.length === 1 ? event.key.toLowerCase() : event.key]?.(event);
+    },
+    { signal },
+  );
 }
 
 /** Show the step around the moment. */

@@ -8,7 +8,9 @@
  * @property {number} to
  * @property {boolean} isFitted Whether the height shows what the window needs, or all.
  * @property {string | null} only The one group that is shown in colour.
+ * @property {string} view Which of the views is shown.
  * @property {string} layout Of the map.
+ * @property {string} flameForm How call stacks are shown.
  * @property {string} theme
  * @property {string} search
  * @property {boolean} isEverywhere Whether the search goes through the whole history.
@@ -45,6 +47,11 @@ export class Store {
     const changed = this.changed;
     this.changed = new Set();
     for (const listener of this.listeners) listener(changed);
+  }
+
+  /** Tell nobody any more. */
+  stop() {
+    this.listeners = [];
   }
 
   /** @param {Listener} listener */

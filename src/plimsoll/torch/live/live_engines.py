@@ -65,9 +65,11 @@ class LiveEngines:
         self._tiers = choice.tiers
         self._keeps_account = keeps_account
         self._version = _rules()
-        self._lock = threading.Lock()
+        # Garbage that is collected while an engine is made may be a library's, and ask here again.
+        self._lock = threading.RLock()
         self._open: dict[int, _core.LiveEngine] = {}
         self._limited: set[int] = set()
+        self._told: Callable[[int], None] = lambda _: None
 
     def open(self, device: int) -> _core.LiveEngine:
         """The engine of a GPU.
@@ -84,10 +86,21 @@ class LiveEngines:
                 self._open[device] = engine
                 if engine.fell_back is not None:
                     print(f"plimsoll: {engine.fell_back}", file=sys.stderr)
-            if device not in self._limited:
+            is_new = device not in self._limited
+            if is_new:
                 self._tiers.apply(self._open[device])
                 self._limited.add(device)
-            return self._open[device]
+        if is_new:
+            self._told(device)
+        return self._open[device]
+
+    def tell(self, told: Callable[[int], None]) -> None:
+        """Call `told` with the GPU of each engine, those that there are first."""
+        with self._lock:
+            self._told = told
+            there = sorted(self._limited)
+        for device in there:
+            told(device)
 
     @property
     def allocator(self) -> LiveAllocatorName:
@@ -212,7 +225,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
     except InputError as error:
         keep: Any = _use_pluggable(torch, engines, str(error))
     else:
-        keep = _use_bridge(library, engines)
+        keep = _use_bridge(torch, library, engines)
     _follow_settings(torch, engines)
     return keep
 
@@ -236,7 +249,7 @@ def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
         )
 
 
-def _use_bridge(library: ctypes.CDLL, engines: LiveEngines) -> Any:
+def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
     def open_engine(device: int, problem: Any, capacity: int) -> int | None:
         try:
             handle: int = engines.open(device).handle
@@ -256,6 +269,10 @@ def _use_bridge(library: ctypes.CDLL, engines: LiveEngines) -> Any:
         raise InputError(_TOO_LATE)
     if status != 0:
         raise InputError("CUDA failed before the allocator could be put in place")
+    # Another library may open an engine first. PyTorch learns of it once it knows its GPUs.
+    adopt = library.plimsoll_bridge_adopt
+    adopt.argtypes, adopt.restype = [ctypes.c_int], None
+    torch.cuda._lazy_call(lambda: engines.tell(adopt))
     return callback
 
 

@@ -11,8 +11,10 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
 #include "plimsoll/allocator/elastic/placement.h"
@@ -30,7 +32,9 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  SpinLock lock;
+  using Guard = std::lock_guard<SpinLock>;
+
+  mutable SpinLock lock;
   StreamId stream;    // constant while the arena has any memory
   ElasticPool* pool;  // likewise
   ConcurrentStatistics::Shard& shard;
@@ -71,10 +75,18 @@ struct alignas(64) Arena {
       return largest != nullptr && largest->size >= kGranule;
     });
   }
-  [[nodiscard]] bool has_retired() const {
-    return std::ranges::any_of(spaces(),
-                               [](const MappedSpace* space) { return !space->retired().empty(); });
+  // All pieces in free blocks that were freed at `at_age` or before.
+  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
+    std::vector<FreePiece> found;
+    for (const MappedSpace* const space : spaces()) space->add_free_pieces(at_age, found);
+    return found;
   }
+  [[nodiscard]] std::size_t retired_count() const {
+    std::size_t count = 0;
+    for (const MappedSpace* const space : spaces()) count += space->retired().size();
+    return count;
+  }
+  [[nodiscard]] bool has_retired() const { return retired_count() > 0; }
 };
 
 // The default pool, a CUDA graph's, a torch.cuda.MemPool's, or a region's.

@@ -11,12 +11,20 @@
 // piece is to be mapped, or the memory goes back to the driver, they are unmapped; by then the work
 // that was queued when they were retired must be done.
 //
-// Two neighbours that are both free, or both holes, are always merged. Holes, pieces and
-// reservations begin and end at granules.
+// What always holds, and `check_invariants` checks:
+//   the blocks of a reservation make it up, without gaps; two neighbours that are both free, or
+//   both
+//     holes, are merged (free ones not in a space that does not split);
+//   bytes in blocks with memory == sum of piece->size; pieces, holes and retired blocks begin and
+//     end at granules, and a retired block is one piece's addresses;
+//   pieces_away_ == number of pieces whose home is elsewhere;
+//   piece->space == this and pieces_[piece->address] == piece, for each piece here.
 #pragma once
 
 #include <iterator>
+#include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -25,19 +33,13 @@
 
 #include "plimsoll/allocator/best_fit_index.h"
 #include "plimsoll/allocator/block.h"
+#include "plimsoll/allocator/elastic/piece.h"
 #include "plimsoll/base/object_pool.h"
 #include "plimsoll/driver/driver.h"
 
 namespace plimsoll {
 
 struct Arena;
-
-struct Piece {
-  Bytes size = 0;
-  Handle handle = 0;  // 0 while the piece is paused: its content is elsewhere
-  Tier tier = Tier::dedicated;
-  Address home = 0;  // where it belongs while it is free; see MappedSpace::pieces_away
-};
 
 // Which memory a space is made of.
 enum class Tiers : std::uint8_t { dedicated, shared, both };
@@ -46,25 +48,13 @@ enum class Tiers : std::uint8_t { dedicated, shared, both };
   return tiers == Tiers::both || (tiers == Tiers::shared) == (tier == Tier::shared);
 }
 
-struct AddressRange {
-  Address address = 0;
-  Bytes size = 0;
-  [[nodiscard]] Address end() const { return address + size; }
-};
-
-// A piece that nobody uses.
+// A piece that nobody uses, and the free block around it.
 struct FreePiece {
-  Address address = 0;
-  Piece piece;
-  Block* block = nullptr;  // the free block around it
+  Piece* piece = nullptr;
+  Block* block = nullptr;
 };
 
-// Addresses whose piece serves elsewhere.
-struct Retired {
-  Block* block = nullptr;
-  std::uint64_t age = 0;  // once all work up to this age is done, they can be unmapped
-  Piece piece;            // what is mapped here; a handle of 0 never comes back
-};
+inline constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
 [[nodiscard]] inline bool is_free(const Block* block) {
   return block->mapped && !block->is_active();
@@ -109,27 +99,31 @@ class MappedSpace {
   // The lowest hole of at least `size` bytes.
   [[nodiscard]] std::optional<AddressRange> hole_for(Bytes size) const;
   // All pieces in free blocks that were freed at `age` or before.
-  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t age) const;
+  void add_free_pieces(std::uint64_t age, std::vector<FreePiece>& found) const;
+  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t age) const {
+    std::vector<FreePiece> found;
+    add_free_pieces(age, found);
+    return found;
+  }
 
   // A piece was mapped into a hole: its memory is free.
-  void add_piece(Address address, const Piece& piece, std::uint64_t age);
-  // A free piece serves elsewhere, or is no more: its addresses are retired. Several free pieces of
-  // one call to `free_pieces` are removed by ascending address, before anything else happens.
-  void remove_piece(const FreePiece& piece, std::uint64_t age);
+  void add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
+  // A free piece will serve elsewhere, or be no more: its addresses are retired. Several free
+  // pieces of one call to `free_pieces` are removed by ascending address, before anything else
+  // happens.
+  [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece, std::uint64_t age);
   // The piece that was retired at `address`, and was removed from where it served, is back: free.
-  void revive(Address address, const Piece& piece, std::uint64_t age);
+  void revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
   // ascending address. Those whose home is gone are at home where they are from now on.
   [[nodiscard]] std::vector<FreePiece> pieces_to_go_home(Block* block, const AddressRange& range);
-  // The piece at `address` belongs there from now on.
-  void set_home(Address address);
+  // The piece belongs where it is from now on.
+  void set_home(Piece& piece);
   // Whether any piece is away from home.
   [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
   // Where requests of a size lay for which pieces had to come together, the latest first.
   void remember(Bytes size, Address address);
   [[nodiscard]] std::span<const Address> remembered(Bytes size) const;
-  // What is mapped at retired addresses is no more than a mapping: the handle was given back.
-  void forget_handle(Handle handle);
   // Physical memory without an owner is mapped in a hole until the driver takes it back.
   void retire(const AddressRange& range);
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
@@ -137,17 +131,15 @@ class MappedSpace {
   void clear(Address address);
 
   // By address.
-  [[nodiscard]] const std::map<Address, Piece>& pieces() const { return pieces_; }
-  // Another handle of the same size was mapped in place of the piece at `address`.
-  void replace_piece(Address address, const Piece& piece);
+  [[nodiscard]] const std::map<Address, std::unique_ptr<Piece>>& pieces() const { return pieces_; }
   // How much of these bytes, which all have memory, lies in shared memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
-  // Calls function(Address, const Piece&) for each piece that has any of these bytes.
+  // Calls function(Piece&) for each piece that has any of these bytes, by address.
   template <typename Function>
   void for_each_piece(Address address, Bytes size, Function function) const {
     for (auto piece = std::prev(pieces_.upper_bound(address));
          piece != pieces_.end() && piece->first < address + size; ++piece) {
-      function(piece->first, piece->second);
+      function(*piece->second);
     }
   }
   [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
@@ -190,6 +182,8 @@ class MappedSpace {
   // Both blocks are in no index, and neighbours; `second` is no more.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
+  void hold(Address address, std::unique_ptr<Piece> piece);
+  Retired& retire(Block* block, std::uint64_t age);
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
@@ -200,8 +194,8 @@ class MappedSpace {
   ObjectPool<Block> objects_;
   BestFitIndex free_;
   Holes holes_;
-  std::map<Address, Piece> pieces_;
-  std::size_t pieces_away_ = 0;  // of `pieces_`, those with another address than `home`
+  std::map<Address, std::unique_ptr<Piece>> pieces_;
+  std::size_t pieces_away_ = 0;  // of `pieces_`, those whose home is elsewhere
   std::map<Address, Retired> retired_;
   std::unordered_map<Bytes, std::vector<Address>> remembered_;
   std::vector<AddressRange> reservations_;

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "plimsoll/allocator/elastic/mapped_space.h"
+#include "plimsoll/allocator/elastic/driver_memory.h"
 #include "plimsoll/allocator/host/backup_store.h"
 #include "plimsoll/allocator/host/host_pool.h"
 #include "plimsoll/driver/driver.h"
@@ -23,11 +23,10 @@
 namespace plimsoll {
 
 struct PausedPiece {
-  MappedSpace* space = nullptr;
-  Address address = 0;
-  Piece piece;            // its handle is 0 while it is off the card
-  Bytes backup = 0;       // where its content lies in the backup, if there is one
-  std::size_t batch = 0;  // which part of the region it belongs to
+  Piece* piece = nullptr;  // it has no memory while it is off the card
+  bool is_counted = true;  // as memory on the card
+  Bytes backup = 0;        // where its content lies in the backup, if there is one
+  std::size_t batch = 0;   // which part of the region it belongs to
 };
 
 // Where content is kept: in memory of `pool`; in `store`, if there is one, through memory of `pool`
@@ -36,9 +35,6 @@ struct Backup {
   HostPool* pool = nullptr;  // outlives all that is kept
   std::unique_ptr<BackupStore> store = {};
 };
-
-// Maps the piece and gives access to it, or leaves all as it was.
-Status map_with_access(Driver& driver, Address address, const Piece& piece);
 
 class SliceRing;
 
@@ -57,13 +53,11 @@ class PausedMemory {
   // Puts all pieces back, with their content. If that fails they are off again; where the driver
   // refuses even that, some are on, to be filled by the next `put_back`. Throws like `take_off`.
   Status put_back();
-  // Nobody needs the pieces at these addresses any more.
-  void forget(const std::set<Address>& addresses);
+  // Nobody needs these pieces any more.
+  void forget(const std::set<const Piece*>& pieces);
 
-  [[nodiscard]] const std::vector<PausedPiece>& pieces() const { return pieces_; }
+  [[nodiscard]] std::vector<PausedPiece>& pieces() { return pieces_; }
   [[nodiscard]] Bytes size_off() const;  // of the pieces that are off the card
-  // Handles that the driver did not take back.
-  [[nodiscard]] std::vector<Handle> take_unreleased();
 
  private:
   static constexpr Bytes kBatch = 128 * kMiB;
@@ -87,15 +81,13 @@ class PausedMemory {
   Status save();
   Status load(Batch batch, SliceRing* ring) const;
   Status copy_to_backup(Batch batch) const;
-  Status put_on(Batch batch, std::vector<PausedPiece*>& put);
-  void drop_handle(PausedPiece& piece);
+  Status put_on(Batch batch, std::vector<Piece*>& put);
   [[nodiscard]] Bytes size() const;
 
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
   std::vector<Chunk> chunks_;  // of the pool, without a store; by offset, one after the other
-  std::vector<Handle> unreleased_;
 };
 
 }  // namespace plimsoll

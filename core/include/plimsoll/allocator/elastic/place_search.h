@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
-#include "plimsoll/base/address_map.h"
 
 namespace plimsoll {
 
@@ -31,21 +30,28 @@ struct Place {
   Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
 };
 
-// The pieces that may be taken away, by handle.
+// The pieces that may be taken away. One at a time holds a piece, which knows that.
 class FreePieces {
  public:
-  void add(const FreePiece& piece) {
-    by_handle_.insert(piece.piece.handle, static_cast<std::uint32_t>(pieces_.size()));
-    pieces_.push_back(piece);
+  FreePieces() = default;
+  FreePieces(const FreePieces&) = delete;
+  FreePieces& operator=(const FreePieces&) = delete;
+  ~FreePieces() {
+    for (Piece* const piece : pieces_) piece->offered = nullptr;
   }
-  [[nodiscard]] const FreePiece* find(Handle handle) const {
-    const std::uint32_t* const found = handle == 0 ? nullptr : by_handle_.find(handle);
-    return found == nullptr ? nullptr : &pieces_[*found];
+
+  void add(const FreePiece& free) {
+    free.piece->offered = free.block;
+    pieces_.push_back(free.piece);
+  }
+  [[nodiscard]] bool has(const Piece* piece) const { return block_of(piece) != nullptr; }
+  // The free block around the piece; null if it may not be taken away.
+  [[nodiscard]] Block* block_of(const Piece* piece) const {
+    return piece == nullptr ? nullptr : piece->offered;
   }
 
  private:
-  std::vector<FreePiece> pieces_;
-  AddressMap<std::uint32_t> by_handle_;
+  std::vector<Piece*> pieces_;
 };
 
 // The place for `size` bytes that costs the least mapping and unmapping; none if no reservation has

@@ -1,8 +1,17 @@
 // One block: its life, its place, and the call stack that asked for it.
 
 import { groupColour } from "../elements/colours.js";
-import { make, swatch } from "../elements/dom.js";
-import { formatAddress, formatBytes, formatCount, formatExactly, formatTime, plural } from "../elements/format.js";
+import { takenBytes } from "../history/blocks.js";
+import { stackList } from "./stack_list.js";
+import { make, refill, swatch } from "../elements/dom.js";
+import {
+  formatAddress,
+  formatBytes,
+  formatCount,
+  formatExactly,
+  formatTime,
+  plural,
+} from "../elements/format.js";
 
 /** @import { Picked } from "../history/blocks.js" */
 /** @import { Run } from "../history/run.js" */
@@ -38,11 +47,11 @@ export class BlockCard {
       "✕",
     );
     const facts = make("dl", {}, ...this.facts(card));
-    this.element.replaceChildren(
+    refill(this.element, [
       make("header", {}, make("h2", {}, `Block of ${formatBytes(card.size)}`), close),
       facts,
-      this.stack(card),
-    );
+      this.stacks(card),
+    ]);
   }
 
   /** @param {Picked} card */
@@ -58,6 +67,9 @@ export class BlockCard {
     const at = (/** @type {number} */ event) =>
       `event ${formatCount(event)}, ${device.span > 1 ? "about " : ""}${formatTime(device.timeOf(event))}`;
     say("size", formatExactly(card.size));
+    const taken = takenBytes(card.size, card.rounding);
+    if (taken > card.size)
+      say("takes", `${formatExactly(taken)}: ${formatBytes(taken - card.size)} more by rounding`);
     if (card.shared > 0) say("in shared memory", formatExactly(card.shared));
     say("address", formatAddress(device.origin, card.address));
     const category = device.categories[card.category];
@@ -96,7 +108,12 @@ export class BlockCard {
   /** @param {Picked} card */
   ofSameLine(card) {
     const { device, held, moment } = this.run;
-    if (!held || !device.stacks || card.stack === 0 || device.stacks.frames(card.stack).length === 0) {
+    if (
+      !held ||
+      !device.stacks ||
+      card.stack === 0 ||
+      device.stacks.frames(card.stack).length === 0
+    ) {
       return null;
     }
     const line = device.stacks.lineIndex(card.stack);
@@ -109,31 +126,22 @@ export class BlockCard {
     return { count, bytes };
   }
 
-  /** @param {Picked} card */
-  stack(card) {
+  /**
+   * What asked for it beside what asked for its free.
+   * @param {Picked} card
+   */
+  stacks(card) {
     const { device } = this.run;
-    const frames = device.stacks?.frames(card.stack) ?? [];
-    if (frames.length === 0) {
-      return make("p", { class: "caption" }, "No call stack was recorded for it.");
-    }
-    const line = device.stacks?.line(card.stack) ?? "";
-    let isNamed = false;
-    const items = frames.map(({ file, line: number, name }) => {
-      const isLine = !isNamed && line.includes(`:${number}`) && line.includes(file.split("/").at(-1) ?? "");
-      isNamed ||= isLine;
-      return make(
-        "li",
-        { class: isLine ? "here" : "" },
-        make("span", { class: "function" }, name),
-        " ",
-        make("span", { class: "place", title: file }, `${packagePath(file)}:${number}`),
+    const column = (/** @type {string} */ title, /** @type {Node} */ content) =>
+      make("div", { class: "asked" }, make("h3", {}, title), content);
+    const columns = [
+      column("Allocated by", stackList(device.stacks, card.stack, "Call stack of the allocation")),
+    ];
+    if (card.end >= 0 && card.end < device.events) {
+      columns.push(
+        column("Freed by", stackList(device.stacks, card.freed_by, "Call stack of the free")),
       );
-    });
-    return make("ol", { class: "stack", "aria-label": "Call stack, innermost first" }, ...items);
+    }
+    return make("div", { class: "stacks" }, ...columns);
   }
-}
-
-/** A file from its package on, where it lies in one. */
-function packagePath(/** @type {string} */ file) {
-  return file.replace(/^.*[/\\](?:site|dist)-packages[/\\]/, "");
 }

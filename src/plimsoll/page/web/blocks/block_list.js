@@ -12,7 +12,6 @@ import { formatAddress, formatBytes, formatCount, shortName } from "../elements/
 /** @import { Actions } from "../actions.js" */
 /** @import { Store } from "../store.js" */
 
-const ROW = 24;
 
 /**
  * @typedef {object} ListColumn
@@ -27,8 +26,8 @@ const COLUMNS = [
   { name: "size", title: "Size", style: "number", first: -1 },
   { name: "group", title: "", style: "group", first: 1 },
   { name: "address", title: "Address", style: "address", first: 1 },
-  { name: "start", title: "Allocated", style: "number", first: -1 },
-  { name: "end", title: "Freed", style: "number", first: 1 },
+  { name: "start", title: "Allocated", style: "number time", first: -1 },
+  { name: "end", title: "Freed", style: "number time", first: 1 },
   { name: "line", title: "Source line", style: "line", first: 1 },
 ];
 
@@ -54,10 +53,12 @@ export class BlockList {
     this.asked = 0;
     /** What the last search through the whole history found. @type {{ sought: string, blocks: Blocks } | null} */
     this.found = null;
+    /** The height of a row: fingers need more of it. */
+    this.rowHeight = matchMedia("(pointer: coarse)").matches ? 40 : 24;
     this.count = make("span", { class: "count", role: "status" });
     this.everywhere = make("input", {
       type: "checkbox",
-      id: `everywhere-${run.letter}`,
+      id: `everywhere${run.letter}`,
       onchange: () => this.store.set({ isEverywhere: this.everywhere.checked }),
     });
     this.titles = COLUMNS.map((column) =>
@@ -110,7 +111,7 @@ export class BlockList {
     const { run } = this;
     const { state } = this.store;
     this.everywhere.checked = state.isEverywhere;
-    const test = this.actions.test(run);
+    const { test } = this.actions.query(run);
     const asked = ++this.asked;
     if (!state.isEverywhere || test === null || run.source.inPage === null) {
       if (run.held !== null) this.list(run.held, test, false);
@@ -154,20 +155,13 @@ export class BlockList {
     const within = this.rows.length === all ? "" : ` of ${formatCount(all)}`;
     const those = isEverywhere ? "of any time" : "live";
     this.count.textContent =
-      `${formatCount(this.rows.length)}${within} ${those}, ${formatBytes(bytes)}${this.caveat()}`;
+      `${formatCount(this.rows.length)}${within} ${those}, ${formatBytes(bytes)}${run.caveat()}`;
     this.element.classList.toggle("by-line", key.name === "line");
     this.titles[1].textContent =
       key.name === "size" ? "Class" : key.name === "line" ? "" : key.title;
     this.sort();
-    this.body.scrollTop = Math.min(this.body.scrollTop, this.rows.length * ROW);
+    this.body.scrollTop = Math.min(this.body.scrollTop, this.rows.length * this.rowHeight);
     this.fill();
-  }
-
-  /** What is not in the list. */
-  caveat() {
-    const { device, source } = this.run;
-    if (source.isComplete) return "";
-    return `, without those under ${formatBytes(device.leastBytes)}`;
   }
 
   /** @param {ListColumn} column */
@@ -202,9 +196,9 @@ export class BlockList {
   fill() {
     const { blocks, rows, body, space } = this;
     if (blocks === null) return;
-    space.style.height = `${rows.length * ROW}px`;
-    const first = Math.max(Math.floor(body.scrollTop / ROW) - 4, 0);
-    const last = Math.min(first + Math.ceil(body.clientHeight / ROW) + 8, rows.length);
+    space.style.height = `${rows.length * this.rowHeight}px`;
+    const first = Math.max(Math.floor(body.scrollTop / this.rowHeight) - 4, 0);
+    const last = Math.min(first + Math.ceil(body.clientHeight / this.rowHeight) + 8, rows.length);
     const shown = [];
     for (let place = first; place < last; place++) shown.push(this.row(place));
     space.replaceChildren(...shown);
@@ -251,7 +245,8 @@ export class BlockList {
       },
       ...cells,
     );
-    row.style.top = `${place * ROW}px`;
+    row.style.top = `${place * this.rowHeight}px`;
+    row.style.height = `${this.rowHeight}px`;
     return row;
   }
 
@@ -261,11 +256,13 @@ export class BlockList {
     if (blocks === null || place < 0 || place >= this.rows.length) return;
     if (this.isEverywhere) this.actions.pickAnywhere(this.run, blocks, this.rows[place]);
     else this.actions.pickBlock(this.run, this.rows[place]);
+    // The block's card takes room from the list: first it is drawn.
+    requestAnimationFrame(() => this.scrollTo(place));
   }
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
-    const page = Math.max(Math.floor(this.body.clientHeight / ROW) - 1, 1);
+    const page = Math.max(Math.floor(this.body.clientHeight / this.rowHeight) - 1, 1);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -1e9, End: 1e9 };
     const step = /** @type {Record<string, number>} */ (steps)[event.key];
     if (step === undefined) return;
@@ -273,11 +270,14 @@ export class BlockList {
     event.stopPropagation();
     const { blocks, rows } = this;
     const now = blocks === null ? -1 : rows.findIndex((i) => blocks.id(i) === this.run.picked);
-    const next = now < 0 ? 0 : Math.min(Math.max(now + step, 0), rows.length - 1);
-    const top = next * ROW;
+    this.pick(now < 0 ? 0 : Math.min(Math.max(now + step, 0), rows.length - 1));
+  }
+
+  /** Have a row in view. */
+  scrollTo(/** @type {number} */ place) {
+    const top = place * this.rowHeight;
     if (top < this.body.scrollTop) this.body.scrollTop = top;
-    const bottom = top + ROW - this.body.clientHeight;
+    const bottom = top + this.rowHeight - this.body.clientHeight;
     if (bottom > this.body.scrollTop) this.body.scrollTop = bottom;
-    this.pick(next);
   }
 }

@@ -11,13 +11,31 @@
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    if (name.startsWith("on"))
+      element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
     else if (/^(class|role|for|tabindex|aria-.*|data-.*)$/.test(name)) {
       element.setAttribute(name, String(value));
     } else Reflect.set(element, name, value);
   }
   element.append(...children.filter((child) => child !== null));
   return element;
+}
+
+const FOCUSABLE = "button, select, input, summary, [tabindex]";
+
+/**
+ * Put other children into an element; what had the focus hands it to what takes its place.
+ * @param {HTMLElement} element
+ * @param {(Node | string)[]} children
+ */
+export function refill(element, children) {
+  const place = [...element.querySelectorAll(FOCUSABLE)].findIndex(
+    (one) => one === document.activeElement,
+  );
+  element.replaceChildren(...children);
+  if (place < 0) return;
+  const next = [...element.querySelectorAll(FOCUSABLE)][place];
+  if (next instanceof HTMLElement) next.focus({ preventScroll: true });
 }
 
 /** A small square in a group's colour. */

@@ -65,6 +65,11 @@ export function formatShare(part, whole) {
   return whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "–";
 }
 
+/** A file from its package on, where it lies in one. */
+export function packagePath(/** @type {string} */ file) {
+  return file.replace(/^.*[/\\](?:site|dist)-packages[/\\]/, "");
+}
+
 /**
  * "function:line file" for a source line, so that what tells lines apart comes first; all other
  * names as they are.

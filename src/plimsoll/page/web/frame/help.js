@@ -13,13 +13,18 @@ const KEYS = [
   ["N, Shift+N", "to the next mark, to the one before"],
   ["O", "to the next out of memory"],
   ["1 … 6", "colour by category, line, stream, size, …"],
-  ["Tab", "from timeline to map to list; there, arrow keys go from block to block"],
-  ["/", "search: words, >10MiB, <1KiB, =1.5GiB, 0x7f…"],
+  ["Tab", "from timeline to view to list; there, arrow keys go from block to block"],
+  ["PageDown, PageUp", "on the map: what is free, piece by piece"],
+  ["V", "next view: address space, call stacks, segments"],
+  ["C", "call stacks: flame graph, totals of each frame"],
+  ["/", "search: words, > 10 MiB, 2 MiB, 0x7f…, with or, not, ( ) and \"…\""],
   ["Esc", "leave the search, let go of the block, show all groups"],
   ["X", "events or time along the timeline"],
   ["Y", "height: all, or what the window needs"],
   ["M", "next layout of the map"],
   ["B", "with two runs: the other one"],
+  ["L", "copy a link to the moment and the block"],
+  ["F", "open a further file, as dropping it here does"],
   ["T", "theme: as the system, light, dark"],
   ["?", "these keys"],
 ];
@@ -29,6 +34,8 @@ const POINTER = [
   ["drag", "zoom into what is dragged over; with Shift, move"],
   ["wheel", "zoom around the pointer; sideways or with Shift, move"],
   ["double click", "show all"],
+  ["one finger", "tap to choose, move sideways to move the window"],
+  ["two fingers", "zoom"],
 ];
 
 export class Help {
@@ -38,13 +45,17 @@ export class Help {
     this.element = make(
       "dialog",
       { class: "help", "aria-label": "Keys", onclick: () => this.element.close() },
-      make("h2", {}, "Keys"),
-      list(KEYS),
-      make("h2", {}, "Pointer"),
-      list(POINTER),
-      make("h2", {}, "Marks"),
-      list(Object.values(MARKS).map(({ sign, name }) => [sign, name])),
       make("form", { method: "dialog" }, make("button", {}, "Close")),
+      make(
+        "div",
+        { class: "lists" },
+        make("h2", {}, "Keys"),
+        list(KEYS),
+        make("h2", {}, "Pointer"),
+        list(POINTER),
+        make("h2", {}, "Marks"),
+        list(Object.values(MARKS).map(({ sign, name }) => [sign, name])),
+      ),
     );
   }
 

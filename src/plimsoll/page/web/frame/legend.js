@@ -1,12 +1,22 @@
 // What each group holds at the moment; with two runs, in both, and the difference.
 
 import { groupColour } from "../elements/colours.js";
-import { make, swatch } from "../elements/dom.js";
-import { formatBytes, formatCount, formatShare, formatTime, shortName } from "../elements/format.js";
+import { make, refill, swatch } from "../elements/dom.js";
+import {
+  formatBytes,
+  formatCount,
+  formatShare,
+  formatTime,
+  shortName,
+} from "../elements/format.js";
+import { MARKS } from "../timeline/marks.js";
 
 /** @import { Run } from "../history/run.js" */
 /** @import { Actions } from "../actions.js" */
 /** @import { Store } from "../store.js" */
+
+/** Of the marks of a moment, these are said. */
+const MOST_MARKS = 4;
 
 export class Legend {
   /**
@@ -18,18 +28,40 @@ export class Legend {
     this.runs = runs;
     this.store = store;
     this.actions = actions;
+    const go = (
+      /** @type {string} */ text,
+      /** @type {string} */ name,
+      /** @type {() => void} */ act,
+    ) => make("button", { "aria-label": name, title: name, onclick: act }, text);
+    const move = (/** @type {number} */ by) =>
+      actions.goTo(actions.active, actions.active.moment + by);
+    this.steps = make(
+      "div",
+      { class: "choices steps", role: "group", "aria-label": "The moment" },
+      go("|◀", "Mark before (Shift+N)", () => actions.goToMark(-1, null)),
+      go("◀", "One event back (←)", () => move(-1)),
+      go("peak", "To the peak (P)", () =>
+        actions.goTo(actions.active, actions.active.device.peakEvent()),
+      ),
+      go("▶", "One event on (→)", () => move(1)),
+      go("▶|", "Next mark (N)", () => actions.goToMark(1, null)),
+    );
     this.heads = make("div", { class: "moments" });
+    this.marks = make("div", { class: "marks", role: "status" });
     this.table = make("table", {});
     this.element = make(
       "section",
       { class: "card legend", "aria-label": "At the moment" },
       this.heads,
+      this.marks,
+      this.steps,
       make("div", { class: "legend-scroller" }, this.table),
     );
   }
 
   draw() {
     this.heads.replaceChildren(...this.runs.map((run) => this.head(run)));
+    this.marks.replaceChildren(...this.runs.flatMap((run) => this.marksOf(run)));
     const isPair = this.runs.length > 1;
     const titles = isPair ? ["", "A", "B", "B − A"] : ["", "live", "share"];
     const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
@@ -60,7 +92,7 @@ export class Legend {
         ...cells.map((text) => make("td", {}, text)),
       );
     });
-    this.table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
+    refill(this.table, [make("thead", {}, head), make("tbody", {}, ...body)]);
   }
 
   /** @param {Run} run */
@@ -79,6 +111,20 @@ export class Legend {
       make("span", {}, ` of ${formatBytes(reserved)} reserved${extra}`),
       make("div", { class: "faint" }, isPeak ? `${place} · the peak` : place),
     );
+  }
+
+  /** What happened at the moment. */
+  marksOf(/** @type {Run} */ { device, moment, letter }) {
+    const name = letter ? `${letter}: ` : "";
+    const marks = device.moments.filter(({ event }) => event === moment);
+    const shown = marks.slice(0, MOST_MARKS);
+    const rest = marks.length - shown.length;
+    return [
+      ...shown.map(({ kind, text }) =>
+        make("div", { class: `mark ${kind}` }, `${name}${MARKS[kind].sign} ${text}`),
+      ),
+      ...(rest > 0 ? [make("div", { class: "faint" }, `${name}and ${rest} more marks here`)] : []),
+    ];
   }
 
   rows() {

@@ -42,6 +42,9 @@ function notesOf(device, isServed) {
   const notes = [
     `${plural(device.events, "event")} and ${plural(device.blockCount, "block")}. Sizes are those ` +
       "that were asked for: what rounding adds is not in them, but in what is reserved.",
+    "On the map, rounding is what the allocator's rule adds to a request, and the end that it left " +
+      "to a block since it was too small to be split off. Where free memory follows such an end, " +
+      "which is up to 1 MiB, it counts as part of the fragment.",
     "A block is live until its free is asked for, as in PyTorch's allocated bytes; on the map it " +
       "keeps its place until other streams are done with it.",
     "Each column of the timeline shows the moment at which the most was live in it; the thin line " +

@@ -4,10 +4,16 @@ import { unpackColumns } from "./columns.js";
 
 /** @import { Column, PackedColumn } from "./columns.js" */
 
-/** @typedef {"address" | "size" | "shared" | "stream" | "stack" | "pool" | "category"} Property */
+/**
+ * @typedef {"address" | "size" | "rounding" | "shared" | "stream" | "stack" | "freed_by" | "pool" |
+ *   "category"} Property
+ */
 /** @typedef {Record<"start" | "life" | "wait" | Property, PackedColumn>} PackedBlocks */
 /** @typedef {"start" | "end" | "completed" | Property} BlockColumn */
 /** @typedef {Record<BlockColumn, Column>} BlockColumns */
+
+/** What blocks take is a multiple of this. */
+const MULTIPLE = 512;
 
 /** Blocks whose columns are looked at together when those of a window are sought. */
 const CHUNK = 4096;
@@ -25,6 +31,7 @@ export class Blocks {
     this.completed = columns.completed;
     this.address = columns.address;
     this.size = columns.size;
+    this.rounding = columns.rounding;
     this.shared = columns.shared;
     this.stream = columns.stream;
     this.stack = columns.stack;
@@ -113,10 +120,24 @@ export class Blocks {
     return this.start[i] <= event && this.end[i] > event;
   }
 
+  /** What it takes of its segment, by the allocator's rule for its size. */
+  taken(/** @type {number} */ i) {
+    return takenBytes(this.size[i], this.rounding[i]);
+  }
+
   /** What tells a block from all others, also between windows. */
   id(/** @type {number} */ i) {
     return `${this.start[i]}@${this.address[i]}`;
   }
+}
+
+/**
+ * What a block takes of its segment.
+ * @param {number} size What was asked for.
+ * @param {number} rounding What the rule adds beyond the next multiple.
+ */
+export function takenBytes(size, rounding) {
+  return Math.ceil(size / MULTIPLE) * MULTIPLE + rounding;
 }
 
 /**

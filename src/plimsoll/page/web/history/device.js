@@ -12,13 +12,15 @@ import { Stacks } from "./stacks.js";
 /** @import { PackedStacks } from "./stacks.js" */
 
 /** @typedef {"oom" | "retry" | "collection" | "empty_cache" | "mark" | "step"} MarkKind */
-/** @typedef {{ event: number, kind: MarkKind, text: string }} Moment */
+/** @typedef {{ event: number, kind: MarkKind, text: string, stack: number | null }} Moment */
 
 /** @typedef {"top" | "high" | "low" | "shared" | "begin_us"} OverviewColumn */
 
 /**
  * @typedef {object} PackedDevice
  * @property {number} device
+ * @property {string} allocator
+ * @property {number | null} max_split_size
  * @property {number} events
  * @property {number} blocks
  * @property {number} end_us
@@ -29,7 +31,7 @@ import { Stacks } from "./stacks.js";
  * @property {string[]} notes
  * @property {number} least_bytes
  * @property {{ blocks: number, low: PackedColumn, high: PackedColumn } | null} left_out
- * @property {[number, MarkKind, string][]} moments
+ * @property {[number, MarkKind, string, number | null][]} moments
  * @property {Key[]} keys
  * @property {PackedStacks} stacks
  * @property {PackedSegments} segments
@@ -58,6 +60,9 @@ export class Device {
    */
   constructor(packed, overview, segments, leftOut) {
     this.number = packed.device;
+    this.allocator = packed.allocator;
+    /** PyTorch's blocks of so many bytes and more are never split. */
+    this.maxSplitSize = packed.max_split_size ?? Infinity;
     this.events = packed.events;
     this.blockCount = packed.blocks;
     this.durationUs = Math.max(packed.end_us, 1);
@@ -70,7 +75,12 @@ export class Device {
     this.leastBytes = packed.least_bytes;
     this.leftOut = leftOut;
     /** @type {Moment[]} */
-    this.moments = packed.moments.map(([event, kind, text]) => ({ event, kind, text }));
+    this.moments = packed.moments.map(([event, kind, text, stack]) => ({
+      event,
+      kind,
+      text,
+      stack,
+    }));
     this.keys = packed.keys;
     this.packedStacks = packed.stacks;
     /** @type {Stacks | null} */
@@ -100,7 +110,7 @@ export class Device {
   }
 
   async loadStacks() {
-    this.stacks = await Stacks.load(this.packedStacks);
+    this.stacks ??= await Stacks.load(this.packedStacks);
   }
 
   /** The key of a name, or the first one where this device does not have it. */

@@ -1,40 +1,144 @@
-// What is searched for: words, sizes and addresses, all of which must hold.
+// What is searched for: words, sizes and addresses, joined by "and" (which may be left out), "or",
+// "not" and parentheses.
 
 /** @import { Blocks } from "./blocks.js" */
 /** @import { Device } from "./device.js" */
 
 /** @typedef {(blocks: Blocks, row: number) => boolean} Test */
 
-const SIZE = /^(<=|>=|<|>|=)(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i;
-const POWERS = { "": 0, k: 1, m: 2, g: 3, t: 4 };
+/**
+ * @typedef {object} Query
+ * @property {Test | null} test Null where nothing is searched for.
+ * @property {string} problem What is wrong with it; empty for nothing.
+ */
+
+/** @typedef {{ kind: "(" | ")" | "and" | "or" | "not" | "test", test: Test | null }} Token */
+
+const COMPARED = /^(<=|>=|<|>|=)\s*(\d[\d,]*(?:\.\d+)?)\s*([kmgt]i?b?|b|bytes?)?(?=[\s()]|$)/i;
+const BARE = /^()(\d[\d,]*(?:\.\d+)?)\s*([kmgt]i?b|b|bytes?)(?=[\s()]|$)/i;
+const QUOTED = /^"([^"]*)"/;
+const WORD = /^[^\s()]+/;
+const POWERS = { b: 0, k: 1, m: 2, g: 3, t: 4 };
 
 /**
- * A test for blocks, or null where nothing is searched for.
  * @param {string} text
  * @param {Device} device
- * @returns {Test | null}
+ * @returns {Query}
  */
 export function parseQuery(text, device) {
-  const words = text.trim().split(/\s+/).filter(Boolean);
-  if (words.length === 0) return null;
-  const tests = words.map((word) => sizeTest(word) ?? addressTest(word, device) ?? wordTest(word, device));
-  return (blocks, row) => tests.every((test) => test(blocks, row));
+  try {
+    const tokens = tokensOf(text, device);
+    if (tokens.length === 0) return { test: null, problem: "" };
+    const test = either(tokens);
+    if (tokens.length > 0) throw new Error("nothing opens the )");
+    return { test, problem: "" };
+  } catch (error) {
+    return { test: null, problem: /** @type {Error} */ (error).message };
+  }
 }
 
 /**
- * ">10MiB", "<=512", "=1.5G": units are powers of 1024.
- * @param {string} word
- * @returns {Test | null}
+ * @param {string} text
+ * @param {Device} device
  */
-function sizeTest(word) {
-  const match = SIZE.exec(word);
-  if (match === null) return null;
-  const power = POWERS[/** @type {keyof typeof POWERS} */ (match[3].toLowerCase())];
-  const bytes = Number(match[2]) * 1024 ** power;
+function tokensOf(text, device) {
+  /** @type {Token[]} */
+  const tokens = [];
+  let rest = text.trimStart();
+  const take = (
+    /** @type {RegExpExecArray} */ match,
+    /** @type {Token["kind"]} */ kind,
+    test = /** @type {Test | null} */ (null),
+  ) => {
+    tokens.push({ kind, test });
+    rest = rest.slice(match[0].length).trimStart();
+  };
+  while (rest !== "") {
+    const size = COMPARED.exec(rest) ?? BARE.exec(rest);
+    const quoted = QUOTED.exec(rest);
+    const sign = /^[()]/.exec(rest);
+    const word = WORD.exec(rest);
+    if (size) take(size, "test", sizeTest(size));
+    else if (quoted) take(quoted, "test", wordTest(quoted[1], device));
+    else if (rest.startsWith('"')) throw new Error('the " is never closed');
+    else if (sign) take(sign, /** @type {"(" | ")"} */ (sign[0]));
+    else if (word) {
+      const kind = word[0].toLowerCase();
+      if (kind === "and" || kind === "or" || kind === "not") take(word, kind);
+      else take(word, "test", addressTest(word[0], device) ?? wordTest(word[0], device));
+    }
+  }
+  return tokens;
+}
+
+/**
+ * Tests of which one must hold. What is read is taken off `tokens`.
+ * @param {Token[]} tokens
+ * @returns {Test}
+ */
+function either(tokens) {
+  const tests = [all(tokens, "or")];
+  while (tokens[0]?.kind === "or") {
+    tokens.shift();
+    tests.push(all(tokens, "or"));
+  }
+  return tests.length === 1 ? tests[0] : (blocks, row) => tests.some((test) => test(blocks, row));
+}
+
+/**
+ * Tests that must all hold.
+ * @param {Token[]} tokens
+ * @param {string} around What must have them beside it.
+ * @returns {Test}
+ */
+function all(tokens, around) {
+  const tests = [one(tokens, around)];
+  for (;;) {
+    const next = tokens[0]?.kind;
+    if (next === undefined || next === "or" || next === ")") break;
+    if (next === "and") tokens.shift();
+    tests.push(one(tokens, next === "and" ? "and" : around));
+  }
+  return tests.length === 1 ? tests[0] : (blocks, row) => tests.every((test) => test(blocks, row));
+}
+
+/**
+ * @param {Token[]} tokens
+ * @param {string} around
+ * @returns {Test}
+ */
+function one(tokens, around) {
+  const token = tokens.shift();
+  if (token?.test) return token.test;
+  if (token?.kind === "not") {
+    const test = one(tokens, "not");
+    return (blocks, row) => !test(blocks, row);
+  }
+  if (token?.kind === "(") {
+    const test = either(tokens);
+    if (tokens.shift()?.kind !== ")") throw new Error("the ( is never closed");
+    return test;
+  }
+  if (around === "not") throw new Error("something must follow not");
+  throw new Error(
+    token?.kind === ")"
+      ? "something must stand before the )"
+      : `something must stand on both sides of ${token?.kind ?? around}`,
+  );
+}
+
+/**
+ * "> 10 MiB", "<=512", "=1.5G", "2 MiB": units are powers of 1024.
+ * @param {RegExpExecArray} match
+ * @returns {Test}
+ */
+function sizeTest([, sign, number, unit]) {
+  const power = POWERS[/** @type {keyof typeof POWERS} */ ((unit ?? "b")[0].toLowerCase())];
+  const bytes = Number(number.replaceAll(",", "")) * 1024 ** power;
   // "=1.54GiB" is what the page shows as 1.54 GiB.
-  const digits = match[2].split(".")[1]?.length ?? 0;
+  const digits = number.split(".")[1]?.length ?? 0;
   const slack = power === 0 ? 0 : (0.5 * 1024 ** power) / 10 ** digits;
-  switch (match[1]) {
+  switch (sign) {
     case "<":
       return (blocks, row) => blocks.size[row] < bytes;
     case "<=":
@@ -66,7 +170,7 @@ function addressTest(word, device) {
 }
 
 /**
- * In the stack, the category, the stream or the pool.
+ * In the stack that asked for it, or the category.
  * @param {string} word
  * @param {Device} device
  * @returns {Test}
@@ -74,7 +178,7 @@ function addressTest(word, device) {
 function wordTest(word, device) {
   const sought = word.toLowerCase();
   const has = (/** @type {string} */ text) => text.toLowerCase().includes(sought);
-  const categories = device.categories.map(has);
+  const categories = device.categories.map((name) => has(name.replace("_", " ")) || has(name));
   const stacks = device.stacks?.matching(has) ?? [];
   return (blocks, row) => categories[blocks.category[row]] || stacks[blocks.stack[row]];
 }

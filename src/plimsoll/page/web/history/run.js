@@ -1,5 +1,6 @@
 // One run on the page: its devices, the moment that is looked at, and the block that is picked.
 
+import { formatBytes } from "../elements/format.js";
 import { Device } from "./device.js";
 import { Source } from "./source.js";
 
@@ -9,13 +10,11 @@ import { Source } from "./source.js";
 /** @typedef {{ name: string, devices: PackedDevice[] }} PackedRun */
 
 export class Run {
-  /**
-   * @param {string} name
-   * @param {string} letter "A" or "B" where there are two, else "".
-   */
-  constructor(name, letter) {
+  /** @param {string} name */
+  constructor(name) {
     this.name = name;
-    this.letter = letter;
+    /** "A" or "B" where two are shown, else "". */
+    this.letter = "";
     /** @type {Device[]} */
     this.devices = [];
     /** @type {Source[]} */
@@ -34,16 +33,17 @@ export class Run {
 
   /**
    * @param {PackedRun} packed
-   * @param {string} letter
-   * @param {number} firstNumber
-   * @param {boolean} isServed
+   * @param {Document} page Which carries it.
+   * @param {number} firstPlace Of its first device, over all runs of that page.
+   * @param {number | null} firstNumber What the server calls that device; null without a server.
    */
-  static async load(packed, letter, firstNumber, isServed) {
-    const run = new Run(packed.name, letter);
+  static async load(packed, page, firstPlace, firstNumber) {
+    const run = new Run(packed.name);
     run.devices = await Promise.all(packed.devices.map(Device.load));
-    run.sources = run.devices.map(
-      (device, i) => new Source(device, firstNumber + i, isServed),
-    );
+    run.sources = run.devices.map((device, i) => {
+      const number = firstNumber === null ? null : firstNumber + i;
+      return new Source(device, page, firstPlace + i, number);
+    });
     run.moment = run.device.peakEvent();
     return run;
   }
@@ -54,6 +54,18 @@ export class Run {
 
   get source() {
     return this.sources[this.chosen];
+  }
+
+  /** What is not among the blocks that are at hand; empty where all are. */
+  caveat() {
+    if (this.source.isComplete) return "";
+    return `, without those under ${formatBytes(this.device.leastBytes)}`;
+  }
+
+  /** Read what the first picture does not need. */
+  async loadDetails() {
+    for (const device of this.devices) await device.loadStacks();
+    for (const source of this.sources) await source.load();
   }
 
   /**

@@ -13,8 +13,10 @@ import { firstAbove } from "./binary_search.js";
  * @property {number} shared
  * @property {number} stream
  * @property {boolean} isPrivate
+ * @property {boolean} isExpandable
+ * @property {number} row Its place among all there ever were, by when they were taken.
  * @property {number} start The event that took its oldest piece.
- * @property {number} pieces
+ * @property {number[]} pieces Where each of them ends, from the segment's beginning.
  */
 
 /**
@@ -60,12 +62,16 @@ export class Segments {
 
   /** The most that was reserved after any event from `first` to `last`. */
   mostReserved(/** @type {number} */ first, /** @type {number} */ last) {
-    let step = Math.max(firstAbove(this.at, first) - 1, 0);
-    let most = this.bytes[step];
-    for (step++; step < this.at.length && this.at[step] <= last; step++) {
-      if (this.bytes[step] > most) most = this.bytes[step];
+    return this.bytes[this.highestStep(first, last)];
+  }
+
+  /** Which of `bytes` is the highest of those after the events from `first` to `last`. */
+  highestStep(/** @type {number} */ first, /** @type {number} */ last) {
+    let best = Math.max(firstAbove(this.at, first) - 1, 0);
+    for (let step = best + 1; step < this.at.length && this.at[step] <= last; step++) {
+      if (this.bytes[step] > this.bytes[best]) best = step;
     }
-    return most;
+    return best;
   }
 
   /**
@@ -95,16 +101,19 @@ export class Segments {
         before.size += size[i];
         before.shared += shared[i];
         before.start = Math.min(before.start, start[i]);
-        before.pieces++;
+        before.row = Math.min(before.row, i);
+        before.pieces.push(before.size);
       } else {
         found.push({
+          row: i,
           address: address[i],
           size: size[i],
           shared: shared[i],
           stream: stream[i],
           isPrivate: isPrivate[i] === 1,
+          isExpandable: expandable[i] === 1,
           start: start[i],
-          pieces: 1,
+          pieces: [size[i]],
         });
       }
     }

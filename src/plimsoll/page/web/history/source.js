@@ -12,22 +12,31 @@ const STRETCH = 1 << 20;
 export class Source {
   /**
    * @param {Device} device
-   * @param {number} number Of the device, over all runs of the page.
-   * @param {boolean} isServed
+   * @param {Document} page Which carries its blocks.
+   * @param {number} place Of the device, over all runs of that page.
+   * @param {number | null} number What the server calls it; null where there is none.
    */
-  constructor(device, number, isServed) {
+  constructor(device, page, place, number) {
     this.device = device;
+    this.page = /** @type {Document | null} */ (page);
+    this.place = place;
     this.number = number;
-    this.isServed = isServed;
     /** @type {Blocks | null} */
     this.inPage = null;
   }
 
+  get isServed() {
+    return this.number !== null;
+  }
+
+  /** Read the blocks out of the page, which then need not be kept. */
   async load() {
-    const element = document.getElementById(`blocks-${this.number}`);
+    if (this.page === null) return;
+    const element = this.page.getElementById(`blocks-${this.place}`);
     /** @type {PackedBlocks} */
     const packed = JSON.parse(element?.textContent ?? "");
     element?.remove();
+    this.page = null;
     this.inPage = await Blocks.load(packed, this.device.events);
   }
 

@@ -4,11 +4,11 @@ import { unpackColumns } from "./columns.js";
 
 /** @import { Column, PackedColumn } from "./columns.js" */
 
-/** @typedef {{ file: string, line: number, name: string }} Frame */
+/** @typedef {{ file: string, line: number, name: string, isProgram: boolean }} Frame */
 
 /**
- * @typedef {"frame_file" | "frame_line" | "frame_function" | "node_frame" | "node_parent" |
- *   "stack_node" | "stack_line"} StackColumn
+ * @typedef {"frame_file" | "frame_line" | "frame_function" | "frame_program" | "node_frame" |
+ *   "node_parent" | "stack_node" | "stack_line"} StackColumn
  */
 /**
  * @typedef {{ strings: string[], lines: string[] } & Record<StackColumn, PackedColumn>} PackedStacks
@@ -61,36 +61,40 @@ export class Stacks {
    * @returns {Frame[]}
    */
   frames(stack) {
-    const { stack_node, node_frame, node_parent, frame_file, frame_line, frame_function } =
-      this.columns;
+    const { stack_node, node_frame, node_parent } = this.columns;
     const frames = [];
     for (let node = stack_node[stack]; node !== 0; node = node_parent[node]) {
-      const frame = node_frame[node];
-      frames.push({
-        file: this.strings[frame_file[frame]],
-        line: frame_line[frame],
-        name: this.strings[frame_function[frame]],
-      });
+      frames.push(this.frame(node_frame[node]));
     }
     return frames;
   }
 
   /**
-   * Whether each stack has a frame, or a line "file:number", that passes a test.
+   * @param {number} frame
+   * @returns {Frame}
+   */
+  frame(frame) {
+    const { frame_file, frame_line, frame_function, frame_program } = this.columns;
+    return {
+      file: this.strings[frame_file[frame]],
+      line: frame_line[frame],
+      name: this.strings[frame_function[frame]],
+      isProgram: frame_program[frame] === 1,
+    };
+  }
+
+  /**
+   * Whether each stack has a frame, written as "file:number function", that passes a test.
    * @param {(text: string) => boolean} test
    * @returns {boolean[]}
    */
   matching(test) {
     const { stack_node, stack_line, node_frame, node_parent, frame_file, frame_line, frame_function } =
       this.columns;
-    const strings = this.strings.map(test);
     const lines = this.lines.map(test);
     const frames = Array.from(
       frame_file,
-      (file, i) =>
-        strings[file] ||
-        strings[frame_function[i]] ||
-        test(`${this.strings[file]}:${frame_line[i]}`),
+      (file, i) => test(`${this.strings[file]}:${frame_line[i]} ${this.strings[frame_function[i]]}`),
     );
     const nodes = [false];
     for (let i = 1; i < node_frame.length; i++) {

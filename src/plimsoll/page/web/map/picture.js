@@ -6,17 +6,19 @@ import { groupsOf } from "../history/groups.js";
 
 /** @import { Actions } from "../actions.js" */
 /** @import { Run } from "../history/run.js" */
+/** @import { Gap } from "./gaps.js" */
 /** @import { Stretch } from "./layout.js" */
 /** @import { PlacedBlocks } from "./placed_blocks.js" */
 
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {Stretch[]} stretches
+ * @param {Gap[][]} gaps Of each segment.
  * @param {PlacedBlocks} placed
  * @param {Run} run
  * @param {Actions} actions
  */
-export function drawStretches(context, stretches, placed, run, actions) {
+export function drawStretches(context, stretches, gaps, placed, run, actions) {
   const { blocks } = placed;
   const { state } = actions.store;
   const key = run.device.key(state.key);
@@ -32,6 +34,7 @@ export function drawStretches(context, stretches, placed, run, actions) {
     context.fillStyle = hole;
     context.fillRect(x, y, across, down);
     const scale = across / (stretch.end - stretch.begin);
+    drawGaps(context, stretch, gaps[stretch.index] ?? []);
     placed.each(stretch, (i, begin, end) => {
       const left = x + (begin - stretch.begin) * scale;
       const size = (end - begin) * scale;
@@ -55,16 +58,7 @@ export function drawStretches(context, stretches, placed, run, actions) {
       }
       if (!isLive && size > 3) hatch(context, left, y, size - 1, down, hole);
       if (size > 62 && down >= 13 && isLive && isShown) {
-        context.font = "10px system-ui, sans-serif";
-        context.textBaseline = "middle";
-        context.textAlign = "left";
-        context.lineWidth = 2.5;
-        context.lineJoin = "round";
-        context.strokeStyle = themeColour("halo");
-        context.fillStyle = themeColour("on-group");
-        const text = formatBytes(blocks.size[i]);
-        context.strokeText(text, left + 5, y + down / 2);
-        context.fillText(text, left + 5, y + down / 2);
+        label(context, formatBytes(blocks.size[i]), left + 5, y + down / 2, "on-group", "halo");
       }
     });
     context.strokeStyle = edge;
@@ -78,6 +72,54 @@ export function drawStretches(context, stretches, placed, run, actions) {
       context.fillRect(x + across - part, y + down - 2, part, 2);
     }
   }
+}
+
+/**
+ * What no request has: rounding is solid, fragments are crossed out, what can go back is empty.
+ * @param {CanvasRenderingContext2D} context
+ * @param {Stretch} stretch
+ * @param {Gap[]} gaps
+ */
+function drawGaps(context, stretch, gaps) {
+  const { x, y, width, height } = stretch;
+  const scale = width / (stretch.end - stretch.begin);
+  for (const { kind, begin, end } of gaps) {
+    const left = x + (Math.max(begin, stretch.begin) - stretch.begin) * scale;
+    const size = x + (Math.min(end, stretch.end) - stretch.begin) * scale - left;
+    if (size <= 0) continue;
+    if (kind === "rounding") {
+      context.fillStyle = themeColour("rounding");
+      context.fillRect(left, y, Math.max(size, 0.4), height);
+    } else if (kind === "fragment") {
+      context.fillStyle = themeColour("fragment");
+      context.fillRect(left, y, Math.max(size, 0.4), height);
+      if (size > 3) hatch(context, left, y, size, height, themeColour("fragment-line"));
+    }
+    if (kind === "rounding" || size < 100 || height < 13) continue;
+    const name = kind === "free" ? "free" : "fragment";
+    label(context, `${name} ${formatBytes(end - begin)}`, left + 5, y + height / 2, "text", "hole");
+  }
+}
+
+/**
+ * Words on the map.
+ * @param {CanvasRenderingContext2D} context
+ * @param {string} text
+ * @param {number} x
+ * @param {number} y Of their middle.
+ * @param {string} colour
+ * @param {string} halo
+ */
+function label(context, text, x, y, colour, halo) {
+  context.font = "10px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  context.textAlign = "left";
+  context.lineWidth = halo === "hole" ? 5 : 2.5;
+  context.lineJoin = "round";
+  context.strokeStyle = themeColour(halo);
+  context.fillStyle = themeColour(colour);
+  context.strokeText(text, x, y);
+  context.fillText(text, x, y);
 }
 
 /**

@@ -6,6 +6,8 @@ import { firstAbove } from "../history/binary_search.js";
 /** @import { Segment } from "../history/segments.js" */
 /** @import { Stretch } from "./layout.js" */
 
+/** A part of a segment. @typedef {Pick<Stretch, "segment" | "begin" | "end">} Part */
+
 /**
  * A place on the map.
  * @typedef {object} Place
@@ -34,7 +36,7 @@ export class PlacedBlocks {
 
   /**
    * The blocks in a stretch, and which of the segment's bytes of it they take.
-   * @param {Stretch} stretch
+   * @param {Part} stretch
    * @param {(row: number, begin: number, end: number) => void} visit
    */
   each(stretch, visit) {
@@ -76,20 +78,10 @@ export class PlacedBlocks {
     return null;
   }
 
-  /**
-   * The hole around a byte of a segment.
-   * @param {Segment} segment
-   * @param {number} byte
-   */
-  holeAt(segment, byte) {
-    const { blocks } = this;
-    let [from, to] = [0, segment.size];
-    for (const row of this.order) {
-      const begin = blocks.address[row] - segment.address;
-      const end = begin + blocks.size[row];
-      if (end <= byte && end > from) from = end;
-      if (begin > byte && begin < to) to = begin;
-    }
-    return [from, to];
+  /** How many blocks lie in a segment, at least in part. */
+  count(/** @type {Segment} */ segment) {
+    let count = 0;
+    this.each({ segment, begin: 0, end: segment.size }, () => count++);
+    return count;
   }
 }

@@ -5,15 +5,24 @@ import { formatAddress, formatBytes, plural } from "../elements/format.js";
 
 /** @import { Actions } from "../actions.js" */
 /** @import { Run } from "../history/run.js" */
+/** @import { Gap, GapKind } from "./gaps.js" */
 /** @import { Place, PlacedBlocks } from "./placed_blocks.js" */
+
+/** @type {Record<GapKind, string>} */
+const NAMES = {
+  rounding: "rounding of",
+  fragment: "fragment of",
+  free: "free:",
+};
 
 /**
  * @param {Run} run
  * @param {Actions} actions
  * @param {PlacedBlocks} placed
+ * @param {Gap[][]} gaps
  * @param {Place} place
  */
-export function tipRows(run, actions, placed, place) {
+export function tipRows(run, actions, placed, gaps, place) {
   const { blocks } = placed;
   const { device } = run;
   const { segment } = place.stretch;
@@ -29,14 +38,22 @@ export function tipRows(run, actions, placed, place) {
     if (blocks.shared[i] > 0) {
       rows.push(make("div", {}, `${formatBytes(blocks.shared[i])} of it in shared memory`));
     }
+    const rounding = blocks.taken(i) - blocks.size[i];
+    if (rounding > 0) rows.push(make("div", {}, `${formatBytes(rounding)} more by rounding`));
     rows.push(make("div", { class: "faint" }, device.stacks?.line(blocks.stack[i]) ?? ""));
   } else {
-    const [from, to] = placed.holeAt(place.stretch.segment, place.byte);
-    rows.push(make("strong", {}, `hole of ${formatBytes(to - from)}`));
-    rows.push(make("div", {}, `at ${formatAddress(device.origin, segment.address + from)}`));
+    const gap = (gaps[place.stretch.index] ?? []).find(
+      ({ begin, end }) => begin <= place.byte && place.byte < end,
+    );
+    if (gap) {
+      const size = formatBytes(gap.end - gap.begin);
+      rows.push(make("strong", {}, `${NAMES[gap.kind]} ${size}`));
+      const address = formatAddress(device.origin, segment.address + gap.begin);
+      rows.push(make("div", {}, `at ${address}`));
+    }
   }
   const kind = segment.isPrivate ? "private pool, " : "";
-  const pieces = segment.pieces > 1 ? ` in ${plural(segment.pieces, "piece")}` : "";
+  const pieces = segment.pieces.length > 1 ? ` in ${plural(segment.pieces.length, "piece")}` : "";
   const text = `segment of ${formatBytes(segment.size)}${pieces}, ${kind}stream ${device.streams[segment.stream] ?? segment.stream}`;
   rows.push(make("div", { class: "faint" }, text));
   return rows;

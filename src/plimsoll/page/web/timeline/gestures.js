@@ -1,4 +1,5 @@
-// What the pointer does on a timeline: choose, zoom, move.
+// What the pointer does on a timeline: choose, zoom, move; with fingers, move with one, zoom with
+// two.
 
 /** @import { Actions } from "../actions.js" */
 /** @import { Run } from "../history/run.js" */
@@ -21,10 +22,27 @@
  * @property {(x: number) => void} pick
  */
 
+/** A drag is longer than this, in pixels. */
+const LEAST_DRAG = 4;
+
+/** A finger that moves less than this taps. */
+const LEAST_SWIPE = 9;
+
 /** @param {Pointed} timeline */
 export function listenToPointer(timeline) {
-  const { overlay, plot, pointer, store, actions, run } = timeline;
+  const { overlay, actions, run } = timeline;
+  listenToMouse(timeline);
+  listenToFingers(timeline);
+  overlay.addEventListener("focus", () => actions.activate(run));
+}
+
+const isFinger = (/** @type {PointerEvent} */ event) => event.pointerType === "touch";
+
+/** @param {Pointed} timeline */
+function listenToMouse(timeline) {
+  const { overlay, plot, pointer, store, actions } = timeline;
   overlay.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    if (isFinger(event)) return;
     pointer.place = { x: event.offsetX, y: event.offsetY };
     timeline.drawOverlay();
     timeline.showTip();
@@ -36,7 +54,7 @@ export function listenToPointer(timeline) {
     timeline.drawOverlay();
   });
   overlay.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
-    if (event.button !== 0) return;
+    if (event.button !== 0 || isFinger(event)) return;
     overlay.setPointerCapture(event.pointerId);
     pointer.brush = event.offsetX;
   });
@@ -45,7 +63,7 @@ export function listenToPointer(timeline) {
     pointer.brush = null;
     if (begin === null) return;
     const end = event.offsetX;
-    if (Math.abs(end - begin) < 4) timeline.pick(end);
+    if (Math.abs(end - begin) < LEAST_DRAG) timeline.pick(end);
     else if (!event.shiftKey) {
       const [left, right] = [Math.min(begin, end) - plot.left, Math.max(begin, end) - plot.left];
       actions.show(plot.placeAt(Math.max(left, 0)), plot.placeAt(right));
@@ -73,5 +91,51 @@ export function listenToPointer(timeline) {
     },
     { passive: false },
   );
-  overlay.addEventListener("focus", () => actions.activate(run));
+}
+
+/**
+ * Up and down, a finger scrolls the page: the browser takes it (see `touch-action`), and says so by
+ * `pointercancel`.
+ * @param {Pointed} timeline
+ */
+function listenToFingers(timeline) {
+  const { overlay, plot, pointer, store, actions } = timeline;
+  /** Where each finger is. @type {Map<number, number>} */
+  const fingers = new Map();
+  /** Where a finger began that has not moved yet. @type {number | null} */
+  let tap = null;
+  overlay.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    if (!isFinger(event)) return;
+    fingers.set(event.pointerId, event.offsetX);
+    tap = fingers.size === 1 ? event.offsetX : null;
+  });
+  overlay.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    const before = fingers.get(event.pointerId);
+    if (before === undefined) return;
+    const x = event.offsetX;
+    if (tap !== null && Math.abs(x - tap) < LEAST_SWIPE) return;
+    tap = null;
+    fingers.set(event.pointerId, x);
+    const { from, to } = store.state;
+    const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
+    if (other === undefined) {
+      actions.pan(((before - x) / plot.width) * (to - from));
+      return;
+    }
+    // The place under the other finger stays where it is.
+    const [was, is] = [Math.abs(before - other), Math.abs(x - other)];
+    if (was > 1 && is > 1) actions.zoom(was / is, plot.placeAt(other - plot.left));
+  });
+  const lift = (/** @type {PointerEvent} */ event, /** @type {boolean} */ isDone) => {
+    if (!fingers.delete(event.pointerId)) return;
+    if (tap === null || !isDone) return;
+    tap = null;
+    pointer.place = { x: event.offsetX, y: event.offsetY };
+    timeline.pick(event.offsetX);
+    pointer.place = null;
+  };
+  overlay.addEventListener("pointerup", (/** @type {PointerEvent} */ event) => lift(event, true));
+  overlay.addEventListener("pointercancel", (/** @type {PointerEvent} */ event) =>
+    lift(event, false),
+  );
 }

@@ -8,6 +8,7 @@ from plimsoll.errors import InputError
 from plimsoll.prediction.child.answer import recorded_run
 from plimsoll.prediction.survey import AllocatorUse
 from plimsoll.replays import replay
+from plimsoll.units import GRANULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _EXPANDABLE = "expandable_segments:True"
-GRANULE = 2 << 20
-"""What a driver maps at the least."""
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
@@ -60,7 +59,7 @@ def _try(
         allocated, reserved = found.peak_allocated_bytes, found.peak_reserved_bytes
         fits, least = True, None
         if room is not None and reserved > room:
-            fits = allocated <= room and replayed(room).fits_at_any_pace
+            fits = allocated <= room and replayed(room).fits_at_any_pace is True
             if not fits and name == "elastic":
                 bounds = max(allocated, room), reserved
                 least = _least(bounds, lambda memory: replayed(memory).fits)

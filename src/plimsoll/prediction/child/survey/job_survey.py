@@ -68,7 +68,10 @@ def join_surveys(request: Request) -> None:
 
 
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
-    """What an allocator reserves on the rank where it reserves the most."""
+    """What an allocator reserves on the rank where it reserves the most, and what all ranks need.
+
+    A rank that fits needs less than one that does not.
+    """
     uses = [
         use
         for uses in ranks
@@ -76,5 +79,7 @@ def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> Alloc
         if (use.allocator, use.conf) == (of.allocator, of.conf)
     ]
     fullest = max(uses, key=lambda use: use.peak_reserved_bytes)
-    least = fullest.least_bytes and max(use.least_reserved_bytes for use in uses)
-    return replace(fullest, fits=all(use.fits for use in uses), least_bytes=least)
+    found_out = [use.least_bytes for use in uses if use.least_bytes is not None]
+    return replace(
+        fullest, fits=all(use.fits for use in uses), least_bytes=max(found_out, default=None)
+    )

@@ -88,6 +88,10 @@ Device& Allocator::device(DeviceIndex index) {
   return devices_[static_cast<size_t>(index)];
 }
 
+void Allocator::adopt(DeviceIndex index) {
+  if (index < device_count_) static_cast<void>(device(index).engine());
+}
+
 void Allocator::enable(bool value) {
   original_->enable(value);
   is_enabled_ = value && !is_caching_forbidden();

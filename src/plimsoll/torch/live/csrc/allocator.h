@@ -97,6 +97,9 @@ class Allocator final : public VersionedAllocator {
   void note_of_memory(const void* pointer, const std::string& text) override;
 
   void free(void* pointer);
+  // The engine of a GPU is open, for another library perhaps: PyTorch's figures count it, and
+  // PyTorch's limit holds there, from now on.
+  void adopt(DeviceIndex index);
 
  private:
   Device& device(DeviceIndex index);

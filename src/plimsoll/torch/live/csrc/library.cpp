@@ -20,3 +20,11 @@ PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_live_api* table,
     return 3;
   }
 }
+
+// An engine was opened. What keeps PyTorch from it is said when PyTorch asks for memory there.
+PLIMSOLL_EXPORT void plimsoll_bridge_adopt(int device) {
+  try {
+    plimsoll::live::installed()->adopt(static_cast<c10::DeviceIndex>(device));
+  } catch (const std::exception&) {
+  }
+}

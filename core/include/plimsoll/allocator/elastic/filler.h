@@ -1,0 +1,69 @@
+// Gives memory to addresses: decides which pieces fill a place, makes what is missing, and maps all
+// of it or nothing.
+//
+// How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
+// request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
+// larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB. The nearer the
+// limit, the finer: no new piece is more than 1/256 of what may still be reserved, for what a piece
+// leaves over may be just what the last request lacks.
+//
+// Everything here is guarded by the allocator's `mutex_`, and by the locks of the arenas involved,
+// which the caller holds.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plimsoll/allocator/elastic/arenas.h"
+#include "plimsoll/allocator/elastic/driver_memory.h"
+#include "plimsoll/allocator/elastic/moves.h"
+#include "plimsoll/allocator/elastic/place_search.h"
+
+namespace plimsoll {
+
+class Filler {
+ public:
+  static constexpr Bytes kLargestOwnPiece = 64 * kMiB;
+
+  Filler(Driver& driver, Arenas& arenas, DriverMemory& memory, const Ledger& ledger, Moves& moves)
+      : driver_(driver), arenas_(arenas), memory_(memory), ledger_(ledger), moves_(moves) {}
+
+  // What fills the place: pieces that come back to it, then `sources`, the best first, then new
+  // memory. Takes what it uses out of `sources`.
+  [[nodiscard]] std::vector<Filling> plan(const MappedSpace& space, const Place& place,
+                                          std::vector<FreePiece>& sources) const;
+  // Without new memory, and with pieces that may be more than the request needs. Nothing if they do
+  // not suffice.
+  [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
+      MappedSpace& space, Bytes size, std::vector<FreePiece>& sources);
+  // Makes, clears, maps and commits. False, and nothing has changed, if the limit or the driver
+  // refuses. Throws DriverError.
+  [[nodiscard]] bool fill(MappedSpace& space, std::vector<Filling>& fillings,
+                          const std::vector<Address>& cleared = {});
+  // All or nothing, of what is not mapped already. If that fails nothing of it stays mapped, or
+  // what the driver does not unmap is retired.
+  [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings);
+
+ private:
+  static constexpr Bytes kOwnPiecePart = 16;  // of the arena, at most
+  static constexpr Bytes kLargestTile = 16 * kMiB;
+  static constexpr Bytes kTiles = 160;                // to what is reserved
+  static constexpr Bytes kSmallProgram = 768 * kMiB;  // reserved: below, new pieces are granules
+  static constexpr Bytes kRoomParts = 256;            // of what may still be reserved, at most
+  static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
+
+  void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
+                std::vector<FreePiece>& sources, std::vector<Filling>& fillings) const;
+  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Tier tier) const;
+  [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
+                              Bytes shared_room);
+  [[nodiscard]] Status clear(MappedSpace& space, const std::vector<Address>& retired);
+
+  Driver& driver_;
+  Arenas& arenas_;
+  DriverMemory& memory_;
+  const Ledger& ledger_;
+  Moves& moves_;
+};
+
+}  // namespace plimsoll

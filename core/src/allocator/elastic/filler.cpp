@@ -1,0 +1,212 @@
+#include "plimsoll/allocator/elastic/filler.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <string>
+
+namespace plimsoll {
+namespace {
+
+// The pieces that come back to retired addresses of a place; they are no sources any more.
+void add_revivals(const MappedSpace& space, const Place& place, std::vector<FreePiece>& sources,
+                  std::vector<Filling>& fillings) {
+  for (const Address address : place.revived) {
+    const Piece* const piece = space.retired().at(address).piece;
+    const auto source = std::ranges::find(sources, piece, &FreePiece::piece);
+    fillings.push_back(Filling::by(*source, true));
+    fillings.back().address = address;
+    sources.erase(source);
+  }
+}
+
+void lie_side_by_side(Address address, std::span<Filling> fillings) {
+  for (Filling& filling : fillings) {
+    filling.address = address;
+    address += filling.size;
+  }
+}
+
+}  // namespace
+
+std::vector<Filling> Filler::plan(const MappedSpace& space, const Place& place,
+                                  std::vector<FreePiece>& sources) const {
+  std::erase_if(sources, [&](const FreePiece& source) {  // it serves where it is
+    const Piece& piece = *source.piece;
+    return piece.space == &space && piece.address < place.extent.end() &&
+           place.extent.address < piece.end();
+  });
+  std::vector<Filling> fillings;
+  add_revivals(space, place, sources, fillings);
+  Bytes room = space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
+  for (const Gap& gap : place.gaps) fill_gap(space, gap, room, sources, fillings);
+  return fillings;
+}
+
+// Fills the gap from the sources as far as they fit, and with new pieces for the rest. A source
+// that is more than the gap needs still comes before new memory, if there is room for it; but small
+// requests do not pin it. Shared memory comes after all dedicated memory.
+void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
+                      std::vector<FreePiece>& sources, std::vector<Filling>& fillings) const {
+  const bool is_whole = space.no_split();
+  const Tiers tiers = space.tiers();
+  const std::size_t first = fillings.size();
+  Bytes left = gap.range.size;
+  Address address = gap.range.address;
+  for (const Tier tier : {Tier::dedicated, Tier::shared}) {
+    if (!may_use(tiers, tier)) continue;
+    std::erase_if(sources, [&](const FreePiece& source) {
+      const Bytes size = source.piece->size;
+      if (source.piece->tier != tier || (is_whole ? size != left : size > left)) return false;
+      left -= size;
+      fillings.push_back(Filling::by(source));
+      return true;
+    });
+    const auto larger =
+        std::ranges::find_if(sources.rbegin(), sources.rend(), [&](const FreePiece& source) {
+          const Piece& piece = *source.piece;
+          if (left == 0 || is_whole) return false;
+          if (space.small() && piece.size > kLargestForSmall) return false;
+          const Bytes more = piece.size - left;
+          return piece.tier == tier && piece.size > left &&
+                 (more <= gap.room_above || more <= gap.room_below);
+        });
+    if (larger != sources.rend()) {
+      const Bytes more = larger->piece->size - left;
+      if (more > gap.room_above) address -= more;
+      fillings.push_back(Filling::by(*larger));
+      sources.erase(std::next(larger).base());
+      left = 0;
+    }
+    if (left == 0) continue;
+    for (const Bytes most = piece_size(space, left, tier); left > 0;) {
+      Bytes size = std::min(left, most);
+      if (tiers == Tiers::both && tier == Tier::dedicated) {
+        if (is_whole ? size > dedicated_room : dedicated_room == 0) break;
+        size = std::min(size, dedicated_room);
+        dedicated_room -= size;
+      }
+      fillings.push_back(Filling::anew(size, tier));
+      left -= size;
+    }
+  }
+  lie_side_by_side(address, std::span(fillings).subspan(first));
+}
+
+// How large the pieces are that make up so much new memory.
+Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Tier tier) const {
+  if (space.no_split()) return missing;
+  if (space.small()) return kGranule;
+  const Bytes room = tier == Tier::dedicated ? memory_.dedicated_room() : memory_.shared_room();
+  const Bytes largest = std::max(room / kRoomParts, kGranule);
+  const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
+  if (missing <= own) return missing;
+  const Bytes reserved = ledger_.reserved();
+  if (reserved < kSmallProgram) return kGranule;
+  return std::clamp(std::bit_floor(std::min(reserved / kTiles, largest)), kGranule, kLargestTile);
+}
+
+std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(
+    MappedSpace& space, Bytes size, std::vector<FreePiece>& sources) {
+  std::vector<Filling> fillings;
+  Bytes total = 0;
+  while (total < size && !sources.empty()) {
+    // The smallest that suffices, else the largest.
+    auto next = sources.begin();
+    for (auto it = sources.begin(); it != sources.end(); ++it) {
+      const Bytes candidate = it->piece->size;
+      const Bytes best = next->piece->size;
+      const bool suffices = total + candidate >= size;
+      if (suffices ? (total + best < size || candidate < best) : candidate > best) next = it;
+    }
+    total += next->piece->size;
+    fillings.push_back(Filling::by(*next));
+    sources.erase(next);
+  }
+  if (total < size) return std::nullopt;
+  std::optional<AddressRange> hole = space.hole_for(total);
+  if (!hole && arenas_.add_reservation(space, total)) hole = space.hole_for(total);
+  if (!hole) return std::nullopt;
+  lie_side_by_side(hole->address, fillings);
+  return fillings;
+}
+
+bool Filler::fill(MappedSpace& space, std::vector<Filling>& fillings,
+                  const std::vector<Address>& cleared) {
+  Bytes created = 0;
+  Bytes shared = 0;
+  for (const Filling& filling : fillings) {
+    if (filling.from != nullptr) continue;
+    (filling.tier == Tier::shared ? shared : created) += filling.size;
+  }
+  if (created > 0 && !memory_.limit_allows(created)) return false;
+  // Memory that is not there is not taken piece by piece from others who need it.
+  if (created > kLargestOwnPiece && created > driver_.memory_info().free) return false;
+  const Bytes room = space.tiers() == Tiers::dedicated ? 0 : memory_.shared_room();
+  if (shared > room) return false;
+  Status status = create(space, fillings, room - shared);
+  if (status == Status::success) status = clear(space, cleared);
+  if (status == Status::success) status = map(space, fillings);
+  if (status == Status::success) {
+    moves_.commit(space, fillings);
+    return true;
+  }
+  const std::string reason = driver_.last_error();
+  for (Filling& filling : fillings) filling.made.reset();
+  if (status == Status::out_of_memory) return false;
+  throw DriverError("give memory to addresses", status, reason);
+}
+
+// What dedicated memory refuses although it seemed to have room is made of shared memory as well,
+// up to `shared_room`.
+Status Filler::create(const MappedSpace& space, std::vector<Filling>& fillings, Bytes shared_room) {
+  for (Filling& filling : fillings) {
+    if (filling.from != nullptr) continue;
+    Status status = memory_.create(filling.size, filling.tier, filling.made);
+    const bool may_spill = space.tiers() == Tiers::both && filling.tier == Tier::dedicated;
+    if (status == Status::out_of_memory && may_spill && filling.size <= shared_room) {
+      filling.tier = Tier::shared;
+      shared_room -= filling.size;
+      status = memory_.create(filling.size, filling.tier, filling.made);
+    }
+    if (status != Status::success) return status;
+  }
+  return Status::success;
+}
+
+// Unmaps retired addresses; if that fails, what was unmapped is a hole, and the rest is as it was.
+Status Filler::clear(MappedSpace& space, const std::vector<Address>& retired) {
+  for (const Address address : retired) {
+    const Status status = memory_.unmap({address, space.retired().at(address).block->size});
+    if (status != Status::success) return status;
+    space.clear(address);
+  }
+  return Status::success;
+}
+
+Status Filler::map(MappedSpace& space, const std::vector<Filling>& fillings) {
+  std::vector<AddressRange> mapped;
+  Status status = Status::success;
+  for (const Filling& filling : fillings) {
+    if (filling.is_mapped) continue;
+    const Piece& piece = filling.from != nullptr ? *filling.from : *filling.made;
+    status = driver_.map(filling.address, filling.size, piece.handle);
+    if (status != Status::success) break;
+    mapped.push_back({filling.address, filling.size});
+  }
+  // Access is given to each stretch of neighbours at once.
+  for (std::size_t first = 0; status == Status::success && first < mapped.size();) {
+    Address end = mapped[first].address;
+    std::size_t next = first;
+    for (; next < mapped.size() && mapped[next].address == end; ++next) end = mapped[next].end();
+    status = driver_.set_access(mapped[first].address, end - mapped[first].address);
+    first = next;
+  }
+  if (status == Status::success) return status;
+  for (const AddressRange& range : mapped) {
+    if (driver_.unmap(range.address, range.size) != Status::success) space.retire(range);
+  }
+  return status;
+}
+
+}  // namespace plimsoll

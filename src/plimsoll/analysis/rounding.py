@@ -1,0 +1,27 @@
+"""What requests take once they are rounded up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+def rounded_sizes(
+    sizes: NDArray[np.uint64], round_request: Callable[[int], int]
+) -> NDArray[np.uint64]:
+    """What each of many requests takes, in bytes.
+
+    Args:
+        sizes: What was asked for.
+        round_request: What a request of that many bytes takes, by the allocator's rules.
+    """
+    distinct, place = np.unique(sizes, return_inverse=True)
+    rounded = np.array([round_request(int(size)) for size in distinct], dtype=np.uint64)
+    result: NDArray[np.uint64] = rounded[place]
+    return result

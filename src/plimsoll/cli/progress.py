@@ -1,0 +1,99 @@
+"""What takes long says where it is, on stderr: a bar on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from plimsoll.printable import printable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.progress import Progress as Bar
+
+_SOON_SECONDS = 0.5
+"""What is over before this needs no bar, which would only flicker."""
+_FIRST_SECONDS, _MOST_SECONDS = 15.0, 240.0
+"""After which there is the first line without a terminal, and how far apart later ones are."""
+
+
+class Progress:
+    """For as long as the context lasts.
+
+    Args:
+        doing: What is being done, in words.
+        total: How many there are to do; None where nobody knows.
+    """
+
+    def __init__(self, doing: str = "", total: int | None = None) -> None:
+        self._doing, self._total, self._done = doing, total, 0
+        self._began = time.monotonic()
+        self._is_over = threading.Event()
+        self._bar = _bar() if sys.stderr.isatty() else None
+        self._task = (
+            None if self._bar is None else self._bar.add_task(printable(doing), total=total)
+        )
+        show = self._tell if self._bar is None else self._start_bar
+        self._thread = threading.Thread(target=show, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def now(self, doing: str) -> None:
+        """Something else is being done."""
+        self._doing = doing
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=printable(doing))
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        """So many are done, of so many."""
+        self._done, self._total = done, total or self._total
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=self._total)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if self._bar is None:
+            print(printable(line), file=sys.stderr, flush=True)
+        else:
+            self._bar.console.print(printable(line), markup=False, highlight=False)
+
+    def _start_bar(self) -> None:
+        if not self._is_over.wait(_SOON_SECONDS) and self._bar is not None:
+            self._bar.start()
+
+    def _tell(self) -> None:
+        wait = _FIRST_SECONDS
+        while not self._is_over.wait(wait):
+            seconds = time.monotonic() - self._began
+            share = f", {self._done / self._total:.0%}" if self._total else ""
+            self.say(f"plimsoll: after {seconds:.0f} s: {self._doing}{share}")
+            wait = min(seconds, _MOST_SECONDS)
+
+
+def _bar() -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,83 @@
+"""How answers are shown: as wide as the terminal and in colour there, plain in a pipe.
+
+No meaning is in a colour alone, and `NO_COLOR` switches colours off.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from plimsoll.layout import IN_A_PIPE, folded, shown_width
+from plimsoll.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+    from rich.text import Text
+
+Verdict = Literal["yes", "no"]
+_ANSWERS = {"yes": "bold green", "no": "bold red", None: "bold"}
+_STYLES = (
+    (r"(?m)^\S.*(?=\n  )", "bold"),
+    (r"(?m)^note: .*$", "yellow"),
+    (r"(?m)^(?:Run|Try): .*$", "bold cyan"),
+    (r"\b\d[\d.,]* (?:bytes?|[KMGT]iB)\b", "cyan"),
+    (r"[^\s:]+\.py:\d+", "magenta"),
+    (r"\b(?:does not fit|not enough for what failed|results differ)\b", "red"),
+)
+"""What words of a text look like, the later ones last."""
+
+
+def console() -> Console:
+    """The terminal; or a pipe, which pictures are drawn 100 columns wide for, without colour."""
+    from rich.console import Console
+
+    is_terminal = _is_terminal()
+    made = Console(
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=is_terminal,
+        force_jupyter=False,
+        color_system="auto" if is_terminal else None,
+    )
+    made.width = shown_width(made.width) if is_terminal else IN_A_PIPE
+    return made
+
+
+def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = None) -> None:
+    """Print an answer, whose first line is what was asked for.
+
+    Args:
+        make: Lays it out for so many columns; for None, with lines as long as they are.
+        verdict: Whether that line is good news.
+    """
+    if not _is_terminal():
+        print(make(None))
+        return
+    from rich.text import Text
+
+    to = console()
+    made = make(to.width)
+    shown = Text(made) if isinstance(made, str) else made
+    for words, style in _STYLES:
+        shown.highlight_regex(words, style)
+    answer = str(make(None)).partition("\n")[0]
+    count = len(folded(answer, to.width))
+    lines = shown.split(allow_blank=True)
+    first = [Text(line.plain, _ANSWERS[verdict]) for line in lines[:count]]
+    to.print(Text("\n").join([*first, *lines[count:]]))
+
+
+def hint(command: Sequence[str]) -> None:
+    """Name the next useful command, as a shell takes it, where somebody watches."""
+    if sys.stderr.isatty():
+        print(printable(f"next: {shlex.join(command)}"), file=sys.stderr)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()

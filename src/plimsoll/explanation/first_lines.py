@@ -1,0 +1,186 @@
+"""The first lines of an explanation: the answer, the reason, and what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from plimsoll.layout import Verbatim
+from plimsoll.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.explanation.parts import Advice, ExplanationParts, Leak, OutOfMemory
+
+
+def first_lines(e: ExplanationParts) -> Iterator[str]:
+    """What was asked or matters most, why, and the first advice with a line to copy."""
+    yield from answers(e)
+    if e.out_of_memory:
+        yield f"Why: {cause(e.out_of_memory[-1])} {reason(e.out_of_memory[-1])}"
+    if e.leaks:
+        yield _grown(e.leaks[0])
+    elif not e.out_of_memory:
+        yield from _most_held(e)
+    yield from _try(e)
+
+
+def answers(e: ExplanationParts) -> Iterator[str]:
+    """What was asked with an option, each answer one sentence or two; else what matters most."""
+    script = e.script
+    if script is not None and not script.seems_recorded:
+        yield (
+            f"{script.script} does not seem to be the program that was recorded: with these "
+            f"arguments it allocates {format_size(script.peak_allocated_bytes)} at its peak, on a "
+            f"simulated {script.gpu}, and the recorded one {format_size(e.peak.allocated_bytes)}."
+        )
+    if e.limit_bytes is not None:
+        yield _fit(e, e.limit_bytes)
+    elif e.out_of_memory:
+        yield _failed(e.out_of_memory[-1])
+    elif e.leaks:
+        yield _leak(e.leaks[0])
+    else:
+        yield _peak(e)
+
+
+def _fit(e: ExplanationParts, limit: int) -> str:
+    """Whether what was recorded fits in the given limit."""
+    most = format_size(limit)
+    failed = next((one for one in e.out_of_memory if not one.recorded), None)
+    if failed is not None:
+        needed, over = format_size(e.peak.allocated_bytes), e.peak.allocated_bytes - limit
+        by = f"{format_size(over)} more." if over > 0 else "which would fit if no memory were lost."
+        when = f"out of memory at event {failed.event:,}"
+        return f"Not in {most}: {when}; at its peak it allocates {needed}, {by}"
+    reserved, is_more = format_size(e.card.reserved_bytes), e.card.reserved_bytes > limit
+    if not e.fits_limit and is_more:
+        return f"Not in {most}: {reserved} is reserved."
+    if e.out_of_memory:
+        event = e.out_of_memory[-1].event
+        return f"Not in {most}: out of memory at event {event:,}, as recorded."
+    if e.served_requests:
+        return (
+            f"In {most} the requests that failed are served; what the program would have asked for "
+            "after them is not known."
+        )
+    if is_more:
+        return f"It runs in {most}, although {reserved} is reserved at its peak."
+    return f"It fits in {most}: no more than {reserved} is reserved."
+
+
+def _failed(o: OutOfMemory) -> str:
+    where = f" at {o.at}" if o.at else ""
+    return (
+        f"Out of memory{where}: {format_size(o.asked_bytes)} was asked for, with "
+        f"{format_size(o.allocated_bytes)} allocated and {format_size(o.reserved_bytes)} reserved."
+    )
+
+
+def _leak(leak: Leak) -> str:
+    return f"It leaks: {leak.what} holds {format_size(round(leak.slope_bytes))} more each step."
+
+
+def _grown(leak: Leak) -> str:
+    grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
+    return f"Why: over the steps looked at, {leak.what} has kept {grown}."
+
+
+def _peak(e: ExplanationParts) -> str:
+    r = e.reserved
+    when = "At its peak" if e.has_history else "Now"
+    whole = f"{when} it reserves {format_size(r.reserved_bytes)}"
+    free = r.cached_bytes + r.fragments_bytes
+    if r.allocated_bytes == r.reserved_bytes:
+        return f"{whole}, all of it for live tensors."
+    return (
+        f"{whole}, {format_size(r.allocated_bytes)} of it for live tensors; {format_size(free)}, "
+        f"{free / r.reserved_bytes:.1%}, is free."
+    )
+
+
+def _most_held(e: ExplanationParts) -> Iterator[str]:
+    """What holds the most of what is live, where anything does."""
+    known = {name: size for name, size in e.peak.by_category.items() if name != "unknown" and size}
+    held = []
+    if known:
+        name = max(known, key=known.__getitem__)
+        held.append(f"{name.replace('_', ' ')} ({format_size(known[name])})")
+    if e.peak.lines:
+        held.append(f"{e.peak.lines[0].line} ({format_size(e.peak.lines[0].bytes)})")
+    if held:
+        yield f"Why: the most is held by {', by line '.join(held)}."
+
+
+def _try(e: ExplanationParts) -> Iterator[str]:
+    """The first advice, with a line to copy."""
+    is_another = e.script is not None and not e.script.seems_recorded
+    helpful = (
+        one
+        for one in e.advice
+        if one.serves_failed_requests is not False and not (is_another and one.kind == "script")
+    )
+    best = next(helpful, None)
+    if best is None:
+        return
+    yield f"What helps: {best.what}{effect(best)}"
+    if len(best.how.splitlines()) == 1:
+        yield Verbatim(f"Try: {best.how}")
+    elif e.script is not None:  # lines of a script, which another command changes
+        own = ["--", *e.script.arguments] if e.script.arguments else []
+        words = ["plimsoll", "fit", e.script.script, "--gpu", e.script.gpu]
+        yield Verbatim(f"Try: {shlex.join([*words, '--apply', 'changed.py', *own])}")
+
+
+def effect(advice: Advice) -> str:
+    """What an advice comes to, as words behind what to do."""
+    if advice.serves_failed_requests is False:
+        return ": not enough for what failed"
+    if advice.serves_failed_requests:
+        return ": serves what failed"
+    return f": saves {format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
+
+
+def cause(o: OutOfMemory) -> str:
+    """Who refused."""
+    if o.cause == "card":
+        return "the card had too little left for another segment."
+    if o.limit_bytes is not None:
+        return f"the program may reserve no more than {format_size(o.limit_bytes)}."
+    if o.limit_range_bytes is None:
+        return "the program has a limit."
+    least, below = map(format_size, o.limit_range_bytes)
+    return (
+        "the card had room, but the program has a limit (set_per_process_memory_fraction), "
+        f"at least {least} and less than {below}."
+    )
+
+
+def reason(o: OutOfMemory) -> str:
+    """Why memory that was free did not serve."""
+    free, hole = format_size(o.free_bytes), format_size(o.largest_hole_bytes)
+    asked = format_size(o.asked_bytes)
+    if o.reason == "too_little":
+        missing = f"; {format_size(o.missing_bytes)} was missing" if o.missing_bytes else ""
+        return (
+            f"Reserved memory did not help: all that was free of it, {free}, is less than {asked}, "
+            f"even in one piece{missing}."
+        )
+    if o.reason == "fragmentation":
+        return (
+            f"Fragmentation: {free} of reserved memory was free, but in pieces between live "
+            f"blocks, the largest {hole}."
+        )
+    if o.reason == "max_split_size":
+        return (
+            f"A free piece of {hole} was there, but max_split_size_mb keeps pieces that large for "
+            "larger requests."
+        )
+    if o.reason == "unknown":
+        return "Why reserved memory did not serve is not known: it seems to have had room."
+    who = "streams" if o.reason == "other_streams" else "pools"
+    return (
+        f"{free} of reserved memory was free, a large enough piece too, but it belongs to other "
+        f"{who}; the largest of this one's was {hole}."
+    )

@@ -1,0 +1,27 @@
+// A call stack as a list, innermost frame first.
+
+import { make } from "../elements/dom.js";
+import { packagePath } from "../elements/format.js";
+
+/** @import { Stacks } from "../history/stacks.js" */
+
+/**
+ * @param {Stacks | null} stacks
+ * @param {number | null} stack
+ * @param {string} name What the stack is of.
+ */
+export function stackList(stacks, stack, name) {
+  const frames = stack === null ? [] : (stacks?.frames(stack) ?? []);
+  if (frames.length === 0) return make("p", { class: "caption" }, "No call stack was recorded.");
+  const here = frames.findIndex(({ isProgram }) => isProgram);
+  const items = frames.map(({ file, line, name: frame }, i) =>
+    make(
+      "li",
+      { class: i === here ? "here" : "" },
+      make("span", { class: "function" }, frame),
+      " ",
+      make("span", { class: "place", title: file }, `${packagePath(file)}:${line}`),
+    ),
+  );
+  return make("ol", { class: "stack", "aria-label": `${name}, innermost first` }, ...items);
+}

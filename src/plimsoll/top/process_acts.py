@@ -1,0 +1,108 @@
+"""What can be done with a process that is shown: its environment, a snapshot of it, its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.files import NewFile
+from plimsoll.telemetry.identity import start_ticks
+from plimsoll.telemetry.requests import request_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PROC = Path("/proc")
+_OF_GPUS = re.compile(r"^(CUDA|PYTORCH|TORCH|PLIMSOLL|NCCL|NVIDIA|XLA|TF_)")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(API_?)?KEYS?(_|$)|(^|_)PWD_")
+
+
+@dataclass(frozen=True)
+class ChosenProcess:
+    """A process by its number and the time of its start: numbers are given again.
+
+    Attributes:
+        pid: The number.
+        started: See `identity.start_ticks`.
+    """
+
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> ChosenProcess:
+        """The process that has the number now.
+
+        Raises:
+            InputError: If there is none.
+        """
+        started = start_ticks(pid)
+        if started is None:
+            raise InputError(f"process {pid} has ended")
+        return cls(pid, started)
+
+    def end(self, how: signal.Signals) -> None:
+        """Send it a signal, if it is still the one that was chosen.
+
+        Raises:
+            InputError: If it has ended, or is another user's.
+        """
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:
+            raise InputError(f"process {self.pid} has ended") from None
+        try:
+            if start_ticks(self.pid) != self.started:
+                raise InputError(f"process {self.pid} has ended")
+            signal.pidfd_send_signal(handle, how)
+        except ProcessLookupError:
+            raise InputError(f"process {self.pid} has ended") from None
+        except PermissionError:
+            raise InputError(f"process {self.pid} is another user's") from None
+        finally:
+            os.close(handle)
+
+
+def environment(pid: int) -> list[tuple[str, str]]:
+    """The variables that a process was started with, those about GPUs first.
+
+    Values whose names say that they are secret are not given: screens are shared.
+
+    Raises:
+        InputError: If it has ended, or is another user's.
+    """
+    try:
+        text = (_PROC / str(pid) / "environ").read_bytes().decode(errors="replace")
+    except PermissionError:
+        raise InputError(f"the environment of process {pid} is another user's") from None
+    except OSError:
+        raise InputError(f"process {pid} has ended") from None
+    return sorted(_variables(text), key=lambda each: (_OF_GPUS.match(each[0]) is None, each[0]))
+
+
+def _variables(text: str) -> Iterator[tuple[str, str]]:
+    for entry in text.split("\0"):
+        name, is_one, value = entry.partition("=")
+        if is_one:
+            yield name, "(hidden)" if value and _SECRET.search(name.upper()) else value
+
+
+def write_snapshot(pid: int, folder: Path) -> Path:
+    """Ask a process for a snapshot, and write it to a new file, which is given back.
+
+    Raises:
+        InputError: If plimsoll does not run in it, or it does not answer.
+        OSError: If the file cannot be written.
+    """
+    content = request_snapshot(pid)
+    numbered = (folder / f"plimsoll-{pid}-{number}.pickle" for number in count(1))
+    path = next(each for each in numbered if not each.exists())
+    with NewFile(path) as file:
+        file.write(content)
+    return path

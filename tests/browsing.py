@@ -1,0 +1,159 @@
+"""A real browser, and pages of `plimsoll view` in it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from plimsoll.page.document import MOST_BYTES, make_page
+from plimsoll.page.run import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Page
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = playwright.expect
+SECONDS = 10  # that a state is waited for
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+if not CHROMIUM.exists():
+    pytest.skip(f"there is no {CHROMIUM}", allow_module_level=True)
+
+
+class Open(Protocol):
+    """Opens an address in a window of its own, as `opened_pages` says."""
+
+    def __call__(
+        self,
+        address: str,
+        *,
+        dark: bool = False,
+        allowed: str | None = None,
+        noted: str | None = None,
+        **options: Any,
+    ) -> Page:
+        """Open it, and wait until all of it is there."""
+
+
+def started_browser() -> Iterator[Browser]:
+    """A fixture: a browser."""
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield started
+        started.close()
+
+
+def opened_pages(browser: Browser) -> Iterator[Open]:
+    """A fixture: opens addresses; in the end there was no error, and no request but to the page.
+
+    `allowed` is how else requests may begin, `noted` what the console may say; options are those
+    of a window, such as its `viewport`.
+    """
+    contexts = []
+    troubles: list[str] = []
+
+    def start(
+        address: str,
+        *,
+        dark: bool = False,
+        allowed: str | None = None,
+        noted: str | None = None,
+        **options: Any,
+    ) -> Page:
+        options = {"viewport": {"width": 1280, "height": 800}, **options}
+        context = browser.new_context(color_scheme="dark" if dark else "light", **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+
+        def on_console(said: Any) -> None:
+            if noted is None or noted not in said.text:
+                troubles.append(f"console: {said.text}")
+
+        page.on("console", on_console)
+
+        def on_request(request: Any) -> None:
+            url = request.url.split("#")[0]
+            if url != address.split("#")[0] and not (allowed and url.startswith(allowed)):
+                troubles.append(f"request: {request.url}")
+
+        page.on("request", on_request)
+        page.goto(address)
+        page.wait_for_selector("html[data-state=ready]", state="attached")
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert troubles == [], troubles
+
+
+def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
+    """The address of a page of these recordings."""
+    page = tmp_path / "page.html"
+    page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
+    return page.as_uri()
+
+
+def moment(page: Page) -> int:
+    """The event that is looked at."""
+    value = page.get_attribute(".timeline canvas[role=slider]", "aria-valuenow")
+    assert value is not None
+    return int(value)
+
+
+def press(page: Page, *keys: str) -> None:
+    """Press some keys, one after the other."""
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def wait_for(page: Page, holds: Callable[[], bool]) -> None:
+    """Look in every frame of the page until something holds."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end, f"not after {SECONDS} s"
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+
+
+def wait_for_value(page: Page, expected: object, read: Callable[[Page], object]) -> None:
+    """Wait until the page says what is expected."""
+    with suppress(AssertionError):
+        wait_for(page, lambda: read(page) == expected)
+    assert read(page) == expected
+
+
+def wait_for_other(page: Page, before: object, read: Callable[[Page], object]) -> None:
+    """Wait until the page says something else than before."""
+    wait_for(page, lambda: read(page) != before)
+
+
+def window(page: Page) -> list[str]:
+    """What is written when the pictures are drawn again: the ticks, which are the window."""
+    found: list[str] = page.evaluate(
+        """() => new Promise((done) => {
+          const texts = [];
+          const draw = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            texts.push(text);
+            return draw.call(this, text, ...rest);
+          };
+          document.body.style.paddingRight = document.body.style.paddingRight ? "" : "1px";
+          const look = () => {
+            if (texts.length === 0) return requestAnimationFrame(look);
+            CanvasRenderingContext2D.prototype.fillText = draw;
+            done(texts);
+          };
+          look();
+        })"""
+    )
+    return found

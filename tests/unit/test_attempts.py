@@ -1,0 +1,57 @@
+"""Trials of a changed script, as their processes answer."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plimsoll.fitting import attempts
+from plimsoll.fitting.attempts import Attempts
+from plimsoll.fitting.changes.change import Change
+from plimsoll.fitting.script_text import ScriptText
+from plimsoll.prediction.request import Request
+from plimsoll.prediction.survey import AllocatorUse, Survey
+from plimsoll.torch.simulated.setup import Setup
+from plimsoll.units import MiB
+from tests.unit.tiny_script import prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.prediction import Prediction
+
+ROOM = 1000 * MiB
+
+
+@pytest.mark.parametrize(
+    ("kind", "reserved_mib", "fitting"),
+    [
+        ("offload", 1100, ["elastic"]),  # PyTorch's would have to give segments back in time
+        ("offload", 1000, ["native", "elastic"]),
+        ("optimizer", 1100, ["native", "elastic"]),
+    ],
+)
+def test_what_copies_to_the_host_decide_is_left_to_the_allocator_that_waits(
+    monkeypatch: pytest.MonkeyPatch, kind: str, reserved_mib: int, fitting: list[str]
+) -> None:
+    uses = [
+        AllocatorUse(name, "", 900 * MiB, reserved_mib * MiB, fits=True)
+        for name in ("native", "elastic")
+    ]
+
+    @contextmanager
+    def started(request: Request, **_: Any) -> Iterator[Callable[[], Prediction]]:
+        assert request.survey is not None
+        Path(request.survey).write_text(json.dumps(Survey(allocators=uses).to_dict()))
+        yield lambda: prediction(900 * MiB, reserved_mib * MiB, room=ROOM, seconds=1.0)
+
+    monkeypatch.setattr(attempts, "started", started)
+    trials = Attempts(
+        Request("train.py", [], Setup(("T4",))), Path("train.py"), ScriptText.of(""), ROOM
+    )
+    (found,) = trials.run([(Change(kind, "a change"),)])
+    assert [use.allocator for use in found.allocators() if use.fits] == fitting
