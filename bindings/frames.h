@@ -1,4 +1,4 @@
-// The frames of the calling thread, as the interpreter keeps them.
+// The frames of the calling thread, and their lines.
 #pragma once
 
 #include "stacks.h"
@@ -8,5 +8,8 @@ namespace plimsoll::python {
 // Fills `stack` with the calling thread's frames. Takes the interpreter's lock only in versions of
 // Python whose frames are not known here.
 void gather_frames(Stack& stack);
+
+// The line that a frame is at, -1 for none. Needs the interpreter's lock.
+int line_of(const Frame& frame);
 
 }  // namespace plimsoll::python

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "module.h"
 #include "plimsoll/allocator/by_address.h"
 #include "plimsoll/engine/live_engine.h"
+#include "pytorch_runtime.h"
 
 struct CUstream_st;
 
@@ -41,69 +41,112 @@ LiveEngine& engine_on(int device) {
   return *engine;
 }
 
+std::string& error_text() {
+  thread_local std::string text;
+  return text;
+}
+
+// Whether the call failed; `error_text` then says why. It stays a function of its own, so that
+// nothing is left to clean up in the frames that `throw_to_pytorch` passes.
+template <typename Call>
+[[gnu::noinline]] bool fails(Call call) noexcept {
+  try {
+    call();
+    return false;
+  } catch (const std::exception& error) {
+    error_text() = error.what();
+    return true;
+  }
+}
+
+[[noreturn]] void throw_error() { throw_to_pytorch(error_text().c_str()); }
+
 // What PyTorch calls; in a class, as other files have functions of these names.
 struct Pluggable {
   static void* allocate(std::size_t size, int device, Stream stream) {
-    if (size == 0) return nullptr;
-    return reinterpret_cast<void*>(engine_on(device).allocate(size, id_of(stream)));
+    Address address = 0;
+    const auto call = [&] { address = engine_on(device).allocate(size, id_of(stream)); };
+    if (size != 0 && fails(call)) throw_error();
+    return reinterpret_cast<void*>(address);
   }
 
   static void release(void* pointer, std::size_t, int device, Stream) noexcept {
     if (pointer == nullptr) return;
-    try {
+    const auto call = [&] {
       if (!engine_on(device).allocator().free(address_of(pointer))) {
         throw UnknownAddress(address_of(pointer));
       }
-    } catch (const std::exception& error) {
+    };
+    if (fails(call)) {
       std::fprintf(stderr, "plimsoll: memory of GPU %d could not be freed: %s\n", device,
-                   error.what());
+                   error_text().c_str());
     }
   }
 
   static void empty_caches() {
-    LiveEngine::for_each([](LiveEngine& engine) { engine.empty_cache({}); });
+    const auto call = [] { LiveEngine::for_each([](LiveEngine& one) { one.empty_cache({}); }); };
+    if (fails(call)) throw_error();
   }
 
   static void set_memory_fraction(double fraction, int device) {
-    LiveEngine& engine = engine_on(device);
-    engine.set_limit(
-        static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
+    const auto call = [&] {
+      LiveEngine& engine = engine_on(device);
+      engine.set_limit(
+          static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
+    };
+    if (fails(call)) throw_error();
   }
 
   static void* base_allocation(void* pointer, std::size_t* size) {
-    LiveEngine* const engine = LiveEngine::owner_of(address_of(pointer));
-    const auto found =
-        engine != nullptr ? engine->allocator().locate(address_of(pointer)) : std::nullopt;
-    if (!found) throw UnknownAddress(address_of(pointer));
-    if (size != nullptr) *size = found->segment_size;
-    return reinterpret_cast<void*>(found->segment);
+    Address segment = 0;
+    const auto call = [&] {
+      LiveEngine* const engine = LiveEngine::owner_of(address_of(pointer));
+      const auto found =
+          engine != nullptr ? engine->allocator().locate(address_of(pointer)) : std::nullopt;
+      if (!found) throw UnknownAddress(address_of(pointer));
+      if (size != nullptr) *size = found->segment_size;
+      segment = found->segment;
+    };
+    if (fails(call)) throw_error();
+    return reinterpret_cast<void*>(segment);
   }
 
   static void record_stream(void* pointer, Stream stream) {
     if (pointer == nullptr) return;
-    bool known = false;
-    LiveEngine::for_each([&](LiveEngine& engine) {
-      known = known || engine.allocator().record_stream(address_of(pointer), id_of(stream));
-    });
-    if (!known) throw UnknownAddress(address_of(pointer));
+    const auto call = [&] {
+      bool known = false;
+      LiveEngine::for_each([&](LiveEngine& engine) {
+        known = known || engine.allocator().record_stream(address_of(pointer), id_of(stream));
+      });
+      if (!known) throw UnknownAddress(address_of(pointer));
+    };
+    if (fails(call)) throw_error();
   }
 
   // Any pool may be a graph's: PyTorch does not tell a pluggable allocator of captures.
-  static void begin_allocate_to_pool(int device, Pool pool, std::function<bool(Stream)> filter) {
-    LiveAllocator& allocator = engine_on(device).allocator();
-    allocator.begin_allocate_to_pool(id_of(pool), [asks = std::move(filter)](StreamId stream) {
-      return asks(reinterpret_cast<Stream>(stream));
-    });
-    allocator.begin_graph_capture();
+  static void begin_allocate_to_pool(int device, Pool pool, const PyTorchFunction<Stream>& filter) {
+    const auto call = [&] {
+      LiveAllocator& allocator = engine_on(device).allocator();
+      allocator.begin_allocate_to_pool(id_of(pool), [asks = filter](StreamId stream) {
+        return asks(reinterpret_cast<Stream>(stream));
+      });
+      allocator.begin_graph_capture();
+    };
+    if (fails(call)) throw_error();
   }
 
   static void end_allocate_to_pool(int device, Pool pool) {
-    LiveAllocator& allocator = engine_on(device).allocator();
-    allocator.end_allocate_to_pool(id_of(pool));
-    allocator.end_graph_capture();
+    const auto call = [&] {
+      LiveAllocator& allocator = engine_on(device).allocator();
+      allocator.end_allocate_to_pool(id_of(pool));
+      allocator.end_graph_capture();
+    };
+    if (fails(call)) throw_error();
   }
 
-  static void release_pool(int device, Pool pool) { engine_on(device).release_pool(id_of(pool)); }
+  static void release_pool(int device, Pool pool) {
+    if (fails([&] { engine_on(device).release_pool(id_of(pool)); })) throw_error();
+  }
 };
 
 nanobind::dict pluggable_functions() {

@@ -81,9 +81,9 @@ void bind_stacks(nb::module_& module) {
         if (number >= table.size()) throw nb::index_error("no such stack");
         nb::list frames;
         for (const Frame& frame : table.stack(number)) {
-          frames.append(nb::make_tuple(nb::borrow(frame.code->co_filename),
-                                       PyCode_Addr2Line(frame.code, frame.instruction),
-                                       nb::borrow(frame.code->co_name)));
+          const nb::handle code(reinterpret_cast<PyObject*>(frame.code));
+          frames.append(
+              nb::make_tuple(code.attr("co_filename"), line_of(frame), code.attr("co_name")));
         }
         return frames;
       },

@@ -6,21 +6,16 @@
 // stack at its first sight takes the lock, to be kept.
 #pragma once
 
-#include <Python.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
 #include <vector>
 
+#include "known_frames.h"
+
 namespace plimsoll::python {
 
-struct Frame {
-  PyCodeObject* code;
-  int instruction;  // a byte offset, for PyCode_Addr2Line
-  bool operator==(const Frame&) const = default;
-};
 using Stack = std::vector<Frame>;  // innermost first
 
 class StackTable {

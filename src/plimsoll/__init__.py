@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 # Loaded when asked for: every `import torch` looks in here whether plimsoll is wanted.
 _MODULES = {
     "Allocator": "plimsoll.simulator",
+    "Diagnosis": "plimsoll.diagnosis",
     "DriverError": "plimsoll.errors",
     "Explanation": "plimsoll.explanation",
     "Fit": "plimsoll.fitting",
@@ -45,6 +46,7 @@ _MODULES = {
     "ViewResult": "plimsoll.page",
     "cross_entropy": "plimsoll.training.cross_entropy",
     "copy_async": "plimsoll.data",
+    "doctor": "plimsoll.diagnosis",
     "explain": "plimsoll.explanation",
     "explain_oom": "plimsoll.explanation",
     "fit": "plimsoll.fitting",

@@ -2,6 +2,8 @@ from plimsoll.data import LoaderStatistics as LoaderStatistics
 from plimsoll.data import PinnedCollate as PinnedCollate
 from plimsoll.data import PrefetchLoader as PrefetchLoader
 from plimsoll.data import copy_async as copy_async
+from plimsoll.diagnosis import Diagnosis as Diagnosis
+from plimsoll.diagnosis import doctor as doctor
 from plimsoll.errors import DriverError as DriverError
 from plimsoll.errors import InputError as InputError
 from plimsoll.errors import OutOfMemoryError as OutOfMemoryError

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = (
-    "json_text", "printable", "layout", "errors", "units", "files", "script_file", "notebook_form",
-    "standard_error",
+    "json_text", "printable", "layout", "errors", "systems", "units", "files", "script_file",
+    "notebook_form", "standard_error",
 )  # fmt: skip
 PACKAGES = (
     "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
     "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",
     "torch.simulated", "session", "data", "page", "recipes", "prediction", "fitting",
-    "explanation", "integrations", "top",
+    "explanation", "integrations", "top", "diagnosis",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")

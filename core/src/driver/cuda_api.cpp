@@ -1,9 +1,28 @@
 #include "plimsoll/driver/cuda_api.h"
 
+#ifndef _WIN32
 #include <dlfcn.h>
+#endif
 
 namespace plimsoll::cuda {
 namespace {
+
+#ifdef _WIN32
+
+class Library {
+ public:
+  explicit Library(const std::string&) {
+    throw Unavailable("NVIDIA's driver is used on Linux only");
+  }
+  template <typename Function>
+  bool find(Function&, const char*) const {
+    return false;
+  }
+  template <typename Function>
+  void require(Function&, const char*) const {}
+};
+
+#else
 
 class Library {
  public:
@@ -33,6 +52,8 @@ class Library {
   std::string name_;
   void* handle_;
 };
+
+#endif
 
 }  // namespace
 

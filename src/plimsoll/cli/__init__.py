@@ -1,12 +1,12 @@
 """The command line: one module a verb, each a thin face of a Python function of the same name."""
 
-import signal
+from plimsoll.cli.interrupts import hold_interrupts
 
 
 def main() -> None:
     """Run the command line and exit."""
     # An interrupt waits until modules are loaded: in the midst of one it ends in a traceback.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    hold_interrupts()
     from plimsoll.cli.app import main as run
 
     run()

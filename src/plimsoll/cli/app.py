@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperCommand
 
+from plimsoll.cli.doctor import doctor
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
 from plimsoll.cli.gpus import gpus
+from plimsoll.cli.interrupts import admit_interrupts
 from plimsoll.cli.launchers import own_arguments
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
@@ -27,6 +29,7 @@ from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.printable import printable
+from plimsoll.systems import ANYWHERE, require_linux
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +59,6 @@ app = typer.Typer(
     epilog="Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a "
     "script that fails; that of run is the script's.",
     no_args_is_help=True,
-    add_completion=False,
     context_settings=_HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -71,6 +73,7 @@ _VERBS: tuple[tuple[Callable[..., None], str], ...] = (
     (view, "plimsoll.page"),
     (top, "plimsoll.top"),
     (gpus, "plimsoll.gpus"),
+    (doctor, "plimsoll.diagnosis"),
 )
 """Each with the package that does its work."""
 
@@ -81,8 +84,10 @@ def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
     @wraps(verb)
     def start(*arguments: Any, **named: Any) -> None:
         try:
+            if verb.__name__ not in ANYWHERE:
+                require_linux(f"plimsoll {verb.__name__}")
             import_module(package)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            admit_interrupts()
             verb(*arguments, **named)
         except KeyboardInterrupt:
             sys.exit(130)

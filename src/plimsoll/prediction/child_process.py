@@ -19,6 +19,7 @@ from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.scratch import scratch_environment, unseen, written
 from plimsoll.prediction.temporary_folder import interrupts_held, temporary_folder
 from plimsoll.standard_error import stderr_bytes, stderr_file
+from plimsoll.systems import require_linux
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -188,6 +189,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bool]:
 
 def _prepare() -> None:
     """Have the library ready, and say what is to be said, before the script's process starts."""
+    require_linux("a prediction")
     tell_if_unknown()
     build(SIMULATED_GPU)
 

@@ -16,6 +16,7 @@ from plimsoll.engines.protocol import LiveAllocatorName
 from plimsoll.engines.real_gpus import count_gpus
 from plimsoll.errors import InputError
 from plimsoll.session.environment import record_if_asked
+from plimsoll.systems import require_linux
 from plimsoll.telemetry.accounts import report_at_exit, torch_accounts
 from plimsoll.telemetry.publisher import publish
 from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters
@@ -78,9 +79,10 @@ def install(
         rmm: So do the buffers of RMM, and so those of RAPIDS.
 
     Raises:
-        InputError: If PyTorch has no CUDA, there is no GPU, PyTorch or Numba has allocated GPU
-            memory already, another choice is installed, a library is not there or there are only
-            simulated GPUs for it, a size is more than there is, or the configuration is bad. A size
+        InputError: If this is not Linux, PyTorch has no CUDA, there is no GPU, PyTorch or Numba has
+            allocated GPU memory already, another choice is installed, a library is not there or
+            there are only simulated GPUs for it, a size is more than there is, or the
+            configuration is bad. A size
             that only some of the cards have is found out when one that has not is first used; that
             request fails, and all others there.
     """
@@ -91,6 +93,7 @@ def install(
     libraries = [name for name in _LIBRARIES if wanted[name]]
     if not pytorch and not libraries:
         raise InputError("pytorch=False leaves nothing to serve: name a library, such as cupy=True")
+    require_linux("plimsoll.install")
     there = current_engines()
     if there is not None and not is_installed():
         if libraries:

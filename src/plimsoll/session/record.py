@@ -18,6 +18,7 @@ from plimsoll.errors import InputError
 from plimsoll.printable import printable
 from plimsoll.recorder.allocator_events import AllocatorEvents
 from plimsoll.recorder.recorder import Recorder
+from plimsoll.systems import require_linux
 from plimsoll.telemetry.job import launched_as
 from plimsoll.torch.building.versions import is_cuda_build
 from plimsoll.torch.live.torch_events import TorchEvents
@@ -81,6 +82,7 @@ def events_of_process() -> EventSource:
     simulation = running()
     if simulation is not None:
         return SimulatedEvents(simulation)
+    require_linux("plimsoll.record")
     if not is_cuda_build():
         raise InputError(
             "there is nothing to record: the installed PyTorch has no CUDA; "

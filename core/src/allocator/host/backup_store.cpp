@@ -1,13 +1,28 @@
 #include "plimsoll/allocator/host/backup_store.h"
 
+#ifndef _WIN32
 #include <fcntl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#endif
 
 #include <cerrno>
 #include <cstring>
 
 namespace plimsoll {
+
+#ifdef _WIN32
+
+// Without a file no other function is called.
+BackupFile::BackupFile(int) : file_(-1) { throw BackupError("a backup in a file needs Linux"); }
+BackupFile::~BackupFile() = default;
+void BackupFile::reserve(Bytes) {}
+void BackupFile::check_room(Bytes) {}
+void BackupFile::write(Bytes, Address, Bytes) {}
+void BackupFile::read(Bytes, Address, Bytes) {}
+
+#else
+
 namespace {
 
 [[noreturn]] void fail(const char* what, int error) {
@@ -36,11 +51,15 @@ BackupFile::~BackupFile() { ::close(file_); }
 
 void BackupFile::reserve(Bytes size) {
   // Where the file system cannot say in advance, writing will.
+#ifdef __linux__
   int result = 0;
   do {
     result = ::fallocate(file_, 0, 0, static_cast<off_t>(size));
   } while (result != 0 && errno == EINTR);
   if (result != 0 && errno != EOPNOTSUPP) fail("write", errno);
+#else
+  static_cast<void>(size);
+#endif
 }
 
 void BackupFile::check_room(Bytes size) {
@@ -64,5 +83,7 @@ void BackupFile::read(Bytes offset, Address to, Bytes size) {
     return ::pread(file_, data + done, left, static_cast<off_t>(offset + done));
   });
 }
+
+#endif
 
 }  // namespace plimsoll

@@ -6,7 +6,6 @@ at. So one that a full disk or a bad sector has damaged is told from a whole one
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -151,6 +150,8 @@ def building(folder: Path) -> Iterator[Path]:
 
 
 def _wait_for(lock: int) -> None:
+    import fcntl  # which is not everywhere that this file is imported
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

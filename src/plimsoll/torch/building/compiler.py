@@ -20,15 +20,17 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
+from plimsoll.systems import require_linux
 from plimsoll.torch.building import tables, versions
 from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
 _INCLUDE = Path(__file__).parents[2] / "include"
@@ -73,19 +75,29 @@ def load(recipe: Recipe) -> ctypes.CDLL:
     return ctypes.CDLL(str(build(recipe)))
 
 
+def find_built(recipe: Recipe) -> Path | None:
+    """The file of a library if it is in the cache.
+
+    Raises:
+        InputError: If PyTorch is missing or too old, or there is no safe place for the library.
+    """
+    library = _place_of(recipe)
+    return library if is_usable(library) else None
+
+
 def build(recipe: Recipe) -> Path:
     """The file of a library, built if it is not in the cache; what is done is said on stderr.
 
     Raises:
-        InputError: If there is no compiler, or it fails, or there is no safe place for the library,
-            or PyTorch is newer than what is known and the library does not work there.
+        InputError: If this is not Linux, or there is no compiler, or it fails, or there is no safe
+            place for the library, or PyTorch is newer than what is known and the library does not
+            work there.
     """
-    versions.torch_version()
-    folder = cache_folder()
-    library = folder / f"{recipe.name}-torch{versions.torch_build()}-{_digest(recipe)[:16]}.so"
+    require_linux(recipe.purpose)
+    library = _place_of(recipe)
     if is_usable(library):
         return library
-    with building(folder) as place:
+    with building(library.parent) as place:
         if not is_usable(library):  # nobody has built it meanwhile
             library.unlink(missing_ok=True)
             made = place / library.name
@@ -95,6 +107,13 @@ def build(recipe: Recipe) -> Path:
             seal(made)
             made.replace(library)
     return library
+
+
+def _place_of(recipe: Recipe) -> Path:
+    """Where a library is kept once it is built."""
+    versions.torch_version()
+    name = f"{recipe.name}-torch{versions.torch_build()}-{_digest(recipe)[:16]}.so"
+    return cache_folder() / name
 
 
 def _digest(recipe: Recipe) -> str:
@@ -203,7 +222,7 @@ def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
                     process = subprocess.Popen(  # noqa: S603
                         [*_WITH_PARENT, *waiting.pop(0)], stdout=file, stderr=file, cwd=place,
                         env={**os.environ, "TMPDIR": str(place)}, start_new_session=True,
-                        preexec_fn=_end_with_parent,
+                        preexec_fn=_ending_with_parent(),
                     )  # fmt: skip
                 running.append((process, output))
             time.sleep(0.05)
@@ -222,11 +241,11 @@ def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
 # The shell that leads a compiler's processes ends them all when it is told that our process died.
 _WITH_PARENT = ("/bin/sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "sh")
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl
-_LIBC = ctypes.CDLL(None)
 
 
-def _end_with_parent() -> None:
-    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+def _ending_with_parent() -> Callable[[], None]:
+    """What a new process calls first; the library is at hand before the process is made."""
+    return partial(ctypes.CDLL(None).prctl, _SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,127 @@
+"""What of others is linked into the wheels for Linux: names, versions, licences, and their SBOM."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from cyclonedx.builder.this import this_component
+from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+
+SCHEMA = SchemaVersion.V1_6
+LLVM_LICENCE = "Apache-2.0 WITH LLVM-exception"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A library of others that is in a wheel.
+
+    Attributes:
+        name: Of the project.
+        version: As that project counts.
+        licence: As an SPDX expression.
+        text: The whole licence, with its copyright notice.
+        url: Where it comes from, as a package URL.
+    """
+
+    name: str
+    version: str
+    licence: str
+    text: str
+    url: PackageURL
+
+
+def bundled_parts(interpreter: Path, zig: Path) -> list[Part]:
+    """What a wheel contains that is built with these.
+
+    Args:
+        interpreter: The Python of the building environment, which has nanobind.
+        zig: The program of the package ziglang.
+    """
+    ask = "import nanobind; print(nanobind.__version__, nanobind.__path__[0])"
+    version, found = _output(str(interpreter), "-c", ask).split(maxsplit=1)
+    nanobind = Path(found)
+    (licence,) = nanobind.parent.glob(f"nanobind-{version}.dist-info/**/LICENSE")
+    robin_map = nanobind / "ext" / "robin_map" / "include" / "tsl"
+    clang = re.search(r"clang version ([\d.]+)", _output(str(zig), "c++", "--version"))
+    assert clang is not None
+    zig_version = _output(str(zig), "version")
+    parts = [
+        Part("nanobind", version, "BSD-3-Clause", licence.read_text(),
+             PackageURL("pypi", name="nanobind", version=version)),
+        _robin_map(robin_map),
+        Part("zig-compiler-rt", zig_version, "MIT", (zig.parent / "LICENSE").read_text(),
+             PackageURL("pypi", name="ziglang", version=zig_version)),
+    ]  # fmt: skip
+    for name in ("libcxx", "libcxxabi", "libunwind"):
+        text = (zig.parent / "lib" / name / "LICENSE.TXT").read_text()
+        url = PackageURL("github", "llvm", "llvm-project", f"llvmorg-{clang[1]}", subpath=name)
+        parts.append(Part(name, clang[1], LLVM_LICENCE, text, url))
+    return parts
+
+
+def _robin_map(headers: Path) -> Part:
+    """The header of its own licence, and the version of its macros."""
+    comment = (headers / "robin_map.h").read_text().split("*/")[0]
+    text = "\n".join(line.lstrip("/* ").rstrip() for line in comment.splitlines()).strip() + "\n"
+    macros = (headers / "robin_growth_policy.h").read_text()
+    version = ".".join(re.findall(r"define TSL_RH_VERSION_\w+ (\d+)", macros))
+    url = PackageURL("github", "tessil", "robin-map", f"v{version}")
+    return Part("robin-map", version, "MIT", text, url)
+
+
+def write_licences(parts: list[Part], source: Path) -> None:
+    """Put the licences beside the project's own, as `license-files` of pyproject.toml has them."""
+    for part in parts:
+        (source / f"LICENSE-{part.name}").write_text(part.text)
+
+
+def write_sbom(parts: list[Part], source: Path, folder: Path) -> Path:
+    """The file of a CycloneDX bill of materials, as PEP 770 wants one in a wheel."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    name, version = project["name"], project["version"]
+    licences = LicenseFactory()
+    bom = Bom()
+    bom.metadata.tools.components.add(this_component())
+    whole = Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        licenses=[licences.make_from_string("Apache-2.0")],
+        purl=PackageURL("pypi", name=name, version=version),
+        bom_ref=name,
+    )
+    bom.metadata.component = whole
+    components = [
+        Component(
+            name=part.name,
+            version=part.version,
+            type=ComponentType.LIBRARY,
+            licenses=[licences.make_from_string(part.licence)],
+            purl=part.url,
+            bom_ref=part.name,
+        )
+        for part in parts
+    ]
+    bom.components.update(components)
+    bom.register_dependency(whole, components)
+    text = make_outputter(bom, OutputFormat.JSON, SCHEMA).output_as_string(indent=2)
+    if problem := JsonStrictValidator(SCHEMA).validate_str(text):
+        raise ValueError(f"the bill of materials is not valid: {problem}")
+    path = folder / f"{name}.cdx.json"
+    path.write_text(text)
+    return path
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stdout.strip()

@@ -1,0 +1,162 @@
+"""Builds the wheels for Linux, for any machine, on any machine with Linux.
+
+The compiler is the clang of the package `ziglang`, which knows every glibc since 2.17, so that
+neither the building machine's compiler nor its libraries get into a wheel. Wheels are built from
+the source distribution. From Python 3.12 on one wheel is for all versions, by Python's stable ABI;
+it holds a small library for each of the Pythons that are named here, which knows that version's
+frames. auditwheel and abi3audit refuse a wheel that needs more than its name says.
+
+    python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from bundled import bundled_parts, write_licences, write_sbom
+
+ROOT = Path(__file__).parents[1]
+GLIBC = "2.28"
+MACHINES = ("x86_64", "aarch64")
+FIRST_STABLE_ABI = (3, 12)
+FIRST_UNKNOWN_FRAMES = (3, 14)
+"""As bindings/known_frames.h has it."""
+BUILD_REQUIREMENTS = ("cmake", "ninja", "scikit-build-core>=0.11", "nanobind>=2.4")
+
+
+@dataclass(frozen=True)
+class Python:
+    """An interpreter to build with.
+
+    Attributes:
+        path: Its program, in an environment that has what a build needs.
+        version: Major and minor.
+        soabi: The name of its own ABI in names of files.
+        headers: The folder of its headers.
+    """
+
+    path: Path
+    version: tuple[int, int]
+    soabi: str
+    headers: Path
+
+    @property
+    def has_stable_abi(self) -> bool:
+        """Whether what is built with it serves later versions."""
+        return self.version >= FIRST_STABLE_ABI
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Run a program; what it printed. It ends this one if it fails."""
+    done = subprocess.run(  # noqa: S603
+        [*map(str, command)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}{Path(command[0]).name} failed with status {done.returncode}")
+    return done.stdout.strip()
+
+
+def zig() -> Path:
+    """The program of the package ziglang."""
+    spec = find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        sys.exit("ziglang is missing: make wheels installs it")
+    return Path(spec.origin).parent / "zig"
+
+
+def prepare(command: str, environments: Path) -> Python:
+    """An environment with what a build needs."""
+    folder = environments / Path(command).name
+    path = folder / "bin" / "python"
+    if not path.exists():
+        run("uv", "venv", "-q", "--python", command, folder)
+    run("uv", "pip", "install", "-q", "--python", path, *BUILD_REQUIREMENTS)
+    ask = (
+        "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('SOABI'), "
+        "sysconfig.get_path('include'))"
+    )
+    major, minor, soabi, headers = run(path, "-c", ask).split(maxsplit=3)
+    return Python(path, (int(major), int(minor)), soabi, Path(headers))
+
+
+def unpack(sdist: Path, place: Path) -> Path:
+    """The folder with the sources of a distribution."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place, filter="data")
+    (folder,) = place.iterdir()
+    return folder
+
+
+def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, output: Path) -> Path:
+    """A wheel for one Python, or by its stable ABI, and one kind of machine."""
+    settings = [f"-Ccmake.define.CMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/zig.cmake'}"]
+    if python.has_stable_abi:
+        headers = ";".join(str(one.headers) for one in frames_of)
+        settings.append(f"-Cwheel.py-api=cp{''.join(map(str, python.version))}")
+        settings.append(f"-Ccmake.define.PLIMSOLL_FRAMES_OF={headers}")
+    with tempfile.TemporaryDirectory(prefix="plimsoll-wheel-") as temporary:
+        place = Path(temporary)
+        source = unpack(sdist, place / "source")
+        parts = bundled_parts(python.path, zig())
+        write_licences(parts, source)
+        settings.append(f"-Ccmake.define.PLIMSOLL_SBOM={write_sbom(parts, source, place)}")
+        run(
+            "uv", "build", "--wheel", "--no-build-isolation", "--python", python.path,
+            "--out-dir", place / "built", *settings, source,
+            PATH=f"{python.path.parent}:{os.environ['PATH']}",
+            PLIMSOLL_ZIG=str(zig()),
+            PLIMSOLL_TARGET=f"{machine}-linux-gnu.{GLIBC}",
+            _PYTHON_HOST_PLATFORM=f"manylinux_{GLIBC.replace('.', '_')}_{machine}",
+            SETUPTOOLS_EXT_SUFFIX=f".{python.soabi.replace(os.uname().machine, machine)}.so",
+        )  # fmt: skip
+        (made,) = (place / "built").glob("*.whl")
+        # It adds the oldest glibc that will do, and knows other machines than this one only so.
+        run("auditwheel", "repair", "-w", place / "checked", made)
+        (wheel,) = (place / "checked").glob("*.whl")
+        needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))
+        if needed > int(GLIBC.split(".")[1]):
+            sys.exit(f"{wheel.name} needs a newer glibc than {GLIBC}")
+        if python.has_stable_abi:
+            run("abi3audit", "--strict", wheel)
+        output.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy2(wheel, output))
+
+
+def main() -> None:
+    """Build what the command line names."""
+    parser = argparse.ArgumentParser(description="Build the wheels for Linux.")
+    parser.add_argument("sdist", type=Path)
+    parser.add_argument("--python", action="append", required=True, metavar="COMMAND")
+    parser.add_argument("--machine", action="append", choices=MACHINES)
+    parser.add_argument("--environments", type=Path, default=ROOT / "build" / "wheels")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist")
+    asked = parser.parse_args()
+    pythons = sorted(
+        (prepare(command, asked.environments) for command in asked.python),
+        key=lambda one: one.version,
+    )
+    stable = [one for one in pythons if one.has_stable_abi]
+    known = [one for one in stable if one.version < FIRST_UNKNOWN_FRAMES]
+    for python in [one for one in pythons if not one.has_stable_abi] + stable[:1]:
+        for machine in asked.machine or MACHINES:
+            print(build(asked.sdist, python, known, machine, asked.output), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""`plimsoll doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from plimsoll.json_text import json_line
+
+
+def doctor(
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build", help="First build what is compiled against PyTorch once, as an image wants."
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One object.")] = False,
+) -> None:
+    """Say what is installed, what works here, and the command for what does not.
+
+    What is ready is tried. The exit status is 1 if a command would make more of it work.
+    """
+    from plimsoll.diagnosis import build_libraries
+    from plimsoll.diagnosis import doctor as diagnose
+
+    if build:
+        build_libraries()
+    found = diagnose()
+    print(json_line(found.to_dict()) if as_json else found)
+    if not found.is_complete:
+        raise typer.Exit(1)

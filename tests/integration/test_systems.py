@@ -1,0 +1,55 @@
+"""Other systems than Linux: what reads recordings works, the rest says in a line what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll.errors import InputError
+from plimsoll.systems import require_linux
+from tests.recordings import EXAMPLES
+
+ROOT = Path(__file__).parents[2]
+RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
+
+
+def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command where Python lacks what Windows' lacks."""
+    program = ROOT / "tests" / "programs" / "without_posix.py"
+    return subprocess.run(
+        [sys.executable, str(program), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_recordings_are_replayed_and_explained_on_windows() -> None:
+    replayed = on_windows("replay", RECORDING, "--json")
+    assert replayed.returncode == 0, replayed.stderr
+    assert '"matches_recording": true' in replayed.stdout
+    explained = on_windows("explain", RECORDING)
+    assert explained.returncode == 0, explained.stderr
+    assert "out of memory" in explained.stdout.lower()
+
+
+def test_a_page_is_written_on_windows(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = on_windows("view", RECORDING, "-o", str(page))
+    assert done.returncode == 0, done.stderr
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("verb", ["predict", "fit", "run", "top"])
+def test_what_needs_linux_says_so_in_one_line(verb: str) -> None:
+    done = on_windows(verb, *(["train.py"] if verb != "top" else []))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"plimsoll: plimsoll {verb} needs Linux: use WSL\n"
+
+
+def test_every_system_is_told_where_it_has_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_linux("a prediction")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(InputError, match=r"^a prediction needs Linux: use a machine or a cont"):
+        require_linux("a prediction")
