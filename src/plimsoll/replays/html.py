@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.notebook_form import folded, table
-from plimsoll.replays.text import best_first, heads, replays_text, row, title
+from plimsoll.notebook_form import answer, folded, table
+from plimsoll.replays.text import answer_of, best_first, heads, replays_text, row, title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def replays_html(results: Sequence[ReplayResult]) -> str:
-    """The table of each file and device, best first."""
+    """The answer and the table of each file and device, best first."""
     tables = [
-        table(title(ranked[0]), map(row, ranked), heads(ranked[0]))
+        answer(answer_of(ranked)) + table(title(ranked[0]), map(row, ranked), heads(ranked[0]))
         for ranked in best_first(results)
     ]
     return "".join(tables) + folded("All of it", replays_text(results))

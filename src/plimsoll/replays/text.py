@@ -30,10 +30,12 @@ def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> s
 def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
     others = [f"{_name(each)}: {line}" for each in ranked[1:] for line in _verdict(each)]
     details = [*_explain(ranked[0]), *others]
-    return paragraphs([[_answer(ranked), title(ranked[0])], _table(ranked, width), details], width)
+    return paragraphs(
+        [[answer_of(ranked), title(ranked[0])], _table(ranked, width), details], width
+    )
 
 
-def _answer(ranked: Sequence[ReplayResult]) -> str:
+def answer_of(ranked: Sequence[ReplayResult]) -> str:
     """What came of the best, and how much it saves: of what was recorded, or of the worst."""
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
