@@ -199,11 +199,17 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["predict", "fit"])
 def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
+    done = plimsoll(verb, "train.py", "--width", "8")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"plimsoll: no such option: --width; options of the script go after --; "
+        f"see plimsoll {verb} --help\n"
+    )
     done = plimsoll(verb, "train.py", "--batch-size", "8")
     assert done.returncode == 2
     assert done.stderr == (
-        f"plimsoll: no such option: --batch-size; options of the script go after --; "
-        f"see plimsoll {verb} --help\n"
+        "plimsoll: --batch-size is for a recipe, and needs --model; options of a script go after "
+        "--\n"
     )
 
 

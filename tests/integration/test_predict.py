@@ -149,7 +149,9 @@ class TestCommand:
     def test_several_cards_make_a_table(self) -> None:
         done = command("predict", TRAIN_GPT, "--gpu", "T4", "--gpu", "H100", "--", "--depth", "2")
         assert done.returncode == 0, done.stderr
-        assert [line.split()[0] for line in done.stdout.splitlines()] == ["card", "T4", "H100"]
+        answer, _, *rows = done.stdout.splitlines()
+        assert answer.endswith("train_gpt.py fits on T4, H100")
+        assert [line.split()[0] for line in rows] == ["card", "T4", "H100"]
         assert done.stderr.count("step 0") == 1  # the output of one run is enough
 
     def test_all_cards_are_looked_up_before_the_script_runs(self, tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ class TestCommand:
         [
             (["predict", "no_such.py"], "no_such.py: no such file"),
             (["predict", str(ROOT)], "is a directory, not a script"),
-            (["predict"], "missing argument 'script'; see plimsoll predict --help"),
+            (["predict"], "there is no SCRIPT, and no --model with a --recipe"),
             (["predict", str(TRAIN_GPT), "--gpu", "H1000"], "did you mean"),
             (["predict", str(TRAIN_GPT), "--driver", "vista"], "unknown driver 'vista'"),
             (["predict", str(TRAIN_GPT), "--conf", "nonsense:1"], "nonsense"),
