@@ -199,10 +199,10 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["predict", "fit"])
 def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
-    done = plimsoll(verb, "train.py", "--width", "8")
+    done = plimsoll(verb, "train.py", "--momentum", "0.9")
     assert done.returncode == 2
     assert done.stderr == (
-        f"plimsoll: no such option: --width; options of the script go after --; "
+        f"plimsoll: no such option: --momentum; options of the script go after --; "
         f"see plimsoll {verb} --help\n"
     )
     done = plimsoll(verb, "train.py", "--batch-size", "8")
