@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import os
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,11 +21,12 @@ _RIGHT = " style='text-align:right'"
 _LEFT = " style='text-align:left'"
 
 
-class NotebookForm:
+class NotebookForm(ABC):
     """What has a form for notebooks, `_repr_html_`, and one for terminals, `__str__`."""
 
+    @abstractmethod
     def _repr_html_(self) -> str:
-        raise NotImplementedError
+        """Tables of what matters most."""
 
     def _repr_mimebundle_(
         self,
