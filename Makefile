@@ -17,7 +17,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo sdist wheels test-wheels test-lowest test test-all test-torch test-gallery test-integrations lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo sdist wheels test-wheels test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub docs clean
 
@@ -123,6 +123,11 @@ $(INTEGRATIONS)/.ready: $(VENV)/.tested tests/integrations/requirements.txt
 	$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install -q \
 	  -r tests/integrations/requirements.txt
 	@touch $@
+
+# On a machine with an NVIDIA GPU, with the Python that has PyTorch and plimsoll.
+test-gpu:
+	python3 -m pytest -n 6 -m 'not alone' tests/gpu
+	python3 -m pytest -m alone tests/gpu
 
 lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 	ruff check

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.alone,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU"),
 ]
 

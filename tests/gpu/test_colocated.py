@@ -32,6 +32,7 @@ def holds(tensor: Any, value: int) -> bool:
     return int(tensor.amin()) == value == int(tensor.amax())  # in next to no memory of their own
 
 
+@pytest.mark.alone
 @in_a_process
 def test_several_regions_leave_and_come_back_with_their_values() -> None:
     plimsoll.install()
@@ -67,6 +68,7 @@ def test_a_resume_without_room_for_all_leaves_all_paused_with_their_values() -> 
     engine_of().check_invariants()
 
 
+@pytest.mark.alone
 @in_a_process
 def test_graphs_that_were_captured_into_a_region_replay_right_after_it() -> None:
     plimsoll.install()

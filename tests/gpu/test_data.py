@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,26 @@ class Numbers(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
 
     def __getitem__(self, index: int) -> Any:
         return {"x": torch.full((100_000,), index, dtype=torch.int32), "n": index}
+
+
+def test_workers_do_not_inherit_streams_that_wait_for_the_collector() -> None:
+    left: list[Any] = [torch.cuda.Stream() for _ in range(4)]
+    left.append(left)
+    del left
+    loader = torch.utils.data.DataLoader(Collected(), 4, num_workers=2)
+    for batch in PrefetchLoader(loader, "cuda"):
+        assert batch.shape == (4,)
+
+
+class Collected(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+    """Of which the workers collect garbage."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> int:
+        gc.collect()
+        return index
 
 
 @pytest.mark.parametrize("workers", [0, 2])

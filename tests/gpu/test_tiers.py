@@ -123,6 +123,7 @@ def test_placed_memory_is_shared_and_usable() -> None:
     assert use.allocated_bytes == use.shared_reserved_bytes == 100 * MIB
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("backup", ["host", "disk"])
 @in_a_process
 def test_a_paused_region_comes_back_with_its_content_and_its_graph(backup: Backup) -> None:
@@ -164,6 +165,7 @@ def test_a_region_on_disk_holds_no_memory_and_its_file_has_no_name() -> None:
     assert holds(x, 7)
 
 
+@pytest.mark.alone
 @in_a_process
 def test_a_full_disk_leaves_a_region_as_it_was() -> None:
     plimsoll.install()

@@ -81,6 +81,7 @@ def test_counters_are_those_of_the_allocator(allocator: str) -> None:
     assert (mine().pinned_bytes or 0) >= 8 * MIB
 
 
+@pytest.mark.alone
 @every_allocator
 @in_a_process
 def test_the_drivers_number_is_context_and_reserved(allocator: str) -> None:

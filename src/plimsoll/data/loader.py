@@ -14,6 +14,7 @@ that came before it are handed out first.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import weakref
@@ -74,6 +75,10 @@ class PrefetchLoader(Generic[Batch]):
         device = with_number(self.device)
         if device.type == "cpu":
             return _on_the_host(self.loader, self._times)
+        if getattr(self.loader, "num_workers", 0) > 0:
+            # A forked worker aborts where its collector meets a stream of its parent's: PyTorch
+            # makes the stream's GPU current to destroy it. So none may be left to the collector.
+            gc.collect()
         return _Ahead(iter(self.loader), device, self.depth, self._times)
 
     def __len__(self) -> int:

@@ -1,0 +1,150 @@
+"""Pairs of runs of the same program, under PyTorch's allocator and the elastic one, and the odds.
+
+    python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 3] [--deterministic]
+    python benchmarks/pairs.py --table
+
+Each SCRIPT has a function `main(steps)`. A pair is two runs, one after the other, in an order that
+changes from pair to pair; each is a process of its own, forked from one that has imported the
+libraries and has not touched the GPU. What a pair yields is the ratio of the mean steps, as
+training.py takes them. All scripts get `--least` pairs; then the next pair is always that of the
+script whose interval is widest, until the time is over.
+
+Every pair is a row of results/pairs.csv, to which later runs add theirs. The table, over all rows,
+gives each script's geometric mean ratio with its 95 % interval
+by Student's t, and what was taken from the card over the most that was in live blocks.
+
+With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
+losses are compared to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import importlib
+import json
+import math
+import os
+import statistics
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from report import RESULTS
+from training import MIB, STEPS, Run, run_here
+
+LIBRARIES = ("torch", "torchvision", "transformers", "plimsoll", "plimsoll.session.install")
+KINDS = {"str": str, "int": int, "float": float}
+STUDENT = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+"""Student's t for 95 %, both sides, by degrees of freedom from one on; after that, nearly 2."""
+MOST_RATIO, TOUCHED_RATIO = 1.03, 1.01
+MOST_TAKEN, USUAL_TAKEN, SLACK_MIB = 1.02, 1.015, 16
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One row of the file: milliseconds of the mean step, MiB of memory."""
+
+    date: str
+    card: str
+    script: str
+    deterministic: int
+    elastic_first: int
+    torch_ms: float
+    elastic_ms: float
+    torch_taken_mib: float
+    elastic_taken_mib: float
+    elastic_allocated_mib: float
+    same_losses: int
+
+    @property
+    def ratio(self) -> float:
+        """Of the elastic allocator's mean step to PyTorch's."""
+        return self.elastic_ms / self.torch_ms
+
+    @property
+    def taken_ratio(self) -> float:
+        """Of what was taken to what was allocated at the peak."""
+        return self.elastic_taken_mib / self.elastic_allocated_mib
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """The geometric mean, and where it lies with 95 %; all of it, of a single ratio."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.mean(logs)
+    if len(logs) < 2:
+        return math.exp(mean), 0.0, math.inf
+    t = STUDENT[len(logs) - 2] if len(logs) - 2 < len(STUDENT) else 2.1
+    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def forked(path: Path, allocator: str, deterministic: bool) -> Run:
+    """Run a script in a process that is forked from this one."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with suppress(BaseException):
+            os.close(reading)
+            try:
+                if deterministic:
+                    use_deterministic_kernels()
+                run = run_here(path, allocator, STEPS.get(path.stem), None)
+                with os.fdopen(writing, "w") as pipe:
+                    pipe.write(json.dumps(asdict(run)))
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            sys.stderr.flush()
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    _, ended = os.waitpid(child, 0)
+    if ended != 0 or not text:
+        raise RuntimeError(f"{path.name} under {allocator or 'torch'} failed")
+    return Run(**json.loads(text))
+
+
+def use_deterministic_kernels() -> None:
+    """In a process that has not touched the GPU."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    import torch
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+
+
+def pair(path: Path, card: str, *, elastic_first: bool, deterministic: bool) -> Pair:
+    """Run a script twice."""
+    order = ("elastic", "") if elastic_first else ("", "elastic")
+    runs = {allocator: forked(path, allocator, deterministic) for allocator in order}
+    torch_run, elastic_run = runs[""], runs["elastic"]
+    return Pair(
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        card=card,
+        script=path.stem,
+        deterministic=int(deterministic),
+        elastic_first=int(elastic_first),
+        torch_ms=round(statistics.mean(torch_run.step_ms), 4),
+        elastic_ms=round(statistics.mean(elastic_run.step_ms), 4),
+        torch_taken_mib=torch_run.taken_bytes / MIB,
+        elastic_taken_mib=elastic_run.taken_bytes / MIB,
+        elastic_allocated_mib=round(elastic_run.peak_allocated_bytes / MIB, 2),
+        same_losses=int(torch_run.results == elastic_run.results),
+    )
+
+
+def read(file: Path) -> list[Pair]:
+    """All pairs that are kept."""
+    if not file.exists():
+        return []
+    kinds = {field.name: KINDS[str(field.type)] for field in fields(Pair)}
