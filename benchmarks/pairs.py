@@ -27,6 +27,7 @@ import json
 import math
 import os
 import statistics
+import subprocess
 import sys
 import time
 import traceback
@@ -39,7 +40,13 @@ from pathlib import Path
 from report import RESULTS
 from training import MIB, STEPS, Run, run_here
 
-LIBRARIES = ("torch", "torchvision", "transformers", "plimsoll", "plimsoll.session.install")
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    *(f"transformers.models.{each}" for each in ("bert", "llama", "mixtral", "t5", "vit")),
+    "transformers.generation.utils",
+    "plimsoll.session.install",
+)
 KINDS = {"str": str, "int": int, "float": float}
 STUDENT = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
 """Student's t for 95 %, both sides, by degrees of freedom from one on; after that, nearly 2."""
@@ -148,3 +155,128 @@ def read(file: Path) -> list[Pair]:
     if not file.exists():
         return []
     kinds = {field.name: KINDS[str(field.type)] for field in fields(Pair)}
+    with file.open(newline="") as text:
+        return [
+            Pair(**{name: kinds[name](value) for name, value in row.items()})
+            for row in csv.DictReader(text)
+        ]
+
+
+def write(file: Path, pairs: Iterable[Pair]) -> None:
+    """Keep all pairs."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as text:
+        rows = csv.DictWriter(text, [field.name for field in fields(Pair)], lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(asdict(each) for each in pairs)
+
+
+def table(pairs: list[Pair]) -> str:
+    """What all pairs say."""
+    by_script: dict[str, list[Pair]] = defaultdict(list)
+    for each in pairs:
+        by_script[each.script].append(each)
+    days, cards = sorted({each.date for each in pairs}), sorted({each.card for each in pairs})
+    lines = [
+        f"{len(pairs)} pairs on {', '.join(cards)}; {', '.join(days)}",
+        "",
+        f"{'':20} {'pairs':>5} {'mean step':>10} {'ratio':>7} {'95 % interval':>16} "
+        f"{'PyTorch':>9} {'taken, MiB':>11} {'taken /':>8}  losses",
+        f"{'':20} {'':5} {'ms':>10} {'':7} {'':16} {'takes':>9} {'':11} {'alloc.':>8}",
+    ]
+    for script, all_of_it in sorted(by_script.items()):
+        timed = [each for each in all_of_it if not each.deterministic]
+        exact = [each for each in all_of_it if each.deterministic]
+        some = timed or exact
+        mean, low, high = interval([each.ratio for each in timed]) if timed else (math.nan,) * 3
+        torch_taken = statistics.median(each.torch_taken_mib for each in some)
+        taken = max(some, key=lambda each: each.taken_ratio)
+        is_slow = timed and not (low <= TOUCHED_RATIO and high < MOST_RATIO)
+        is_large = taken.taken_ratio > MOST_TAKEN and (
+            taken.elastic_taken_mib - taken.elastic_allocated_mib > SLACK_MIB
+        )
+        same = "the same" if all(each.same_losses for each in exact) else "differ"
+        lines.append(
+            f"{script:20} {len(timed):5} {statistics.median(e.torch_ms for e in some):10.2f} "
+            f"{mean:7.4f} {f'{low:.4f} {high:.4f}':>15}{'*' if is_slow else ' '} "
+            f"{torch_taken:9.1f} {taken.elastic_taken_mib:11.1f} "
+            f"{taken.taken_ratio:7.4f}{'*' if is_large else ' '}  {same if exact else '-'}"
+        )
+    lines.append(
+        "\nlosses: with deterministic kernels\n"
+        f"*: the interval lies above {TOUCHED_RATIO} or does not end below {MOST_RATIO}; "
+        f"more than {MOST_TAKEN} and {SLACK_MIB} MiB above is taken"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def card_name() -> str:
+    """Of the first GPU, without touching it."""
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    found = subprocess.run(query, capture_output=True, text=True, check=True)
+    return found.stdout.splitlines()[0]
+
+
+def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) -> None:
+    """Run pairs until the time is over; each is kept at once."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # CUDA itself would be lost to what is forked
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    card = card_name()
+    ends = time.monotonic() + options.seconds
+    least = 1 if options.deterministic else options.least
+    ratios: dict[Path, list[float]] = {path: [] for path in paths}
+
+    def width(path: Path) -> float:
+        _, low, high = interval(ratios[path])
+        return high - low
+
+    while ratios and time.monotonic() < ends:
+        short = [path for path, found in ratios.items() if len(found) < least]
+        if options.deterministic and not short:
+            break
+        path = min(short, key=lambda each: len(ratios[each])) if short else max(ratios, key=width)
+        began = time.monotonic()
+        try:
+            found = pair(
+                path,
+                card,
+                elastic_first=len(ratios[path]) % 2 == 1,
+                deterministic=options.deterministic,
+            )
+        except (RuntimeError, statistics.StatisticsError) as error:
+            del ratios[path]
+            print(error, file=sys.stderr, flush=True)
+            continue
+        ratios[path].append(found.ratio)
+        kept.append(found)
+        write(options.results / "pairs.csv", kept)
+        print(
+            f"{time.monotonic() - began:5.1f} s  {found.script:20} {found.ratio:.4f}  "
+            f"{found.taken_ratio:.4f}  {'same' if found.same_losses else 'differ'}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scripts", nargs="*", type=Path)
+    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--least", type=int, default=3, help="pairs of each script")
+    parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--table", action="store_true", help="only print it")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the file is")
+    options = parser.parse_args()
+    kept = read(options.results / "pairs.csv")
+    if not options.table:
+        measure(options.scripts, options, kept)
+    print(table(kept))
+    (options.results / "pairs.txt").write_text(table(kept))
+
+
+if __name__ == "__main__":
+    main()
