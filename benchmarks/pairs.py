@@ -40,10 +40,11 @@ from pathlib import Path
 from report import RESULTS
 from training import MIB, STEPS, Run, run_here
 
+FAMILIES = ("bert", "llama", "mixtral", "resnet", "t5")
 LIBRARIES = (
     "torch",
     "torchvision",
-    *(f"transformers.models.{each}" for each in ("bert", "llama", "mixtral", "t5", "vit")),
+    *(f"transformers.models.{each}.modeling_{each}" for each in FAMILIES),
     "transformers.generation.utils",
     "plimsoll.session.install",
 )
