@@ -14,8 +14,8 @@ gives each script's geometric mean ratio with its 95 % interval
 by Student's t, and what was taken from the card over the most that was in live blocks.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
-losses are compared to the bit. A script that uses an operation without such a kernel runs again with
-what deterministic kernels there are; attention's are not among those then.
+losses are compared to the bit. A script that uses an operation without such a kernel runs again
+with what deterministic kernels there are; attention's are not among those then.
 """
 
 from __future__ import annotations
