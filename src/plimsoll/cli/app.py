@@ -64,18 +64,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_VERBS: tuple[tuple[Callable[..., None], str], ...] = (
-    (predict, "plimsoll.prediction"),
-    (fit, "plimsoll.prediction"),
-    (run, "plimsoll.prediction"),
-    (replay, "plimsoll.replays"),
-    (explain, "plimsoll.explanation"),
-    (view, "plimsoll.page"),
-    (top, "plimsoll.top"),
-    (gpus, "plimsoll.gpus"),
-    (doctor, "plimsoll.diagnosis"),
+_VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
+    (predict, "plimsoll.prediction", "Say what memory a CUDA script will need, without a GPU."),
+    (fit, "plimsoll.prediction", "Find what makes a script fit a card."),
+    (run, "plimsoll.prediction", "Run a script with plimsoll's allocator, or simulated."),
+    (replay, "plimsoll.replays", "Replay recorded memory under other settings."),
+    (explain, "plimsoll.explanation", "Say why GPU memory was used as it was."),
+    (view, "plimsoll.page", "Show a recording as one page."),
+    (top, "plimsoll.top", "Watch the memory of every GPU and process."),
+    (gpus, "plimsoll.gpus", "List the cards that can be simulated."),
+    (doctor, "plimsoll.diagnosis", "Say what works here, and what makes the rest work."),
 )
-"""Each with the package that does its work."""
+"""Each with the package that does its work, and a line for the list of all."""
 
 
 def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
@@ -95,10 +95,11 @@ def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
     return start
 
 
-for verb, package in _VERBS:
+for verb, package, line in _VERBS:
     # What follows the script of `run` is the script's own.
     settings = {**_HELP, "allow_interspersed_args": verb is not run}
-    app.command(cls=_Verb, context_settings=settings)(_starting(verb, package))
+    command = app.command(cls=_Verb, context_settings=settings, short_help=line)
+    command(_starting(verb, package))
 
 
 def _show_version(asked: bool) -> None:
