@@ -24,9 +24,9 @@ BASE = (
     "notebook_form", "standard_error",
 )  # fmt: skip
 PACKAGES = (
-    "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading", "training",
-    "telemetry", "recorder", "replays", "array_libraries", "torch.building", "torch.live",
-    "torch.simulated", "session", "data", "page", "recipes", "prediction", "fitting",
+    "workers", "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading",
+    "training", "telemetry", "recorder", "replays", "array_libraries", "torch.building",
+    "torch.live", "torch.simulated", "session", "data", "page", "recipes", "prediction", "fitting",
     "explanation", "integrations", "top", "diagnosis",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
