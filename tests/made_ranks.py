@@ -32,6 +32,7 @@ CARD_BYTES = 80 << 30
 _START_US = 1_700_000_000_000_000
 _CAPACITY = 1 << 18
 _LARGE = 1 << 20
+_PADDED = 16  # data is padded to so many lengths; what fragments does not
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class _Run:
         kept_bytes = int(self._random.integers(1, 16)) << 16
         for number in range(steps):
             rows.append(self._count)
-            length = float(self._random.uniform(rank.lengths, 1.0))
+            length = self._random.integers(round(rank.lengths * _PADDED), _PADDED + 1) / _PADDED
             batch = 2.0 if rank.fault == "full" else 1.0
             if rank.fault == "leak" and number > 0:
                 operation = next(one for one in [*step[leaking:], *step] if one.is_request)

@@ -35,6 +35,7 @@ _MODULES = {
     "Prediction": "plimsoll.prediction",
     "PrefetchLoader": "plimsoll.data",
     "RanksExplanation": "plimsoll.ranks",
+    "RanksViewResult": "plimsoll.ranks",
     "Recipe": "plimsoll.recipes",
     "Recorder": "plimsoll.recorder",
     "RegionUse": "plimsoll.tiers.regions",
@@ -80,6 +81,7 @@ _MODULES = {
     "simulated_operation": "plimsoll.session.simulated_operation",
     "split_batch": "plimsoll.training.split_batch",
     "view": "plimsoll.page",
+    "view_ranks": "plimsoll.ranks",
 }
 
 __all__ = [*_MODULES, "__version__"]

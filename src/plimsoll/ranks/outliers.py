@@ -171,11 +171,13 @@ def _slopes(one: RankSummary) -> list[float]:
 
 
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Who has reserved more that is not allocated."""
+    """Who has reserved more that is not allocated, or still reserves more when others are done."""
+    late = {id(team): (some, off) for team, some, off in _values(teams, _late, of=_reserved)}
     for team, lost, elsewhere in _values(teams, lambda one: one.lost_bytes, of=_reserved):
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
-        for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
+        grows = beyond(late[id(team)][0], least, late[id(team)][1]) & (lost > middle(lost))
+        for place in np.flatnonzero(beyond(lost, least, elsewhere) | grows).tolist():
             more = int(lost[place] - middle(lost))
             line = team[place].lines[0][0] if team[place].lines else None
             yield Outlier(_rank(team[place]), "fragmented", line, more)
@@ -275,6 +277,10 @@ def _values(
 
 def _peak(one: RankSummary) -> int:
     return one.peak_allocated_bytes
+
+
+def _late(one: RankSummary) -> int:
+    return one.late_bytes
 
 
 def _reserved(one: RankSummary) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plimsoll.ranks.outliers import Outlier
     from plimsoll.ranks.parts import RankFacts, RanksParts
     from plimsoll.ranks.rank_groups import RankGroup
+    from plimsoll.ranks.rank_summary import RankSummary
 
 _INDENT = "  "
 _MOST_SHOWN = 20
@@ -34,9 +35,18 @@ def ranks_text(e: RanksParts, width: int | None = None) -> str:
 
 def answer_line(e: RanksParts) -> str:
     """The answer: who ran out first, or what else matters most, or that nobody stands out."""
-    if e.outliers:
-        return f"{_name(e, e.outliers[0].rank)} {_deed(e.outliers[0])}."
-    return f"No rank of {len(e.ranks)} stands out. {_fullest(e)}"
+    said = answer_of(e.outliers, e.ranks)
+    return said if e.outliers else f"{said} {_fullest(e)}"
+
+
+def answer_of(outliers: Sequence[Outlier], ranks: Sequence[RankFacts | RankSummary]) -> str:
+    """Who stands out the most, if anybody does."""
+    if not outliers:
+        return f"No rank of {len(ranks)} stands out."
+    first = outliers[0]
+    host = next((one.host for one in ranks if one.rank == first.rank), None)
+    at = f" ({host})" if host else ""
+    return f"Rank {first.rank} of {len(ranks)}{at} {deed(first)}."
 
 
 def rank_ranges(ranks: Sequence[int]) -> str:
@@ -65,7 +75,7 @@ def _first_lines(e: RanksParts) -> Iterator[str]:
     yield _fullest(e)
 
 
-def _deed(one: Outlier) -> str:
+def deed(one: Outlier) -> str:
     """What a rank does, as the end of a sentence."""
     size = format_size(one.bytes)
     where = f" at {one.line}" if one.line else ""
@@ -168,10 +178,6 @@ def _notes(e: RanksParts) -> Iterator[str]:
 def _next(e: RanksParts) -> Iterator[str]:
     rank = e.outliers[0].rank if e.outliers else e.groups[0].representative
     yield Verbatim(f"Run: {shlex.join(['plimsoll', 'explain', _facts(e, rank).file])}")
-
-
-def _name(e: RanksParts, rank: int) -> str:
-    return f"Rank {rank} of {len(e.ranks)}{_at(_facts(e, rank))}"
 
 
 def _at(one: RankFacts) -> str:
