@@ -34,6 +34,8 @@ _MODULES = {
     "Plan": "plimsoll.fitting",
     "Prediction": "plimsoll.prediction",
     "PrefetchLoader": "plimsoll.data",
+    "RanksExplanation": "plimsoll.ranks",
+    "RanksViewResult": "plimsoll.ranks",
     "Recipe": "plimsoll.recipes",
     "Recorder": "plimsoll.recorder",
     "RegionUse": "plimsoll.tiers.regions",
@@ -49,6 +51,7 @@ _MODULES = {
     "doctor": "plimsoll.diagnosis",
     "explain": "plimsoll.explanation",
     "explain_oom": "plimsoll.explanation",
+    "explain_ranks": "plimsoll.ranks",
     "fit": "plimsoll.fitting",
     "fit_within": "plimsoll.fitting",
     "fuse_loss": "plimsoll.training.fused_loss",
@@ -78,6 +81,7 @@ _MODULES = {
     "simulated_operation": "plimsoll.session.simulated_operation",
     "split_batch": "plimsoll.training.split_batch",
     "view": "plimsoll.page",
+    "view_ranks": "plimsoll.ranks",
 }
 
 __all__ = [*_MODULES, "__version__"]
