@@ -25,6 +25,7 @@ from plimsoll.cli.launchers import own_arguments
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
 from plimsoll.cli.run import run
+from plimsoll.cli.sweep import sweep
 from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
@@ -67,6 +68,7 @@ app = typer.Typer(
 _VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (predict, "plimsoll.prediction", "Say what memory a CUDA script will need, without a GPU."),
     (fit, "plimsoll.prediction", "Find what makes a script fit a card."),
+    (sweep, "plimsoll.sweeps", "Say which card and which settings are best."),
     (run, "plimsoll.prediction", "Run a script with plimsoll's allocator, or simulated."),
     (replay, "plimsoll.replays", "Replay recorded memory under other settings."),
     (explain, "plimsoll.explanation", "Say why GPU memory was used as it was."),
