@@ -122,11 +122,11 @@ def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, ou
             PATH=f"{python.path.parent}:{os.environ['PATH']}",
             PLIMSOLL_ZIG=str(zig()),
             PLIMSOLL_TARGET=f"{machine}-linux-gnu.{GLIBC}",
-            _PYTHON_HOST_PLATFORM=f"manylinux_{GLIBC.replace('.', '_')}_{machine}",
+            _PYTHON_HOST_PLATFORM=f"linux-{machine}",
             SETUPTOOLS_EXT_SUFFIX=f".{python.soabi.replace(os.uname().machine, machine)}.so",
         )  # fmt: skip
         (made,) = (place / "built").glob("*.whl")
-        # It adds the oldest glibc that will do, and knows other machines than this one only so.
+        # It names the oldest glibc that will do.
         run("auditwheel", "repair", "-w", place / "checked", made)
         (wheel,) = (place / "checked").glob("*.whl")
         needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))

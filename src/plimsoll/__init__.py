@@ -45,6 +45,7 @@ _MODULES = {
     "SimulatedGpu": "plimsoll.simulator",
     "SimulatedMachine": "plimsoll.simulator",
     "SpillWarning": "plimsoll.tiers.limits",
+    "Sweep": "plimsoll.sweeps",
     "ViewResult": "plimsoll.page",
     "cross_entropy": "plimsoll.training.cross_entropy",
     "copy_async": "plimsoll.data",
@@ -80,6 +81,7 @@ _MODULES = {
     "set_tiers": "plimsoll.tiers.limits",
     "simulated_operation": "plimsoll.session.simulated_operation",
     "split_batch": "plimsoll.training.split_batch",
+    "sweep": "plimsoll.sweeps",
     "view": "plimsoll.page",
     "view_ranks": "plimsoll.ranks",
 }

@@ -39,6 +39,8 @@ from plimsoll.simulator import Allocator as Allocator
 from plimsoll.simulator import MemoryPool as MemoryPool
 from plimsoll.simulator import SimulatedGpu as SimulatedGpu
 from plimsoll.simulator import SimulatedMachine as SimulatedMachine
+from plimsoll.sweeps import Sweep as Sweep
+from plimsoll.sweeps import sweep as sweep
 from plimsoll.telemetry import request_snapshot as request_snapshot
 from plimsoll.telemetry.metrics import metrics as metrics
 from plimsoll.tiers.limits import SpillWarning as SpillWarning

@@ -27,7 +27,7 @@ PACKAGES = (
     "workers", "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading",
     "training", "telemetry", "recorder", "replays", "array_libraries", "torch.building",
     "torch.live", "torch.simulated", "session", "data", "page", "recipes", "prediction", "fitting",
-    "explanation", "ranks", "integrations", "top", "diagnosis",
+    "explanation", "ranks", "sweeps", "integrations", "top", "diagnosis",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")
