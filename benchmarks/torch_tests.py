@@ -277,6 +277,9 @@ def main() -> int:
     report("what fails under PyTorch's allocator ran alone")
     runner.repeat(ALLOCATORS[1:], options.jobs)
     report("what fails under plimsoll's ran alone")
+    left = {name for allocator in ALLOCATORS[1:] for name in runner.failing(allocator)}
+    runner.run_all((("torch", [name]) for name in sorted(left)), options.jobs)
+    report("and under PyTorch's, as alone")
     runner.repeat(ALLOCATORS[1:], 1)
     report("and with the card for itself")
 

@@ -34,6 +34,8 @@ _MODULES = {
     "Plan": "plimsoll.fitting",
     "Prediction": "plimsoll.prediction",
     "PrefetchLoader": "plimsoll.data",
+    "RanksExplanation": "plimsoll.ranks",
+    "RanksViewResult": "plimsoll.ranks",
     "Recipe": "plimsoll.recipes",
     "Recorder": "plimsoll.recorder",
     "RegionUse": "plimsoll.tiers.regions",
@@ -43,12 +45,14 @@ _MODULES = {
     "SimulatedGpu": "plimsoll.simulator",
     "SimulatedMachine": "plimsoll.simulator",
     "SpillWarning": "plimsoll.tiers.limits",
+    "Sweep": "plimsoll.sweeps",
     "ViewResult": "plimsoll.page",
     "cross_entropy": "plimsoll.training.cross_entropy",
     "copy_async": "plimsoll.data",
     "doctor": "plimsoll.diagnosis",
     "explain": "plimsoll.explanation",
     "explain_oom": "plimsoll.explanation",
+    "explain_ranks": "plimsoll.ranks",
     "fit": "plimsoll.fitting",
     "fit_within": "plimsoll.fitting",
     "fuse_loss": "plimsoll.training.fused_loss",
@@ -77,7 +81,9 @@ _MODULES = {
     "set_tiers": "plimsoll.tiers.limits",
     "simulated_operation": "plimsoll.session.simulated_operation",
     "split_batch": "plimsoll.training.split_batch",
+    "sweep": "plimsoll.sweeps",
     "view": "plimsoll.page",
+    "view_ranks": "plimsoll.ranks",
 }
 
 __all__ = [*_MODULES, "__version__"]

@@ -24,6 +24,10 @@ from plimsoll.page import ViewResult as ViewResult
 from plimsoll.page import view as view
 from plimsoll.prediction import Prediction as Prediction
 from plimsoll.prediction import predict as predict
+from plimsoll.ranks import RanksExplanation as RanksExplanation
+from plimsoll.ranks import RanksViewResult as RanksViewResult
+from plimsoll.ranks import explain_ranks as explain_ranks
+from plimsoll.ranks import view_ranks as view_ranks
 from plimsoll.recorder import Recorder as Recorder
 from plimsoll.replays import ReplayResult as ReplayResult
 from plimsoll.replays import Replays as Replays
@@ -35,6 +39,8 @@ from plimsoll.simulator import Allocator as Allocator
 from plimsoll.simulator import MemoryPool as MemoryPool
 from plimsoll.simulator import SimulatedGpu as SimulatedGpu
 from plimsoll.simulator import SimulatedMachine as SimulatedMachine
+from plimsoll.sweeps import Sweep as Sweep
+from plimsoll.sweeps import sweep as sweep
 from plimsoll.telemetry import request_snapshot as request_snapshot
 from plimsoll.telemetry.metrics import metrics as metrics
 from plimsoll.tiers.limits import SpillWarning as SpillWarning

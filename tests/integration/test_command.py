@@ -275,6 +275,12 @@ def test_a_page_that_is_not_opened_is_said_to_be(tmp_path: Path) -> None:
 VERBS = ("predict", "fit", "run", "replay", "explain", "view", "top", "gpus")
 
 
+def test_the_list_of_verbs_is_whole_on_80_columns() -> None:
+    shown = plimsoll("--help").stdout
+    assert all(f"\n  {verb} " in shown for verb in VERBS)
+    assert "..." not in shown.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)])
 def test_the_short_option_shows_the_help_too(verb: list[str]) -> None:
     short, long = plimsoll(*verb, "-h"), plimsoll(*verb, "--help")

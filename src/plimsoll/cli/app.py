@@ -25,6 +25,7 @@ from plimsoll.cli.launchers import own_arguments
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
 from plimsoll.cli.run import run
+from plimsoll.cli.sweep import sweep
 from plimsoll.cli.top import top
 from plimsoll.cli.view import view
 from plimsoll.errors import InputError, ScriptError
@@ -64,18 +65,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_VERBS: tuple[tuple[Callable[..., None], str], ...] = (
-    (predict, "plimsoll.prediction"),
-    (fit, "plimsoll.prediction"),
-    (run, "plimsoll.prediction"),
-    (replay, "plimsoll.replays"),
-    (explain, "plimsoll.explanation"),
-    (view, "plimsoll.page"),
-    (top, "plimsoll.top"),
-    (gpus, "plimsoll.gpus"),
-    (doctor, "plimsoll.diagnosis"),
+_VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
+    (predict, "plimsoll.prediction", "Say what memory a CUDA script will need, without a GPU."),
+    (fit, "plimsoll.prediction", "Find what makes a script fit a card."),
+    (sweep, "plimsoll.sweeps", "Say which card and which settings are best."),
+    (run, "plimsoll.prediction", "Run a script with plimsoll's allocator, or simulated."),
+    (replay, "plimsoll.replays", "Replay recorded memory under other settings."),
+    (explain, "plimsoll.explanation", "Say why GPU memory was used as it was."),
+    (view, "plimsoll.page", "Show a recording as one page."),
+    (top, "plimsoll.top", "Watch the memory of every GPU and process."),
+    (gpus, "plimsoll.gpus", "List the cards that can be simulated."),
+    (doctor, "plimsoll.diagnosis", "Say what works here, and what makes the rest work."),
 )
-"""Each with the package that does its work."""
+"""Each with the package that does its work, and a line for the list of all."""
 
 
 def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
@@ -95,10 +97,11 @@ def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
     return start
 
 
-for verb, package in _VERBS:
+for verb, package, line in _VERBS:
     # What follows the script of `run` is the script's own.
     settings = {**_HELP, "allow_interspersed_args": verb is not run}
-    app.command(cls=_Verb, context_settings=settings)(_starting(verb, package))
+    command = app.command(cls=_Verb, context_settings=settings, short_help=line)
+    command(_starting(verb, package))
 
 
 def _show_version(asked: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.options import Address, RankPattern, ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
@@ -19,7 +19,9 @@ def explain(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|PID", help="A snapshot, a trace, or the number of a running process."
+            metavar="FILE|DIR|PID",
+            help="A snapshot, a trace, a folder with one for each rank (also s3:// or gs://), or "
+            "the number of a running process.",
         ),
     ],
     device: Annotated[
@@ -67,14 +69,32 @@ def explain(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
     ] = None,
+    rank_pattern: RankPattern = None,
+    address: Address = None,
     read_memory: ReadMemory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Say why GPU memory was used as it was: what was live, free memory, leaks, failures, advice.
 
     Everything that it advises was tried: by replaying the recording, or by running the script.
+    Of a folder: which rank ran out of memory or stands out otherwise, and which ranks do the same.
     With --limit, the exit status is 1 if it does not fit.
     """
+    from plimsoll.ranks.rank_files import is_folder
+
+    if is_folder(source):
+        if any(option is not None for option in (device, gpu, limit, version, script, vary)):
+            raise InputError(
+                f"{source} is a folder: --device, --gpu, --limit, --version and --script go with "
+                "one recording"
+            )
+        _explain_ranks(
+            source, pattern=rank_pattern, advice=advice, search_events=search_events,
+            memory=read_memory, address=address, as_json=as_json,
+        )  # fmt: skip
+        return
+    if rank_pattern is not None or address is not None:
+        raise InputError(f"--rank-pattern and --address go with a folder, and {source} is none")
     from plimsoll.explanation import explain as run
     from plimsoll.explanation.text import explanation_text
     from plimsoll.recordings import read_recording
@@ -102,3 +122,28 @@ def explain(
         hint(["plimsoll", "view", source])
     if found.fits_limit is False:
         raise typer.Exit(1)
+
+
+def _explain_ranks(
+    folder: str,
+    *,
+    pattern: str | None,
+    advice: bool,
+    search_events: int | None,
+    memory: str | None,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    from plimsoll.ranks import explain_ranks
+    from plimsoll.ranks.text import ranks_text
+
+    with Progress(f"reading the recordings in {folder}") as progress:
+        found = explain_ranks(
+            folder, pattern=pattern, advice=advice, search_events=search_events, memory=memory,
+            address=address, progress=progress.reach,
+        )  # fmt: skip
+    if as_json:
+        print(json_line(found.to_dict()))
+    else:
+        show(partial(ranks_text, found), "no" if found.outliers else None)
+        hint(["plimsoll", "view", folder])

@@ -123,3 +123,17 @@ KeepWrites = Annotated[
 HostMemory = Annotated[
     str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
 ]
+RankPattern = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a folder's files: a regular expression whose group is the rank, or the one named "
+        "rank; another one named host is the host.",
+        metavar="REGEX",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a Ray cluster that is to do the work, such as ray://head:10001.", metavar="ADDRESS"
+    ),
+]

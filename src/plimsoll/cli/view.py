@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.options import Address, RankPattern, ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 from plimsoll.errors import InputError
@@ -21,12 +21,18 @@ from plimsoll.printable import printable
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
+    from plimsoll.page import PageServer
     from plimsoll.recordings import Recording
 
 
 def view(
     file: Annotated[
-        Path, typer.Argument(help="A snapshot (.pickle, .pickle.gz) or a trace (.plim, .parquet).")
+        str,
+        typer.Argument(
+            metavar="FILE|DIR",
+            help="A snapshot (.pickle, .pickle.gz), a trace (.plim, .parquet), or a folder with "
+            "one for each rank (also s3:// or gs://).",
+        ),
     ],
     other: Annotated[
         Path | None, typer.Argument(metavar="[OTHER]", help="Another, to show side by side.")
@@ -50,13 +56,16 @@ def view(
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser (on a terminal only).")
     ] = False,
+    rank_pattern: RankPattern = None,
+    address: Address = None,
     read_memory: ReadMemory = None,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
 ) -> None:
     """Show a recording, or two side by side, as one page that needs no network.
 
     The page has the timeline of live memory, the card's address space at any moment, and every
-    block with its call stack. Press ? on it for its keys.
+    block with its call stack. Press ? on it for its keys. Of a folder: all ranks over time, from
+    which each rank that stands out opens; with --serve, each rank.
     """
     if serve and (export or output):
         raise InputError("--serve writes no file: leave out --export and -o")
@@ -65,8 +74,19 @@ def view(
     opens = open_page and sys.stderr.isatty()
     if open_page and not opens:
         print("note: nothing is opened, since this is no terminal", file=sys.stderr)
+    from plimsoll.ranks.rank_files import is_folder
     from plimsoll.recordings import read_recording
 
+    if is_folder(file):
+        if other is not None or export is not None:
+            raise InputError(f"{file} is a folder: OTHER and --export go with one recording")
+        _view_ranks(
+            file, output, serve=serve, force=force, opens=opens, as_json=as_json,
+            given={"pattern": rank_pattern, "memory": read_memory, "address": address},
+        )  # fmt: skip
+        return
+    if rank_pattern is not None or address is not None:
+        raise InputError(f"--rank-pattern and --address go with a folder, and {file} is none")
     with Progress(f"reading {file}") as progress:
         first = read_recording(file, memory=read_memory)
         if other is not None:
@@ -90,6 +110,31 @@ def view(
             webbrowser.open(Path(result.page).absolute().as_uri())
 
 
+def _view_ranks(
+    folder: str, output: Path | None, *, serve: bool, force: bool, opens: bool, as_json: bool,
+    given: dict[str, str | None],
+) -> None:  # fmt: skip
+    from plimsoll.ranks import serve_ranks, view_ranks
+
+    with Progress(f"reading the recordings in {folder}") as progress:
+        if serve:
+            server = serve_ranks(folder, progress=progress.reach, **given)
+        else:
+            result = view_ranks(
+                folder, output=output, force=force, progress=progress.reach, **given
+            )
+    if serve:
+        _run_server(server, opens=opens, as_json=as_json)
+        return
+    if as_json:
+        print(json_line(result.to_dict()))
+    else:
+        show(partial(paragraphs, [str(result).splitlines()]))
+        hint(["plimsoll", "explain", folder])
+    if opens:
+        webbrowser.open(Path(result.page).absolute().as_uri())
+
+
 def _export(
     recording: Recording, kind: str, output: Path | None, *, force: bool, as_json: bool
 ) -> None:
@@ -110,7 +155,10 @@ def _export(
 def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_json: bool) -> None:
     from plimsoll.page import serve
 
-    server = serve(recording, other)
+    _run_server(serve(recording, other), opens=opens, as_json=as_json)
+
+
+def _run_server(server: PageServer, *, opens: bool, as_json: bool) -> None:
     print(json_line({"url": server.url}) if as_json else server.url, flush=True)
     if not as_json and sys.stderr.isatty():
         print("Ctrl+C ends it.", file=sys.stderr)

@@ -1,6 +1,7 @@
 """The page's own files, `web/`, as one: markup with one style sheet and one script in it.
 
-`web/index.html` names the style sheets in their order and the first module. Modules import each
+`web/index.html`, and `web/ranks.html` of many ranks, name the style sheets in their order and the
+first module. Modules import each
 other as browsers have it, by `import { names } from "./module.js";`, and export functions, classes
 and constants where they are declared. In the page each module is a function that returns what it
 exports, after those that it imports, so that its names are its own; comments of types, which stand
@@ -33,9 +34,13 @@ _OTHER = re.compile(r"^\s*(?:import|export)\b.*|\bimport\s*[(.].*", re.MULTILINE
 
 
 @cache
-def page_template() -> str:
-    """The page without what it shows: @DATA@ and @CONNECT@ stand where data and policy go."""
-    page = (_FOLDER / "index.html").read_text("utf-8")
+def page_template(name: str = "index.html") -> str:
+    """A page without what it shows: @DATA@ and @CONNECT@ stand where data and policy go.
+
+    Args:
+        name: "index.html", of recordings, or "ranks.html", of all ranks of a job.
+    """
+    page = (_FOLDER / name).read_text("utf-8")
     modules = {
         path.relative_to(_FOLDER).as_posix(): path.read_text("utf-8")
         for path in _FOLDER.rglob("*.js")

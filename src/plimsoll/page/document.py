@@ -99,8 +99,8 @@ def make_page(
         ],
     }
     html = template.replace("@CONNECT@", "'self'" if served else "'none'", 1)
-    elements = [_data_element("data", data)]
-    elements += [_data_element(f"blocks-{number}", one) for number, one in enumerate(blocks)]
+    elements = [data_element("data", data)]
+    elements += [data_element(f"blocks-{number}", one) for number, one in enumerate(blocks)]
     return Page(
         html=html.replace("@DATA@", "\n".join(elements), 1),
         events=events,
@@ -167,7 +167,8 @@ def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str,
     }
 
 
-def _data_element(name: str, data: dict[str, Any]) -> str:
+def data_element(name: str, data: dict[str, Any]) -> str:
+    """What a page carries, as a script element that is none."""
     return f'<script type="application/json" id="{name}">{_json(data)}</script>'
 
 

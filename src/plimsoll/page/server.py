@@ -31,7 +31,7 @@ from plimsoll.printable import printable
 from plimsoll.recordings import read_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from os import PathLike
     from types import TracebackType
 
@@ -64,16 +64,31 @@ class PageServer:
 
     Attributes:
         url: Where the page is.
+
+    Args:
+        runs: What is shown.
+        most_bytes: The size that the page is to stay under.
+        page: Another page to show first, from which ranks are opened.
+        open_rank: Prepares a rank's recording; raises `KeyError` where there is no such rank.
     """
 
-    def __init__(self, runs: Sequence[Run], *, most_bytes: int = MOST_BYTES) -> None:
-        page = make_page(runs, served=True, most_bytes=most_bytes).html.encode()
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        *,
+        most_bytes: int = MOST_BYTES,
+        page: str | None = None,
+        open_rank: Callable[[int], Run] | None = None,
+    ) -> None:
+        if page is None:
+            page = make_page(runs, served=True, most_bytes=most_bytes).html
         token = secrets.token_urlsafe(24)
 
         class Handler(_Handler):
             pass
 
-        Handler.page, Handler.shown, Handler.token = page, _Shown(runs), token
+        Handler.page, Handler.shown, Handler.token = page.encode(), _Shown(runs), token
+        Handler.open_rank = open_rank
         self._server = _Server(("127.0.0.1", 0), Handler)
         Handler.host = f"127.0.0.1:{self._server.server_address[1]}"
         self.url = f"http://{Handler.host}/{token}/"
@@ -158,6 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     page: bytes
     shown: _Shown
+    open_rank: Callable[[int], Run] | None
     token: str
     host: str
 
@@ -182,6 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.page)
         elif name == "blocks":
             self._answer_blocks(query)
+        elif name == "rank":
+            self._answer_rank(query)
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
@@ -228,6 +246,22 @@ class _Handler(BaseHTTPRequestHandler):
                 reason = printable(str(error).replace(str(path), name))
                 self._refuse(HTTPStatus.BAD_REQUEST, reason)
                 return
+        self._answer_run(run)
+
+    def _answer_rank(self, query: dict[str, list[str]]) -> None:
+        open_rank = type(self).open_rank
+        try:
+            run = open_rank(int(query["number"][0])) if open_rank is not None else None
+        except (LookupError, ValueError) as error:
+            reason = str(error) if isinstance(error, InputError) else "there is no such rank"
+            self._refuse(HTTPStatus.NOT_FOUND, printable(reason))
+            return
+        if run is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
+        else:
+            self._answer_run(run)
+
+    def _answer_run(self, run: Run) -> None:
         first = self.shown.add(run)
         page = make_page([run], served=True, first_device=first)
         self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())

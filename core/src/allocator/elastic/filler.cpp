@@ -101,9 +101,8 @@ Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Tier tier) con
   const Bytes largest = std::max(room / kRoomParts, kGranule);
   const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
   if (missing <= own) return missing;
-  const Bytes reserved = ledger_.reserved();
-  if (reserved < kSmallProgram) return kGranule;
-  return std::clamp(std::bit_floor(std::min(reserved / kTiles, largest)), kGranule, kLargestTile);
+  const Bytes tile = std::min(ledger_.reserved() / kTiles, largest);
+  return std::clamp(std::bit_floor(tile), kGranule, kLargestTile);
 }
 
 std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(

@@ -45,11 +45,10 @@ class Filler {
   [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings);
 
  private:
-  static constexpr Bytes kOwnPiecePart = 16;  // of the arena, at most
+  static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
   static constexpr Bytes kLargestTile = 16 * kMiB;
-  static constexpr Bytes kTiles = 160;                // to what is reserved
-  static constexpr Bytes kSmallProgram = 768 * kMiB;  // reserved: below, new pieces are granules
-  static constexpr Bytes kRoomParts = 256;            // of what may still be reserved, at most
+  static constexpr Bytes kTiles = 128;                     // to what is reserved
+  static constexpr Bytes kRoomParts = 256;                 // of what may still be reserved, at most
   static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
 
   void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,

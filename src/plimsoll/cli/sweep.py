@@ -1,0 +1,181 @@
+"""`plimsoll sweep`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import console, hint, show
+from plimsoll.errors import InputError
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.sweeps import Row, Sweep
+    from plimsoll.sweeps.sweep_plan import SweepPlan
+
+_LISTS = {"gpu": "gpus", "conf": "confs", "allocator": "allocators"}
+_RECORDINGS = (".plim", ".parquet", ".pickle", ".pickle.gz", ".pkl")
+
+
+def sweep(
+    what: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PLAN.toml | FILE...", help="A plan; or scripts and recordings, with --vary."
+        ),
+    ],
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="gpu=H100,L4, conf='a:1;b:2', allocator=native,elastic, or an argument of the "
+            "scripts: --vary=--batch-size=4,8.",
+            metavar="NAME=A,B",
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(help="Arguments of the scripts; several are swept over.", metavar="ARGS"),
+    ] = None,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            help="least-memory, fits (the smallest card), most-samples or least-cost.",
+            show_default="the plan's, or least-memory",
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="Of cards by the hour, .toml or .csv, for least-cost.", metavar="FILE"),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="The table of what is done, .parquet.",
+            show_default="beside the plan, or sweep.parquet",
+            metavar="FILE",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="At the same time here.", show_default="one a core")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, HOST:PORT.", metavar="ADDRESS")
+    ] = None,
+    picture: Annotated[
+        bool, typer.Option("--picture", help="Draw a bar for each case, below the table.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write table and picture as a page.", metavar="FILE")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the page.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One object.")] = False,
+) -> None:
+    """Predict scripts, and replay recordings, on many cards and under many configurations.
+
+    What is done is kept in a table as it ends; the same command goes on from there.
+
+    Exit status 1: a script or a recording fits nowhere. 2: bad input. 130: interrupted.
+    """
+    from plimsoll.files import NewFile, check_can_be_made, check_ending
+    from plimsoll.sweeps.case_bars import case_bars
+    from plimsoll.sweeps.html import sweep_page
+    from plimsoll.sweeps.sweep import run_plan
+    from plimsoll.sweeps.text import sweep_text
+    from plimsoll.workers import where
+
+    plan, kept = _plan(what, vary or [], arguments or [], goal, prices)
+    kept = results or kept
+    if html is not None:
+        check_ending(html, ".html", ".htm", what="a page")
+        check_can_be_made(html, force=force)
+    with Progress("sweep") as progress:
+        progress.say(f"{where(processes=processes, address=address)}; what is done is in {kept}")
+
+        def show_row(row: Row, done: int, total: int) -> None:
+            progress.reach(done, total)
+            progress.say(f"{done} of {total}: {row.case.title}: {_outcome(row)}")
+
+        found = run_plan(plan, kept, processes=processes, address=address, progress=show_row)
+    if html is not None:
+        with NewFile(html, force=force) as file:
+            file.write(sweep_page(found).encode())
+    fits = _fits(found)
+    if as_json:
+        print(found.to_json())
+    else:
+        show(partial(sweep_text, found), "yes" if fits else "no")
+        if picture:
+            to = console()
+            to.print()
+            to.print(case_bars(found, to.width))
+        if not picture:
+            hint(["plimsoll", "sweep", *map(str, what), "--picture", *_again(vary, results)])
+    if not fits:
+        raise typer.Exit(1)
+
+
+def _again(vary: Sequence[str] | None, results: Path | None) -> list[str]:
+    return [
+        *(f"--vary={one}" for one in vary or ()),
+        *(["--results", str(results)] if results else []),
+    ]
+
+
+def _fits(found: Sweep) -> bool:
+    """Whether each program fits somewhere."""
+    programs = {row.case.program for row in found.rows}
+    return programs == {row.case.program for row in found.rows if row.fits}
+
+
+def _outcome(row: Row) -> str:
+    if row.error is not None:
+        return f"failed: {row.error}"
+    used = format_size(row.device_used_bytes or 0)
+    return f"{used}, {'fits' if row.fits else 'does not fit'}"
+
+
+def _plan(
+    what: Sequence[Path],
+    vary: Sequence[str],
+    arguments: Sequence[str],
+    goal: str | None,
+    prices: Path | None,
+) -> tuple[SweepPlan, Path]:
+    """The plan that was named, or what the command line says; and where its table is."""
+    from dataclasses import replace
+
+    from plimsoll.sweeps.sweep_plan import SweepPlan
+
+    words = {} if goal is None else {"goal": goal}
+    words |= {} if prices is None else {"prices": str(prices)}
+    if what[0].suffix.lower() == ".toml":
+        if len(what) > 1 or vary or arguments:
+            raise InputError("a plan says all; leave out what stands beside it, or the plan")
+        plan = SweepPlan.read(what[0])
+        plan = replace(plan, goal=goal or plan.goal, prices=words.get("prices", plan.prices))
+        return plan.checked(), what[0].with_suffix(".parquet")
+    values: dict[str, Any] = {**words}
+    recordings = [str(path) for path in what if path.name.lower().endswith(_RECORDINGS)]
+    scripts = [str(path) for path in what if not path.name.lower().endswith(_RECORDINGS)]
+    values |= {"scripts": scripts} if scripts else {}
+    values |= {"recordings": recordings} if recordings else {}
+    values |= {"arguments": list(arguments)} if arguments else {}
+    for one in vary:
+        name, is_given, text = one.partition("=")
+        if not is_given or (not name.startswith("-") and name not in _LISTS):
+            raise InputError(
+                f"--vary is {', '.join(_LISTS)} or an argument of the scripts, as in gpu=H100,L4 "
+                f"or --batch-size=4,8, not {one!r}"
+            )
+        found = text.split(";" if name == "conf" else ",")
+        if name in _LISTS:
+            values[_LISTS[name]] = [*values.get(_LISTS[name], []), *found]
+        else:
+            values.setdefault("vary", {})[name] = found
+    return SweepPlan.parse(values), Path("sweep.parquet")

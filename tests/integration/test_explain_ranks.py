@@ -1,0 +1,128 @@
+"""`plimsoll explain DIR`: the files of a folder, whose they are, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll import InputError, explain_ranks
+from plimsoll.ranks.rank_files import rank_in_name, rank_pattern
+from plimsoll.recordings import read_recording, write_parquet
+from tests.made_ranks import Rank, history_of, program_of, write_rank
+from tests.recordings import EXAMPLES
+
+RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rank 2 of four leaks; one file is broken, one no recording."""
+    made = tmp_path_factory.mktemp("job")
+    program = program_of(RECORDING)
+    for rank in range(4):
+        history = history_of(program, Rank(10_000, fault="leak" if rank == 2 else None, seed=5))
+        write_rank(made / f"run.rank{rank}.plim", history, rank=rank, world_size=4, seed=rank)
+    (made / "run.rank4.plim").write_text("nothing")
+    (made / "notes.txt").write_text("rank 5")
+    return made
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", "explain", *map(str, arguments)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_the_first_line_is_the_answer_and_bad_files_are_a_line_each(folder: Path) -> None:
+    done = run(folder, "--no-advice")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("Rank 2 of 4 (node0) leaks: blocks of ")
+    (left_out,) = [line for line in others if line.startswith("note: left out")]
+    assert "run.rank4.plim: not a readable pickle" in left_out
+    assert others[-1] == f"Run: plimsoll explain {folder / 'run.rank2.plim'}"
+
+
+def test_json_has_ranks_groups_and_outliers(folder: Path) -> None:
+    found = json.loads(run(folder, "--no-advice", "--json").stdout)
+    assert [one["rank"] for one in found["ranks"]] == [0, 1, 2, 3]
+    assert {one["host"] for one in found["ranks"]} == {"node0"}
+    (group,) = found["groups"]
+    assert group["ranks"] == [0, 1, 2, 3]
+    assert group["representative"] in (0, 1, 3)
+    (outlier,) = found["outliers"]
+    assert (outlier["rank"], outlier["kind"]) == (2, "leak")
+    assert outlier["line"].startswith("blocks of ")
+    assert outlier["bytes"] > 0
+    assert str(group["representative"]) in found["explanations"]
+
+
+def test_a_folder_may_mix_all_formats(tmp_path: Path) -> None:
+    shutil.copy(RECORDING, tmp_path / "snapshot_rank_0.pickle.gz")
+    write_parquet(read_recording(RECORDING), tmp_path / "rank1.parquet")
+    inside = tmp_path / "node1"
+    inside.mkdir()
+    history = history_of(program_of(RECORDING), Rank(10_000))
+    write_rank(inside / "run.plim", history, rank=2, world_size=3)
+    found = explain_ranks(tmp_path, advice=False, processes=1)
+    assert [(one.rank, Path(one.file).name) for one in found.ranks] == [
+        (0, "snapshot_rank_0.pickle.gz"), (1, "rank1.parquet"), (2, "run.plim"),
+    ]  # fmt: skip
+    assert found.world_size == 3
+    assert "<table>" in found._repr_html_()
+
+
+def test_two_recordings_of_a_rank_are_refused(tmp_path: Path) -> None:
+    for name in ("a_rank1.pickle.gz", "b_rank1.pickle.gz"):
+        shutil.copy(RECORDING, tmp_path / name)
+    done = run(tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "a_rank1.pickle.gz and" in line
+    assert "are both of rank 1" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--limit", "1GiB"], "go with one recording"),
+        (["--rank-pattern", "("], "is no regular expression"),
+        (["--rank-pattern", "rank"], "has to say where the rank is"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_folder_is_a_line(
+    folder: Path, arguments: list[str], problem: str
+) -> None:
+    done = run(folder, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert problem in line
+
+
+def test_an_empty_folder_says_what_it_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no recording in it; recordings end in \.plim"):
+        explain_ranks(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "rank"),
+    [
+        ("run.rank12.plim", None, 12),
+        ("node3/memory_snapshot_rank_7.pickle", None, 7),
+        ("step100/Rank-5_step_100.pickle.gz", None, 5),
+        ("host2_13_.plim", None, 13),
+        ("out/3.parquet", None, 3),
+        ("snapshot.pickle", None, None),
+        ("worker4-gpu2.plim", r"worker(\d+)", 4),
+        ("worker4-gpu2.plim", r"(?P<host>worker\d+)-gpu(?P<rank>\d+)", 2),
+        ("other.plim", r"worker(\d+)", None),
+    ],
+)
+def test_names_say_ranks(name: str, pattern: str | None, rank: int | None) -> None:
+    assert rank_in_name(name, None if pattern is None else rank_pattern(pattern)) == rank

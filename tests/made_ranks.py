@@ -1,0 +1,273 @@
+"""Recordings of many ranks, made from a real one: shards, lengths, stages, clocks, and faults.
+
+A real history is taken apart into what stays over all steps, and one step, which is repeated. Sizes
+are changed, and an allocator on a simulated GPU serves the requests, so that addresses, segments
+and failures are those that PyTorch's rules give. Only what a fault changes is different from
+healthy ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from plimsoll import Allocator, SimulatedGpu, _core
+from plimsoll.analysis import find_lifetimes, find_steps
+from plimsoll.engines.snapshot import segments_now
+from plimsoll.recordings import EventBatch, StreamWriter, read_recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings import Frame
+
+Fault = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
+FAULTS: tuple[Fault, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
+CARD_BYTES = 80 << 30
+_START_US = 1_700_000_000_000_000
+_CAPACITY = 1 << 18
+_LARGE = 1 << 20
+_PADDED = 16  # data is padded to so many lengths; what fragments does not
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A request, or a free of what was asked for in this step, or (`carried`) in the one before."""
+
+    is_request: bool
+    slot: int
+    size: int = 0
+    stack: int = 0
+    carried: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a recorded program does: once, for what stays, and then in each step."""
+
+    once: list[Operation]
+    step: list[Operation]
+    frames: dict[int, list[Frame]]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """How one rank differs from the recorded program.
+
+    Attributes:
+        events: About how many it has.
+        shard: What its parameters, and what stays with them, are of the recorded ones.
+        stage: Which stage of a pipeline, of `stages`; each leaves out another part of a step.
+        lengths: Steps have data of varying length, down to this part of the recorded one.
+        seed: Of all that is random.
+        fault: What is wrong with it.
+    """
+
+    events: int
+    shard: float = 1.0
+    stage: int = 0
+    stages: int = 1
+    lengths: float = 1.0
+    seed: int = 0
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened to a rank's memory."""
+
+    events: EventBatch
+    segments: list[_core.SegmentInfo]
+    step_rows: list[int]
+    program: Program
+
+
+@cache
+def program_of(path: Path) -> Program:
+    """The program of a recording, whose third step is the one that is repeated."""
+    recording = read_recording(path)
+    (trace,) = recording.devices
+    lifetimes = find_lifetimes(trace)
+    bounds = find_steps(lifetimes, recording.marks).boundaries.tolist()
+    first, last = bounds[2], bounds[3]
+
+    def between(begin: int, end: int) -> list[Operation]:
+        rows = [
+            (int(event), Operation(True, slot, int(size), int(stack)))
+            for slot, (event, size, stack) in enumerate(
+                zip(lifetimes.start, lifetimes.size, lifetimes.stack, strict=True)
+            )
+            if begin <= event < end
+        ]
+        rows += [
+            (int(event), Operation(False, slot, carried=int(lifetimes.start[slot]) < begin))
+            for slot, event in enumerate(lifetimes.end)
+            if begin <= event < end
+        ]
+        return [operation for _, operation in sorted(rows, key=lambda row: row[0])]
+
+    # What stays of the first step, such as an optimizer's state, is there from the beginning here.
+    stays = np.flatnonzero((lifetimes.start < bounds[1]) & (lifetimes.end >= bounds[-2]))
+    once = [
+        Operation(True, slot, int(lifetimes.size[slot]), int(lifetimes.stack[slot]))
+        for slot in stays.tolist()
+    ]
+    step = between(first, last)
+    freed = {one.slot for one in step if not one.is_request}
+    left = [one for one in step if one.is_request and one.slot not in freed]
+    step = [one for one in step if not one.carried]
+    # What a step leaves to the next one is freed at the end of it.
+    step += [Operation(False, one.slot) for one in left]
+    stacks = {one.stack for one in (*once, *step)}
+    return Program(once, step, {stack: trace.frames(stack) for stack in stacks})
+
+
+def history_of(program: Program, rank: Rank) -> History:
+    """Let the allocator serve a rank's requests."""
+    return _Run(program, rank).history()
+
+
+class _Run:
+    def __init__(self, program: Program, rank: Rank) -> None:
+        self._program, self._rank = program, rank
+        self._random = np.random.default_rng(rank.seed)
+        self._gpu = SimulatedGpu(CARD_BYTES)
+        self._allocator = Allocator(self._gpu)
+        self._engine = self._allocator.engine
+        self._live: dict[tuple[int, int], int] = {}
+        self._count = 0
+        self._is_over = False
+
+    def history(self) -> History:
+        rank, program = self._rank, self._program
+        buffer = _buffer()
+        buffer.drain()
+        self._engine.record(buffer)
+        self._weights = {one.size for one in program.once}
+        self._do(program.once, -1, 1.0)
+        step = _of_stage(program.step, rank)
+        rows = []
+        steps = max(round((rank.events - self._count) / (1.5 * len(step))), 5)
+        chosen = int(self._random.integers(steps // 3, max(2 * steps // 3, steps // 3 + 1)))
+        leaking = int(self._random.integers(len(step)))
+        kept_bytes = int(self._random.integers(1, 16)) << 16
+        for number in range(steps):
+            rows.append(self._count)
+            length = self._random.integers(round(rank.lengths * _PADDED), _PADDED + 1) / _PADDED
+            batch = 2.0 if rank.fault == "full" else 1.0
+            if rank.fault == "leak" and number > 0:
+                operation = next(one for one in [*step[leaking:], *step] if one.is_request)
+                self._request((-2, number), kept_bytes, operation.stack)
+            of_step = step
+            if rank.fault == "different" and number == chosen:
+                of_step = _swapped(step)
+            if rank.fault == "out_of_memory" and number == chosen:
+                live, reserved = (
+                    self._allocator.memory_allocated(),
+                    self._allocator.memory_reserved(),
+                )
+                self._allocator.empty_cache()
+                self._engine.limit = live + (reserved - live) // 4
+            self._do(of_step, number, length * batch)
+            if self._is_over:
+                break
+        self._engine.record(None)
+        assert buffer.dropped == 0
+        _, *columns = buffer.drain()
+        return History(EventBatch(*columns), segments_now(self._engine), rows[1:], program)
+
+    def _do(self, operations: list[Operation], step: int, length: float) -> None:
+        waiting = set()
+        is_fragmenting = self._rank.fault == "fragmented" and step > 0
+        for one in operations:
+            key = (step, one.slot)
+            if not one.is_request:
+                if key in self._live:
+                    self._engine.free(self._live.pop(key))
+                    self._count += 2
+                else:
+                    waiting.add(key)
+                continue
+            # What is as large as a weight, such as its gradient, hangs on shards, not on the data.
+            scale = self._rank.shard if one.size in self._weights else length
+            if is_fragmenting and one.size > _LARGE:
+                scale *= float(self._random.uniform(0.6, 1.4))
+            self._request(key, max(int(one.size * scale), 1), one.stack)
+            if self._is_over:
+                return
+        for key in waiting & set(self._live):
+            self._engine.free(self._live.pop(key))
+            self._count += 2
+
+    def _request(self, key: tuple[int, int], size: int, stack: int) -> None:
+        self._engine.set_context(stack)
+        try:
+            self._live[key] = self._engine.malloc(size, 0)
+        except _core.OutOfMemory:
+            self._is_over = True
+        self._count += 1
+
+
+@cache
+def _buffer() -> _core.EventBuffer:
+    return _core.EventBuffer.make(_CAPACITY)
+
+
+def _of_stage(step: list[Operation], rank: Rank) -> list[Operation]:
+    """Without the requests that other stages make: a stretch of the step, another for each."""
+    if rank.stages == 1:
+        return step
+    requests = [one.slot for one in step if one.is_request]
+    width = len(requests) // (2 * rank.stages)
+    left_out = set(requests[rank.stage * width : (rank.stage + 1) * width])
+    left_out |= set(requests[: (width // 4) * rank.stage])
+    return [one for one in step if one.slot not in left_out]
+
+
+def _swapped(step: list[Operation]) -> list[Operation]:
+    """Its second half before its first."""
+    half = len(step) // 2
+    return [*step[half:], *step[:half]]
+
+
+def write_rank(
+    path: Path,
+    history: History,
+    *,
+    rank: int | None,
+    world_size: int = 1,
+    seed: int = 0,
+    marks: bool = False,
+) -> None:
+    """Write a rank's recording, with a clock of its own."""
+    count = len(history.events)
+    random = np.random.default_rng(seed)
+    time = _START_US + int(random.integers(2_000)) + np.cumsum(random.integers(2, 30, count))
+    events = replace(history.events, time_us=time.astype(np.int64))
+    place = None
+    if rank is not None:
+        place = {
+            "rank": rank, "local_rank": rank % 8, "world_size": world_size,
+            "host": f"node{rank // 8}",
+        }  # fmt: skip
+    settings = {"allocator": "native", "torch_version": "2.13.0"}
+    gpus = [{"device": 0, "name": "NVIDIA H100 80GB HBM3", "total_bytes": CARD_BYTES}]
+    writer = StreamWriter(
+        path,
+        lambda stack: history.program.frames.get(stack, []),
+        {**settings, "gpus": gpus, **({"process": place} if place else {})},
+    )
+    devices: NDArray[np.int32] = np.zeros(count, dtype=np.int32)
+    rows = [
+        (row, int(time[min(row, count - 1)]), "step") for row in history.step_rows if row < count
+    ]
+    writer.write(
+        devices, events, marks=rows if marks else [], start={0: []}, end={0: history.segments},
+        ended=True,
+    )  # fmt: skip
+    writer.close()

@@ -1,0 +1,117 @@
+"""Ranks beside each other: who does the same, who stands out, and what is only chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.ranks.outliers import find_outliers, first_to_fail
+from plimsoll.ranks.rank_groups import group_ranks
+from plimsoll.ranks.rank_summary import Failure, RankSummary, summarize
+from plimsoll.ranks.spread import beyond
+from tests.made_ranks import FAULTS, Fault, Rank, history_of, program_of, write_rank
+from tests.recordings import EXAMPLES
+
+RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
+RANKS = 8
+
+
+@cache
+def summary_of(rank: Rank, number: int = 0) -> RankSummary:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rank.plim"
+        write_rank(path, history_of(program_of(RECORDING), rank), rank=number, seed=number)
+        return summarize(path)
+
+
+def job(*ranks: Rank) -> list[RankSummary]:
+    return [replace(summary_of(one), rank=number) for number, one in enumerate(ranks)]
+
+
+def stands_out(summaries: list[RankSummary]) -> set[tuple[int, str]]:
+    return {(one.rank, one.kind) for one in find_outliers(summaries, group_ranks(summaries))}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_one_rank_is_found_and_no_other_rank_is_named(fault: Fault) -> None:
+    ranks = [Rank(10_000)] * RANKS
+    ranks[3] = Rank(10_000, fault=fault, seed=5)
+    summaries = job(*ranks)
+    assert stands_out(summaries) == {(3, fault)}
+    (one,) = find_outliers(summaries, group_ranks(summaries))
+    assert one.bytes > 0
+    assert one.line or fault == "out_of_memory"  # whose request has no stack here
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [Rank(10_000, shard=1 - 0.02 * number) for number in range(RANKS)],
+        [*[Rank(10_000)] * (RANKS - 1), Rank(10_000, shard=0.4)],
+        [Rank(9_000 + 2_000 * number) for number in range(RANKS)],
+        [Rank(10_000, lengths=0.9, seed=number) for number in range(RANKS)],
+        [Rank(10_000, stage=number // 4, stages=2) for number in range(RANKS)],
+        [Rank(10_000, stage=number, stages=RANKS) for number in range(RANKS)],
+    ],
+    ids=["shards", "the last shard", "events", "lengths", "two stages", "a stage each"],
+)
+def test_what_sharding_and_data_change_is_no_outlier(ranks: list[Rank]) -> None:
+    assert stands_out(job(*ranks)) == set()
+
+
+def test_stages_are_groups_and_shards_are_not() -> None:
+    stages = [Rank(10_000, stage=number // 4, stages=2) for number in range(RANKS)]
+    assert [one.ranks for one in group_ranks(job(*stages))] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    shards = [Rank(10_000, shard=1 - 0.02 * number) for number in range(RANKS)]
+    assert [one.ranks for one in group_ranks(job(*shards))] == [[*range(RANKS)]]
+
+
+def test_what_all_ranks_keep_is_no_outlier_but_what_one_keeps_more_is() -> None:
+    leaking = summary_of(Rank(10_000, fault="leak", seed=5))
+    everybody = [replace(leaking, rank=number) for number in range(RANKS)]
+    assert stands_out(everybody) == set()
+
+
+def test_the_first_to_fail_failed_in_the_earliest_step() -> None:
+    whole = summary_of(Rank(10_000))
+
+    def failing(rank: int, step: int | None, time_us: int) -> RankSummary:
+        return replace(whole, rank=rank, failure=Failure(7, step, time_us, "train.py:3 f", 512))
+
+    assert first_to_fail([whole]) is None
+    clocks_differ = [failing(0, 5, 1_000), failing(1, 4, 2_000), failing(2, 4, 3_000)]
+    first = first_to_fail(clocks_differ)
+    assert first is not None
+    assert first.rank == 1
+    no_steps = [failing(0, None, 3_000), failing(1, 4, 2_000)]
+    first = first_to_fail(no_steps)
+    assert first is not None
+    assert first.rank == 1
+
+
+def test_who_fails_with_most_of_the_group_is_not_named_but_for_the_first() -> None:
+    failed = summary_of(Rank(10_000, fault="out_of_memory", seed=5))
+    everybody = [replace(failed, rank=number) for number in range(RANKS)]
+    assert stands_out(everybody) == {(0, "out_of_memory")}
+
+
+@given(
+    st.lists(st.floats(0.9, 1.1), min_size=8, max_size=64),
+    st.floats(1e-3, 1e9),
+)
+def test_usual_values_are_not_beyond_whatever_their_unit(values: list[float], unit: float) -> None:
+    known = np.array(values) * unit
+    assert not beyond(known, 0.25 * unit).any()
+    assert beyond(np.append(known, 2 * unit), 0.25 * unit).tolist() == [False] * len(known) + [True]
+
+
+def test_many_are_no_exceptions() -> None:
+    assert not beyond(np.array([1.0] * 16 + [2.0] * 4), 0.1).any()
+    assert not beyond(np.array([1.0]), 0.1).any()

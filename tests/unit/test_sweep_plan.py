@@ -1,0 +1,215 @@
+"""Plans of sweeps: what they make, what they refuse, and which row is best."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.errors import InputError
+from plimsoll.sweeps import Case, Row, Sweep
+from plimsoll.sweeps.case_bars import case_bars
+from plimsoll.sweeps.prices import read_prices
+from plimsoll.sweeps.results_file import ResultsFile
+from plimsoll.sweeps.sweep_plan import SweepPlan
+from plimsoll.units import GiB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+lists = st.lists(words, min_size=1, max_size=3, unique=True)
+
+
+@given(
+    st.lists(st.sampled_from(["a.py", "b.py", "c.py"]), min_size=1, unique=True),
+    lists,
+    st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
+    lists,
+    lists,
+    st.lists(st.sampled_from(["native", "elastic", "uncached"]), min_size=1, unique=True),
+)
+def test_a_plan_is_the_product_of_its_lists(
+    scripts: list[str],
+    arguments: list[str],
+    sizes: list[int],
+    gpus: list[str],
+    confs: list[str],
+    allocators: list[str],
+) -> None:
+    plan = {
+        "scripts": scripts, "arguments": [shlex.quote(one) for one in arguments],
+        "vary": {"--n": sizes}, "gpus": gpus, "confs": confs, "allocators": allocators,
+    }  # fmt: skip
+    wanted = {
+        (
+            script,
+            (argument, "--n", str(size)),
+            gpu,
+            conf if allocator == "native" else "",
+            allocator,
+        )
+        for script, argument, size, gpu, conf, allocator in product(
+            scripts, arguments, sizes, gpus, confs, allocators
+        )
+    }
+    cases = SweepPlan.parse(plan).cases()
+    found = {(c.program, c.arguments, c.gpu, c.conf, c.allocator) for c in cases}
+    assert found == wanted
+    assert len(cases) == len(found)
+    assert {case.kind for case in cases} == {"prediction"}
+
+
+def test_an_empty_list_stands_for_what_a_single_run_does() -> None:
+    cases = SweepPlan.parse({"scripts": ["a.py"], "recordings": "b.plim"}).cases()
+    assert cases == [
+        Case("prediction", "a.py", (), "H100", "", "native"),
+        Case("replay", "b.plim", (), None, None, "native"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ({}, "'scripts' or 'recordings' must name what is swept over"),
+        ({"script": ["a.py"]}, "'script' is no key of a plan; there are scripts, recordings"),
+        ({"scripts": []}, "'scripts' is a list of at least one text, not []"),
+        ({"scripts": ["a.py"], "gpus": [4090]}, "'gpus' is a text, not 4090"),
+        ({"scripts": ["a.py"], "gpus": {"a": 1}}, "'gpus' is a list of at least one text"),
+        ({"scripts": ["a.py"], "goal": "best"}, "'goal' is one of least-memory, fits, most-"),
+        ({"scripts": ["a.py"], "goal": 3}, "'goal' is a text, not 3"),
+        ({"scripts": ["a.py"], "allocators": ["fast"]}, "'allocators' are native, elastic"),
+        ({"scripts": ["a.py"], "arguments": ["'"]}, "'arguments' \"'\": No closing quotation"),
+        ({"scripts": ["a.py"], "vary": ["--n"]}, "'vary' is a table of lists by argument"),
+        ({"scripts": ["a.py"], "vary": {"n": [1]}}, "'vary' has arguments, such as --batch-size"),
+        (
+            {"scripts": ["a.py"], "vary": {"--n": [[1]]}},
+            "'vary' --n is a list of numbers and texts",
+        ),
+        ({"scripts": ["a\0.py"]}, "'scripts' has a zero byte"),
+        ({"scripts": ["a.py"], "vary": {"--n": list(range(100_001))}}, "100,000 are allowed"),
+    ],
+)
+def test_a_bad_plan_is_refused_in_a_line(plan: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        SweepPlan.parse(plan)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_paths_of_a_plan_begin_at_its_folder(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('scripts = ["a.py"]\nrecordings = ["/b.plim"]\nprices = "p.csv"\n')
+    read = SweepPlan.read(plan)
+    assert read.scripts == (f"{tmp_path}/a.py",)
+    assert read.recordings == ("/b.plim",)
+    assert read.prices == f"{tmp_path}/p.csv"
+
+
+def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    for content in (b"scripts = [", b"\xff"):
+        plan.write_bytes(content)
+        with pytest.raises(InputError, match=r"plan\.toml: is no TOML"):
+            SweepPlan.read(plan)
+    with pytest.raises(InputError, match=r"none\.toml: cannot be read: No such file"):
+        SweepPlan.read(tmp_path / "none.toml")
+
+
+def test_prices_are_read_from_both_formats(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("RTX 4090,0.69\n\nnvidia h100 , 2.5\n")
+    (tmp_path / "p.toml").write_text('"RTX 4090" = 0.69\nH100 = 2.5\n')
+    wanted = {"RTX 4090": 0.69, "H100": 2.5}
+    assert read_prices(str(tmp_path / "p.csv")) == read_prices(str(tmp_path / "p.toml")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("H100 = true", "the price of H100 is a number above 0, not True"),
+        ("H100 = -1", "not -1"),
+        ("H100 = nan", "not nan"),
+        ("H100 = [", "is no table of prices"),
+        ("H900 = 1", "H900"),
+    ],
+)
+def test_bad_prices(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(InputError, match=r"p\.toml: ") as refused:
+        read_prices(str(tmp_path / "p.toml"))
+    assert says in str(refused.value)
+
+
+def row(gpu: str, used: int | None, total: int, samples: float | None = None) -> Row:
+    """A row of one script; None used is one that failed."""
+    case = Case("prediction", "train.py", (), gpu, "", "native")
+    if used is None:
+        return Row(case, gpu, "it broke")
+    return Row(
+        case, gpu, None, used <= total, used, used, used, total,
+        None if samples is None else 8 / samples, samples, {"gpu": gpu},
+    )  # fmt: skip
+
+
+ROWS = [
+    row("H100", 21 * GiB, 79 * GiB, 400),
+    row("RTX 4090", 20 * GiB, 23 * GiB, 200),
+    row("L4", 19 * GiB, 22 * GiB, 50),
+    row("T4", 18 * GiB, 14 * GiB, 500),
+    row("A100-40GB", None, 40 * GiB),
+]
+
+
+@pytest.mark.parametrize(
+    ("goal", "best"),
+    [
+        ("least-memory", "the least memory with L4: 19.00 GiB"),
+        ("fits", "the smallest card with L4: 19.00 GiB"),
+        ("most-samples", "the most samples a second with H100: 400.0 samples a second"),
+        ("least-cost", "the least cost with RTX 4090: 0.96 a million samples"),
+    ],
+)
+def test_the_first_line_is_the_best_by_the_goal(goal: str, best: str) -> None:
+    prices = {"H100": 2.5, "RTX 4090": 0.69, "L4": 0.3, "T4": 0.01}
+    found = Sweep(goal, ROWS, 5, 0, "here", prices)
+    assert str(found).splitlines()[0] == f"train.py: {best}; 3 of 5 cases fit"
+    assert "train.py, A100-40GB failed: it broke" in str(found)
+    assert '"goal": ' in found.to_json()
+    assert "the card's end" in case_bars(found).plain
+    assert best in found._repr_html_()
+
+
+def test_what_fits_nowhere_says_so() -> None:
+    found = Sweep("fits", [ROWS[3]], 1, 0, "here")
+    assert str(found).startswith("train.py fits in none of 1 case\n")
+    broken = Sweep("fits", [ROWS[4]], 1, 0, "here")
+    assert str(broken).startswith("train.py fails in all 1 case: it broke\n")
+
+
+def test_a_table_gives_back_what_was_kept(tmp_path: Path) -> None:
+    kept = ResultsFile(tmp_path / "t.parquet")
+    for each in ROWS:
+        kept.keep(each)
+    again = ResultsFile(tmp_path / "t.parquet")
+    assert [again.done(each.key) for each in ROWS] == [*ROWS[:4], None]  # what failed runs again
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_another_file_is_no_table_and_stays(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"a": [1]}), other)
+    before = other.read_bytes()
+    with pytest.raises(InputError, match="is no table of a sweep, and is not overwritten"):
+        ResultsFile(other)
+    other.write_bytes(before[:-9])
+    with pytest.raises(InputError, match="is no table of a sweep"):
+        ResultsFile(other)
+    with pytest.raises(InputError, match=r"name it t\.parquet"):
+        ResultsFile(tmp_path / "t.csv")
