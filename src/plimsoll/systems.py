@@ -6,7 +6,7 @@ import platform
 
 from plimsoll.errors import InputError
 
-ANYWHERE = ("gpus", "replay", "explain", "view", "doctor", "sweep")
+ANYWHERE = ("gpus", "replay", "explain", "view", "doctor", "sweep", "metrics")
 """The verbs that need no Linux."""
 
 

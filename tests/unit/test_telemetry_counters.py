@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError
+from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.telemetry.counters import (
     FILE_BYTES,
     MAX_DEVICES,
@@ -38,6 +39,8 @@ SIZES = st.integers(0, 2**63 - 1)
 MAYBE = st.none() | SIZES
 # Text survives if it is printable and short enough.
 WORDS = st.text(st.characters(categories=("L", "N", "P")), max_size=12)
+
+RANKS = st.none() | st.integers(0, 2**31 - 1)
 
 DEVICES = st.builds(
     DeviceCounters,
@@ -72,6 +75,14 @@ PROCESSES = st.builds(
     program=WORDS,
     allocator=st.sampled_from(["elastic", "native", "torch"]),
     devices=st.lists(DEVICES, max_size=4).map(tuple),
+    place=st.builds(
+        ProcessPlace,
+        rank=RANKS,
+        local_rank=RANKS,
+        world_size=RANKS,
+        host=st.none() | WORDS.filter(bool),
+        job=st.none() | WORDS.filter(bool),
+    ),
 )
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -193,7 +204,7 @@ def test_a_changed_byte_is_noticed_or_means_nothing(tmp_path: Path, at: int, to:
 
 
 @same_folder
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8), st.binary(max_size=600))
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8), st.binary(max_size=1000))
 def test_hostile_records_with_a_right_checksum_are_refused_or_plausible(
     tmp_path: Path, numbers: list[int], rest: bytes
 ) -> None:

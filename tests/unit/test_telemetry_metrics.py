@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -64,17 +66,55 @@ def test_what_is_unknown_is_left_out() -> None:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
     monkeypatch.setattr(publisher, "_source", FakeSource())
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("PLIMSOLL_JOB", "llama")
     made = metrics(0)
     yield made
     made.close()
 
 
-def test_the_process_own_counters_are_served(server: MetricsServer) -> None:
+def served(server: MetricsServer) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
-        text = answer.read().decode()
-    assert 'plimsoll_allocated_bytes{device="0"} 400.0' in text
-    assert 'plimsoll_device_info{device="0",name="H100",uuid="ab"} 1.0' in text
+        return str(answer.read().decode())
+
+
+def test_the_process_own_counters_are_served(server: MetricsServer) -> None:
+    text = served(server)
+    place = f'host="{socket.gethostname()}",job_id="llama"'
+    assert f'plimsoll_allocated_bytes{{device="0",{place},rank="3"}} 400.0' in text
+    device = f'{{device="0",{place},name="H100",rank="3",uuid="ab"}}'
+    assert f"plimsoll_device_info{device} 1.0" in text
+    process = f'{{allocator="native",{place},pid="{os.getpid()}",program='
+    assert f"plimsoll_process_info{process}" in text
+    assert f'plimsoll_pinned_bytes{{{place},rank="3"}} 42.0' in text
     assert "python_info" not in text
+
+
+def test_a_job_that_is_given_is_the_one_that_counts(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(metrics(0, job="mine")) as other:
+        assert 'job_id="mine"' in served(other)
+        assert "llama" not in served(other)
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("PLIMSOLL_JOB")
+    text = served(server)
+    assert f'plimsoll_allocated_bytes{{device="0",host="{socket.gethostname()}"}}' in text
+
+
+def test_arguments_are_nobodys_business(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/home/me/train.py", "--token", "secret"])
+    text = served(server)
+    assert 'program="train.py"' in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize("job", ["", "x" * 256, "a\nb"], ids=["empty", "long", "two lines"])
+def test_a_job_without_a_name_is_refused(job: str) -> None:
+    with pytest.raises(InputError, match="a job's name has 1 to 255 printable letters"):
+        metrics(0, job=job)
 
 
 def test_only_this_machine_can_ask(server: MetricsServer) -> None:

@@ -22,6 +22,7 @@ from plimsoll.cli.fit import fit
 from plimsoll.cli.gpus import gpus
 from plimsoll.cli.interrupts import admit_interrupts
 from plimsoll.cli.launchers import own_arguments
+from plimsoll.cli.metrics import metrics
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
 from plimsoll.cli.run import run
@@ -74,6 +75,7 @@ _VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (explain, "plimsoll.explanation", "Say why GPU memory was used as it was."),
     (view, "plimsoll.page", "Show a recording as one page."),
     (top, "plimsoll.top", "Watch the memory of every GPU and process."),
+    (metrics, "plimsoll.telemetry", "Print rules for Prometheus, a dashboard for Grafana."),
     (gpus, "plimsoll.gpus", "List the cards that can be simulated."),
     (doctor, "plimsoll.diagnosis", "Say what works here, and what makes the rest work."),
 )

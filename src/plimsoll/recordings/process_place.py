@@ -1,11 +1,11 @@
-"""Where a recorded process ran: its host, and its place in its job."""
+"""Where a process ran: its host, and its place in its job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-_LONGEST_HOST = 255
+LONGEST_NAME = 255
 _MOST_RANKS = 1 << 31
 
 
@@ -18,12 +18,14 @@ class ProcessPlace:
         local_rank: Of those on its host.
         world_size: How many the job has.
         host: The name of the machine.
+        job: The job's name.
     """
 
     rank: int | None
     local_rank: int | None
     world_size: int | None
     host: str | None
+    job: str | None = None
 
     @classmethod
     def from_dict(cls, values: Any) -> ProcessPlace:
@@ -34,16 +36,12 @@ class ProcessPlace:
         """
         if not isinstance(values, dict):
             raise ValueError("a process's place is no dictionary")
-        host = values.get("host")
-        if host is not None and not (
-            isinstance(host, str) and len(host) <= _LONGEST_HOST and host.isprintable()
-        ):
-            raise ValueError("a process's host has an impossible name")
         return cls(
             rank=_number(values, "rank"),
             local_rank=_number(values, "local_rank"),
             world_size=_number(values, "world_size"),
-            host=host,
+            host=_name(values, "host"),
+            job=_name(values, "job"),
         )
 
 
@@ -52,3 +50,10 @@ def _number(values: dict[str, Any], name: str) -> int | None:
     if number is None or (type(number) is int and 0 <= number < _MOST_RANKS):
         return number
     raise ValueError(f"a process has an impossible {name}")
+
+
+def _name(values: dict[str, Any], key: str) -> str | None:
+    name = values.get(key)
+    if name is None or (isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable()):
+        return name
+    raise ValueError(f"a process's {key} has an impossible name")

@@ -11,7 +11,7 @@ What is not an event is JSON in the metadata of the batch that it came with, und
     start    {device: [segment, ...]}: what there was before the first event
     end      {device: [segment, ...]}: what there is after the last event
     dropped  how many events found no room so far
-    process  {rank, local_rank, world_size, host}: where the recorded process runs, once it is known
+    process  {rank, local_rank, world_size, host, job}: where the process runs, once it is known
     ended    true: the recording ended in good order
 
 The schema's metadata says the format's number and the allocator's settings, with the process's

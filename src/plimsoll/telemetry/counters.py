@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plimsoll.errors import InputError
+from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.telemetry.folder import counters_path, folders, published, remove
 from plimsoll.telemetry.identity import pid_namespace, start_ticks
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAGIC = b"plimsoll"
-_VERSION = 1
+_VERSION = 2
 MAX_DEVICES = 64
 
 _HEAD = struct.Struct("<8sII")  # magic, version, size of the file
@@ -38,8 +39,10 @@ _SEQUENCE_AT = _HEAD.size
 _GUARD_AT = _SEQUENCE_AT + _SEQUENCE.size
 _RECORD_AT = _GUARD_AT + _GUARD.size
 _PROCESS = struct.Struct("<8q128s16s")
+_PLACE = struct.Struct("<3q64s128s")
 _DEVICE = struct.Struct("<2q64s48s14q")
-FILE_BYTES = _RECORD_AT + _PROCESS.size + MAX_DEVICES * _DEVICE.size
+_HEADER_BYTES = _PROCESS.size + _PLACE.size  # of a record, before its devices
+FILE_BYTES = _RECORD_AT + _HEADER_BYTES + MAX_DEVICES * _DEVICE.size
 _HEAD_BYTES = _HEAD.pack(_MAGIC, _VERSION, FILE_BYTES)
 
 _UNKNOWN = -1
@@ -123,6 +126,7 @@ class ProcessCounters:
         program: The script and its arguments.
         allocator: "elastic", "native", "uncached" or "torch".
         devices: The GPUs that it uses.
+        place: Its place in its job.
     """
 
     SILENT_INTERVALS: ClassVar[int] = 8
@@ -137,6 +141,7 @@ class ProcessCounters:
     program: str
     allocator: str
     devices: tuple[DeviceCounters, ...] = field(default=())
+    place: ProcessPlace = field(default=ProcessPlace(None, None, None, None))
 
     def is_running(self) -> bool:
         """Whether the process that wrote this is still there."""
@@ -254,7 +259,12 @@ def _encode(counters: ProcessCounters) -> bytes:
         _text(counters.program, 128),
         _text(counters.allocator, 16),
     )
-    return process + b"".join(map(_encode_device, devices))
+    place = counters.place
+    numbers = (place.rank, place.local_rank, place.world_size)
+    where = _PLACE.pack(
+        *map(_number, numbers), _text(place.host or "", 64), _text(place.job or "", 128)
+    )
+    return process + where + b"".join(map(_encode_device, devices))
 
 
 def _encode_device(device: DeviceCounters) -> bytes:
@@ -273,11 +283,11 @@ _MAY_BE_UNKNOWN = {"total_bytes", "used_bytes", "context_bytes", "fragments_byte
 
 def _decode(path: Path, record: bytes) -> ProcessCounters:
     """Whatever the bytes are, a record of plausible values or an error."""
-    if len(record) < _PROCESS.size:
+    if len(record) < _HEADER_BYTES:
         raise InputError(f"{path}: holds no whole record")
     *numbers, pinned, shared_total, count, program, allocator = _PROCESS.unpack_from(record)
     pid, started, namespace, heartbeat, interval = numbers
-    if not 0 <= count <= MAX_DEVICES or len(record) != _PROCESS.size + count * _DEVICE.size:
+    if not 0 <= count <= MAX_DEVICES or len(record) != _HEADER_BYTES + count * _DEVICE.size:
         raise InputError(f"{path}: holds no whole record")
     if min(numbers) < 0:
         raise InputError(f"{path}: a number is below zero")
@@ -292,10 +302,27 @@ def _decode(path: Path, record: bytes) -> ProcessCounters:
         _decode_text(program),
         _decode_text(allocator),
         tuple(
-            _decode_device(path, fields_)
-            for fields_ in _DEVICE.iter_unpack(record[_PROCESS.size :])
+            _decode_device(path, fields_) for fields_ in _DEVICE.iter_unpack(record[_HEADER_BYTES:])
         ),
+        _decode_place(path, _PLACE.unpack_from(record, _PROCESS.size)),
     )
+
+
+def _decode_place(path: Path, values: tuple[Any, ...]) -> ProcessPlace:
+    *numbers, host, job = values
+    rank, local_rank, world_size = (_known(path, each, may_be_unknown=True) for each in numbers)
+    try:
+        return ProcessPlace.from_dict(
+            {
+                "rank": rank,
+                "local_rank": local_rank,
+                "world_size": world_size,
+                "host": _decode_text(host) or None,
+                "job": _decode_text(job) or None,
+            }
+        )
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _decode_device(path: Path, values: tuple[Any, ...]) -> DeviceCounters:

@@ -7,13 +7,32 @@ import socket
 import sys
 from contextlib import suppress
 
-from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.recordings.process_place import LONGEST_NAME, ProcessPlace
+
+# What says rank, rank on its host, and number of ranks, by launcher. torchrun's come first: where a
+# scheduler starts a torchrun on each host, only torchrun knows the ranks.
+_LAUNCHERS = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+)
+# What names the job, best first: the user's own name, the scheduler's number, torchrun's.
+_JOBS = ("PLIMSOLL_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
+_NO_JOB = "none"  # torchrun's, unless it is told one
 
 
 def place_of_process() -> ProcessPlace:
     """As far as it is known now: a program may join its job later."""
-    rank, world_size = _joined() or (launched_as("RANK"), launched_as("WORLD_SIZE"))
-    return ProcessPlace(rank, launched_as("LOCAL_RANK"), world_size, socket.gethostname())
+    given = next((each for each in _LAUNCHERS if launched_as(each[0]) is not None), _LAUNCHERS[0])
+    rank, local_rank, world_size = map(launched_as, given)
+    rank, world_size = _joined() or (rank, world_size)
+    return ProcessPlace(rank, local_rank, world_size, socket.gethostname(), job_of_process())
+
+
+def job_of_process() -> str | None:
+    """The name of the job that this process is of, if it is of one: printable, and not too long."""
+    named = (os.environ.get(name, "")[:LONGEST_NAME] for name in _JOBS)
+    return next((job for job in named if job not in ("", _NO_JOB) and job.isprintable()), None)
 
 
 def launched_as(name: str) -> int | None:

@@ -1,10 +1,15 @@
-"""Counters for Prometheus, in base units."""
+"""Counters for Prometheus, in base units, with the job, the rank and the host in their labels."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
+from plimsoll.recordings.process_place import LONGEST_NAME
+from plimsoll.telemetry.job import place_of_process
 from plimsoll.telemetry.publisher import source_of_process
 from plimsoll.telemetry.torch_counters import TorchCounters
 
@@ -41,34 +46,62 @@ class Collector:
 
     Args:
         source: Where the counters come from; by default what serves this process.
+        job: The job's name, where the launcher's is not wanted; see `metrics`.
     """
 
-    def __init__(self, source: CounterSource | None = None) -> None:
+    def __init__(self, source: CounterSource | None = None, *, job: str | None = None) -> None:
+        if job is not None and not (0 < len(job) <= LONGEST_NAME and job.isprintable()):
+            raise InputError(f"a job's name has 1 to {LONGEST_NAME} printable letters")
         self._source = source
+        self._job = job
 
     def collect(self) -> Iterator[Any]:
         """All counters now; those that are not known are left out."""
         core = _prometheus().metrics_core
-        now = (self._source or source_of_process() or TorchCounters()).read()
+        source = self._source or source_of_process() or TorchCounters()
+        now = source.read()
+        shared = self._labels()
+
+        def of(device: DeviceCounters) -> list[str]:
+            return [*shared.values(), str(device.index)]
+
+        names = [*shared, "device"]
         for name, text in _GAUGES.items():
-            gauge = core.GaugeMetricFamily(f"plimsoll_{name}", text, labels=["device"])
+            gauge = core.GaugeMetricFamily(f"plimsoll_{name}", text, labels=names)
             for device in now.devices:
                 if (value := getattr(device, name)) is not None:
-                    gauge.add_metric(_labels(device), value)
+                    gauge.add_metric(of(device), value)
             yield gauge
         for name, (short, text) in _COUNTERS.items():
-            counter = core.CounterMetricFamily(f"plimsoll_{short}", text, labels=["device"])
+            counter = core.CounterMetricFamily(f"plimsoll_{short}", text, labels=names)
             for device in now.devices:
-                counter.add_metric(_labels(device), getattr(device, name))
+                counter.add_metric(of(device), getattr(device, name))
             yield counter
-        info = core.InfoMetricFamily("plimsoll_device", "The GPU.", labels=["device"])
+        info = core.InfoMetricFamily("plimsoll_device", "The GPU.", labels=names)
         for device in now.devices:
-            info.add_metric(_labels(device), {"name": device.name, "uuid": device.uuid})
+            info.add_metric(of(device), {"name": device.name, "uuid": device.uuid})
         yield info
+        process = core.InfoMetricFamily("plimsoll_process", "The process.", labels=[*shared])
+        about = {
+            "pid": str(os.getpid()),
+            "program": _script(),
+            "allocator": source.allocator,
+        }
+        process.add_metric([*shared.values()], about)
+        yield process
         if now.pinned_bytes is not None:
-            yield core.GaugeMetricFamily(
-                "plimsoll_pinned_bytes", "Page-locked memory of the host.", value=now.pinned_bytes
+            pinned = core.GaugeMetricFamily(
+                "plimsoll_pinned_bytes", "Page-locked memory of the host.", labels=[*shared]
             )
+            pinned.add_metric([*shared.values()], now.pinned_bytes)
+            yield pinned
+
+    def _labels(self) -> dict[str, str]:
+        """The process's place; Prometheus takes a label that is empty for one that is not there."""
+        place = place_of_process()
+        job = self._job or place.job
+        labels = {"job_id": job, "rank": place.rank, "host": place.host}
+        return {name: str(value) for name, value in labels.items() if value is not None}
 
 
 class MetricsServer:
@@ -78,10 +111,10 @@ class MetricsServer:
         port: Where it listens.
     """
 
-    def __init__(self, port: int, address: str) -> None:
+    def __init__(self, port: int, address: str, job: str | None = None) -> None:
         prometheus = _prometheus()
         registry = prometheus.CollectorRegistry()
-        registry.register(Collector())
+        registry.register(Collector(job=job))
         try:
             self._server, self._thread = prometheus.start_http_server(port, address, registry)
         except (OSError, OverflowError) as error:
@@ -96,26 +129,35 @@ class MetricsServer:
         self._thread.join()
 
 
-def metrics(port: int = 9400, *, address: str = "127.0.0.1") -> MetricsServer:
+def metrics(
+    port: int = 9400, *, address: str = "127.0.0.1", job: str | None = None
+) -> MetricsServer:
     """Serve this process's counters to Prometheus, in a thread.
 
     They are those of plimsoll's allocator, or of PyTorch's own where that serves. Only this machine
-    can ask, unless another address is given: the figures are for nobody else by default.
+    can ask, unless another address is given: the figures are for nobody else by default. Labels say
+    which process it is: `job_id` (`job` is Prometheus' own), `rank` and `host`, and of what is by
+    GPU, `device`. The processes of one host need a port each, such as 9400 + LOCAL_RANK.
 
     >>> server = plimsoll.metrics(port=9400)  # doctest: +SKIP
 
     Args:
         port: Where to listen; 0 finds a free one.
         address: On which of the machine's addresses.
+        job: The job's name; by default PLIMSOLL_JOB in the environment, or what the launcher says:
+            SLURM_JOB_ID, PBS_JOBID, LSB_JOBID or TORCHELASTIC_RUN_ID.
 
     Raises:
-        InputError: If prometheus-client is not installed, or the port cannot be had.
+        InputError: If prometheus-client is not installed, the port cannot be had, or a job cannot
+            have such a name.
     """
-    return MetricsServer(port, address)
+    return MetricsServer(port, address, job)
 
 
-def _labels(device: DeviceCounters) -> list[str]:
-    return [str(device.index)]
+def _script() -> str:
+    """Its name without its arguments: these may be secret, and others read metrics."""
+    script, *_ = map(str, getattr(sys, "argv", None) or [""])
+    return Path(script).name or "python"
 
 
 def _prometheus() -> Any:

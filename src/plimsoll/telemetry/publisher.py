@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from plimsoll.telemetry.counters import CountersFile, ProcessCounters, read_processes
 from plimsoll.telemetry.folder import counters_path, private_folder, remove, socket_path
 from plimsoll.telemetry.identity import pid_namespace, start_ticks
+from plimsoll.telemetry.job import place_of_process
 from plimsoll.telemetry.requests import SnapshotServer
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Publisher:
             program=self._program,
             allocator=self.source.allocator,
             devices=now.devices,
+            place=place_of_process(),
         )
         file = self._file or self._open()
         try:

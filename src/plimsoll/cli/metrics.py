@@ -1,0 +1,29 @@
+"""`plimsoll metrics`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from plimsoll.errors import InputError
+
+
+def metrics(
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Print rules for Prometheus, one of its rule_files.")
+    ] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Print a dashboard to import into Grafana.")
+    ] = False,
+) -> None:
+    """Print what Prometheus and Grafana need to watch programs that serve plimsoll.metrics().
+
+    The rules tell of leaks, fragments, little headroom and failed requests. The dashboard shows all
+    ranks of a job; it draws what the rules record.
+    """
+    from plimsoll.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
+
+    if rules == dashboard:
+        raise InputError("metrics prints one of two files: give --rules or --dashboard")
+    print(prometheus_rules() if rules else grafana_dashboard(), end="")

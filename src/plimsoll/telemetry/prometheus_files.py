@@ -1,0 +1,17 @@
+"""What other programs need to watch these metrics: Prometheus its rules, Grafana a dashboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "prometheus"
+
+
+def prometheus_rules() -> str:
+    """Recording rules, and alerts for a leak, fragments, little headroom and failed requests."""
+    return (_FOLDER / "rules.yml").read_text()
+
+
+def grafana_dashboard() -> str:
+    """A dashboard of jobs, hosts and ranks, as JSON to import."""
+    return (_FOLDER / "dashboard.json").read_text()
