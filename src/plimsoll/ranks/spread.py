@@ -16,7 +16,7 @@ DEVIATIONS = 6
 """So many standard deviations from the middle are not chance."""
 _OF_MEDIAN = 1.4826  # a normal distribution's standard deviation, by its median of deviations
 _EXCEPTIONS = 10  # one of so many may be different
-_FEW = 5  # with fewer, the median of deviations says little
+_FEW = 32  # with fewer, the median of deviations may be small by chance
 
 
 def middle(values: NDArray[np.float64]) -> float:
