@@ -132,7 +132,7 @@ def _snapshot(watch: Watch | HostsWatch, text: str, output: str | None) -> None:
     if output == "-":
         send_snapshot(use.pid, sys.stdout.buffer, host=host, hosts=hosts)
         return
-    path = snapshot_path(use, Path.cwd()) if output is None else Path(output)
+    path = snapshot_path(use, Path()) if output is None else Path(output)
     with NewFile(path) as file:
         send_snapshot(use.pid, file, host=host, hosts=hosts)
     print(printable(f"{path}: process {use.pid}" + ("" if host is None else f" on {host}")))
