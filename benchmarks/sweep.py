@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main() -> int:
     scripts = [str(given.folder.resolve() / name) for name in SCRIPTS]
     plan = {"scripts": scripts, "gpus": GPUS, "confs": CONFS}
     load = os.getloadavg()[0]
+    cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         found = plimsoll.sweep(
@@ -45,6 +47,7 @@ def main() -> int:
             progress=lambda row, done, _: print(done, row.case.title, file=sys.stderr),
         )
         seconds = time.monotonic() - began
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         again = time.monotonic()
         plimsoll.sweep(plan, results=Path(folder, "sweep.parquet"))
         seconds_again = time.monotonic() - again
@@ -55,7 +58,9 @@ def main() -> int:
         heading(),
         f"{found.where}; load before: {load:.1f}",
         f"{len(found.rows)} predictions      {seconds:8.1f} s",
-        f"each, on a core     {seconds * len(os.sched_getaffinity(0)) / len(found.rows):8.1f} s",
+        f"processor time      {used.ru_utime + used.ru_stime:8.1f} s, over {cores} cores "
+        f"{(used.ru_utime + used.ru_stime) / cores:.1f} s",
+        f"each, on a core     {seconds * cores / len(found.rows):8.1f} s",
         f"the same once more  {seconds_again:8.1f} s, all from the table",
         f"failed              {len(failed):6}    {', '.join(failed)}",
         f"predicted alone     {len(checked):6}    differ: {len(differ)} {', '.join(differ)}",

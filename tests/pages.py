@@ -110,7 +110,9 @@ def run(page: Path, folder: Path) -> Iterator[Step]:
     found = blocks(page.read_text(encoding="utf-8"))
     for block, after in zip_longest(found, found[1:]):
         if block.language == "python" and block.title:
-            (folder / block.title).write_text(block.text, encoding="utf-8")
+            file = folder / block.title
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             shown = after if after and after.language == "text" else None
             span = (shown.start, shown.start + len(shown.text)) if shown else (0, 0)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import re
 import shlex
+import tomllib
+from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +23,7 @@ from plimsoll.sweeps.prices import read_prices
 from plimsoll.sweeps.results_file import ResultsFile
 from plimsoll.sweeps.sweep_plan import SweepPlan
 from plimsoll.units import GiB
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.fuzz import mutate_bytes, mutate_tree
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 lists = st.lists(words, min_size=1, max_size=3, unique=True)
@@ -110,6 +114,17 @@ def test_paths_of_a_plan_begin_at_its_folder(tmp_path: Path) -> None:
     assert read.prices == f"{tmp_path}/p.csv"
 
 
+def test_the_plan_and_the_prices_of_the_page_are_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "which-card.md"
+    part = page.read_text().partition("## A plan")[2].partition("\n## ")[0]
+    plan, prices = re.findall(r"^(?:    .*\n|\n(?=    ))+", part, re.M)
+    (tmp_path / "plan.toml").write_text(dedent(plan))
+    (tmp_path / "prices.csv").write_text(dedent(prices))
+    read = SweepPlan.read(tmp_path / "plan.toml")
+    assert len(read.cases()) == 8
+    assert set(read_prices(read.prices or "")) == set(read.gpus)
+
+
 def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     for content in (b"scripts = [", b"\xff"):
@@ -118,6 +133,41 @@ def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
             SweepPlan.read(plan)
     with pytest.raises(InputError, match=r"none\.toml: cannot be read: No such file"):
         SweepPlan.read(tmp_path / "none.toml")
+
+
+PLAN = """\
+scripts = ["train.py", "other.py"]
+recordings = "run.plim"
+arguments = ["--depth 2 --name 'two words'"]
+gpus = ["H100", "RTX 4090"]
+confs = ["", "expandable_segments:True"]
+allocators = ["native", "elastic"]
+goal = "least-cost"
+prices = "prices.csv"
+[vary]
+"--batch-size" = [4, 8, 0.5]
+"""
+
+
+@pytest.mark.parametrize("first", [0, 200])
+def test_any_bytes_make_a_plan_or_one_line(first: int, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    plans = 0
+    for number in range(first, first + 200):
+        path.write_bytes(mutate_bytes(PLAN.encode(), random.Random(number)))
+        with suppress(InputError):
+            plans += bool(SweepPlan.read(path).cases())
+    assert 0 < plans < 200
+
+
+@pytest.mark.parametrize("first", [0, 200])
+def test_any_data_makes_a_plan_or_one_line(first: int) -> None:
+    plans = 0
+    for number in range(first, first + 200):
+        with suppress(InputError):
+            values = mutate_tree(tomllib.loads(PLAN), random.Random(number))
+            plans += bool(SweepPlan.parse(values).cases())
+    assert 0 < plans < 200
 
 
 def test_prices_are_read_from_both_formats(tmp_path: Path) -> None:

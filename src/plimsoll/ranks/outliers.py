@@ -77,12 +77,9 @@ def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup])
         found += _leaking(team)
     leaking = {one.rank for one in found if one.kind == "leak"}
     explained |= leaking
-    full = [one for one in _full(teams) if one.rank not in explained]
-    # Who has more allocated also has more that is not.
-    fuller = {one.rank for one in full}
-    found += [one for one in _fragmented(teams) if one.rank not in explained | fuller]
-    explained |= {one.rank for one in found}
-    found += full
+    found += [one for one in _fragmented(teams) if one.rank not in explained]
+    found += [one for one in _full(teams) if one.rank not in explained]
+    explained |= {one.rank for one in found if one.kind == "fragmented"}
     found += [one for one in _different(teams) if one.rank not in explained]
     return sorted(found, key=lambda one: _KINDS.index(one.kind))
 
@@ -176,9 +173,12 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
     for team, lost, elsewhere in _values(teams, lambda one: one.lost_bytes, of=_reserved):
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
+        # Who has more allocated also loses more.
+        peaks = np.array([_peak(one) for one in team], dtype=np.float64)
+        lost = lost / np.maximum(peaks / middle(peaks), 1)
         grows = beyond(late[id(team)][0], least, late[id(team)][1]) & (lost > middle(lost))
         for place in np.flatnonzero(beyond(lost, least, elsewhere) | grows).tolist():
-            more = int(lost[place] - middle(lost))
+            more = int(team[place].lost_bytes - middle(lost))
             line = team[place].lines[0][0] if team[place].lines else None
             yield Outlier(_rank(team[place]), "fragmented", line, more)
 

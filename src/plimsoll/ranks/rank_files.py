@@ -24,7 +24,7 @@ _ENDINGS = (
 _REMOTE = ("s3://", "gs://", "gcs://")
 _PIECE = 1 << 22
 _RANK = re.compile(r"rank[^0-9A-Za-z]?(\d+)", re.IGNORECASE)
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _MOST_DIGITS = 9
 
 

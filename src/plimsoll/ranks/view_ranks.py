@@ -176,7 +176,7 @@ def _with_pages(job: Job) -> list[int]:
 
 
 def _path_beside(folder: str) -> Path:
-    name = folder.rstrip("/").rpartition("/")[2] or "ranks"
+    name = folder.partition("?")[0].rstrip("/").rpartition("/")[2] or "ranks"
     return (
         Path(f"{name}.html") if is_remote(folder) else Path(folder).absolute().with_suffix(".html")
     )

@@ -42,7 +42,7 @@ def run_all(
     """
     if processes is not None and processes < 1:
         raise InputError(f"at least 1 process is needed, not {processes}")
-    if find_spec("ray") is not None:
+    if _has_ray():
         return run_on_ray(function, items, processes=processes, address=address)
     if address is not None:
         raise InputError(
@@ -56,9 +56,15 @@ def where(*, processes: int | None = None, address: str | None = None) -> str:
     """Where `run_all` does its work, in a line."""
     count = processes or _cores()
     local = f"{count} process{'es' * (count > 1)} of this machine"
-    if find_spec("ray") is None:
+    if not _has_ray():
         return f"Ray is not installed: {local}"
     return f"Ray: {local}" if address is None else f"Ray: the cluster at {address}"
+
+
+def _has_ray() -> bool:
+    """Whether Ray is installed, and not just a folder of that name."""
+    found = find_spec("ray")
+    return found is not None and found.origin is not None
 
 
 def _cores() -> int:
