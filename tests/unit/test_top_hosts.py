@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -323,6 +324,50 @@ def test_metrics_show_a_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(InputError, match="is no address such as http://node1:9400"):
         host_of(address)
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """Sends whoever asks to a file, answers without end, or with no HTTP."""
+
+    def do_GET(self) -> None:
+        if self.path == "/file":
+            self.send_response(302)
+            self.send_header("Location", "file:///etc/passwd")
+            self.end_headers()
+        elif self.path == "/endless":
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"x" * (1 << 16))
+        else:
+            self.wfile.write(b"\x1b[2J\r\n")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("file", "Found"), ("endless", "its answer is too long"), ("none", "BadStatusLine|x1b")],
+)
+def test_an_address_that_answers_badly_is_told(path: str, expected: str) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with pytest.raises(InputError, match=expected) as caught:
+            host_of(f"http://127.0.0.1:{server.server_port}/{path}").look()
+        assert str(caught.value).isprintable()
+        assert "root:" not in str(caught.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_name_that_cannot_be_looked_up_is_told() -> None:
+    assert HostsWatch([host_of(f"http://{'a' * 70}..b/")]).look().silent_hosts
 
 
 @pytest.mark.parametrize(

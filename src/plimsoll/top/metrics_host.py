@@ -85,7 +85,11 @@ class MetricsHost:
                         raise InputError("its answer is too long")
                     if time.monotonic() > ends:
                         raise InputError(f"no answer within {_SECONDS:g} s")
-        except (OSError, HTTPException) as error:
+        except InputError:
+            raise
+        except (OSError, HTTPException, ValueError) as error:  # the last: names that are none
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             reason = getattr(error, "reason", None) or error
             text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
             raise InputError(printable(text)[:200]) from None
