@@ -98,7 +98,10 @@ def job(
 ) -> None:
     """Write the recordings of a job."""
     random = np.random.default_rng(number)
-    program = program_of(RECORDED[number % len(RECORDED)])
+    # The peak of one of them is its optimizer's, and a larger batch leaves it as it is.
+    known_to_fill = [path for path in RECORDED if "bert" not in path.name]
+    recorded = known_to_fill if "full" in faulty.values() else RECORDED
+    program = program_of(recorded[number % len(recorded)])
     stages = int(random.choice([1, 2, 4]))
     # Varying lengths fragment all ranks, more than a fault adds.
     lengths = 1.0 if faulty else float(random.choice([1.0, 0.9, 0.7]))

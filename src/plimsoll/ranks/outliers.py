@@ -168,16 +168,14 @@ def _slopes(one: RankSummary) -> list[float]:
 
 
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Who has reserved more that is not allocated, or still reserves more when others are done."""
-    late = {id(team): (some, off) for team, some, off in _values(teams, _late, of=_reserved)}
+    """Who has reserved more that is not allocated."""
     for team, lost, elsewhere in _values(teams, lambda one: one.lost_bytes, of=_reserved):
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
         # Who has more allocated also loses more.
         peaks = np.array([_peak(one) for one in team], dtype=np.float64)
         lost = lost / np.maximum(peaks / middle(peaks), 1)
-        grows = beyond(late[id(team)][0], least, late[id(team)][1]) & (lost > middle(lost))
-        for place in np.flatnonzero(beyond(lost, least, elsewhere) | grows).tolist():
+        for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
             more = int(team[place].lost_bytes - middle(lost))
             line = team[place].lines[0][0] if team[place].lines else None
             yield Outlier(_rank(team[place]), "fragmented", line, more)
@@ -277,10 +275,6 @@ def _values(
 
 def _peak(one: RankSummary) -> int:
     return one.peak_allocated_bytes
-
-
-def _late(one: RankSummary) -> int:
-    return one.late_bytes
 
 
 def _reserved(one: RankSummary) -> int:

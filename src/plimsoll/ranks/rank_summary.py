@@ -84,7 +84,6 @@ class RankSummary:
         kept_bytes: What is live also in the calmest moment of a step; None without steps.
         peak_reserved_bytes: The most that was reserved.
         lost_bytes: Of that, what is more than was ever allocated.
-        late_bytes: What was reserved in the second half of the history, whatever was returned.
         card_bytes: What the card has, if the recording names it.
         failure: The first request that failed.
         lines: What source lines hold at the peak of allocated memory, the most first.
@@ -109,7 +108,6 @@ class RankSummary:
     kept_bytes: int | None
     peak_reserved_bytes: int
     lost_bytes: int
-    late_bytes: int
     card_bytes: int | None
     failure: Failure | None
     lines: list[tuple[str, int]]
@@ -143,7 +141,7 @@ def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
         raise InputError(f"{path}: nothing is allocated in it")
     group, names = _lines(trace, lifetimes)
     recorded = lifetimes[lifetimes.start >= 0]
-    reserved, late, failure = _rare_events(trace, steps)
+    reserved, failure = _rare_events(trace, steps)
     peak_reserved, lost = _reserved(recording, reserved, level)
     place = recording.process
     card = recorded_card(recording.settings, trace.device)
@@ -160,7 +158,6 @@ def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
         kept_bytes=_kept_bytes(level, steps),
         peak_reserved_bytes=peak_reserved,
         lost_bytes=lost,
-        late_bytes=late,
         card_bytes=card.total_bytes if card else None,
         failure=failure,
         lines=_held(lifetimes, peak, group, names),
@@ -197,8 +194,8 @@ def _lines(trace: DeviceTrace, lifetimes: Lifetimes) -> tuple[NDArray[np.int64],
 
 def _rare_events(
     trace: DeviceTrace, steps: Steps
-) -> tuple[NDArray[np.int64] | None, int, Failure | None]:
-    """Reserved bytes after each event, None where nothing says so; the late ones; a failure."""
+) -> tuple[NDArray[np.int64] | None, Failure | None]:
+    """Reserved bytes after each event, None where no event says so; and the first failure."""
     change = np.zeros(trace.event_count, dtype=np.int64)
     failure: Failure | None = None
     passed = 0
@@ -223,13 +220,12 @@ def _rare_events(
             )
         passed += len(batch)
     reserved = np.cumsum(change)
-    late = int(np.maximum(change[len(change) // 2 :], 0).sum())
     if trace.segments:
         final = sum(segment.total_size for segment in trace.segments)
-        return reserved + (final - int(reserved[-1])), late, failure
+        return reserved + (final - int(reserved[-1])), failure
     if not says_so:
-        return None, late, failure
-    return reserved - min(int(reserved.min()), 0), late, failure
+        return None, failure
+    return reserved - min(int(reserved.min()), 0), failure
 
 
 def _reserved(
