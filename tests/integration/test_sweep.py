@@ -43,6 +43,7 @@ def figures(result: Any) -> Any:
     return {key: value for key, value in result.items() if key not in took}
 
 
+@pytest.mark.long
 def test_rows_are_what_single_predictions_and_replays_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

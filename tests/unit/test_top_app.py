@@ -20,8 +20,10 @@ from textual.pilot import Pilot
 from plimsoll.top import Machine
 from plimsoll.top.app import TopApp
 from plimsoll.top.history import History
+from plimsoll.top.hosts import HostsWatch
 from plimsoll.top.screens import EnvironmentScreen, HelpScreen, QuestionScreen
 from tests.unit.fake_nvml import FakeNvml, Gpu
+from tests.unit.test_top_hosts import FakeHost
 from tests.unit.test_top_text import check_view
 from tests.unit.top_machines import GIB, busy_machine, device, machine, process
 
@@ -415,5 +417,32 @@ def test_what_was_in_use_lately_is_drawn() -> None:
             lines = (await press(app, pilot, "down")).splitlines()
             place = lines.index("the last 75 s: 40.00 GiB to 80.00 GiB of 80.00 GiB")
             assert [line.strip() for line in lines[place + 1 : place + 3]] == ["█" * 8, "█" * 16]
+
+    asyncio.run(run())
+
+
+def test_processes_elsewhere_give_snapshots_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = FakeHost("n1")
+    hosts = HostsWatch([host])
+
+    async def run() -> None:
+        app = RememberingApp(hosts.look, interval_seconds=3600, hosts=hosts)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(app, pilot)
+            assert "GPU n1:0 H100" in screen(app)
+            await press(app, pilot, "p", *["down"] * 6)
+            assert "process 4711" in screen(app)
+            for key in "ex":
+                await press(app, pilot, key)
+                assert told(app) == "that needs plimsoll top on n1 itself"
+            await press(app, pilot, "t")
+            assert told(app) == "a tree needs this machine's processes: run plimsoll top there"
+            await press(app, pilot, "w", "y")
+            assert told(app) == "plimsoll explain plimsoll-4711-1.pickle"
+        assert host.asked == [4711]
+        assert (tmp_path / "plimsoll-4711-1.pickle").read_bytes() == b"4711"
 
     asyncio.run(run())

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plimsoll.cli.terminal import console
+from plimsoll.cli.terminal import console, hint
 from plimsoll.errors import InputError
+from plimsoll.files import NewFile, check_can_be_made
 from plimsoll.json_text import json_line
+from plimsoll.printable import printable
 
 if TYPE_CHECKING:
-    from plimsoll.top import Machine
+    from plimsoll.top import Machine, Watch
+    from plimsoll.top.hosts import HostsWatch
     from plimsoll.top.process_table import SortKey
 
 _WIDTH_OF_FILES = 120
@@ -34,13 +38,46 @@ def top(
             help="driver (unless it is given), allocated, cached, fragments, program, pid or gpu."
         ),
     ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another machine, for ssh, or the address of metrics, such as http://node1:9400; "
+            "may be repeated.",
+            metavar="HOST",
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            help="What plimsoll is called on the hosts; plimsoll unless it is given.",
+            metavar="COMMAND",
+        ),
+    ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            help="Write a snapshot of one process instead: its number, or rank=N, or "
+            "rank=N,job=NAME.",
+            metavar="PROCESS",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file for --snapshot; - is the standard output.",
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
-    """Watch the memory of every GPU and process.
+    """Watch the memory of every GPU and process, here or on other machines.
 
     Of processes that plimsoll runs in, the driver's number is taken apart into context, allocated,
     cached and fragments; of others there is what NVML knows. Simulated GPUs are shown too.
     """
     from plimsoll.top import Watch
+    from plimsoll.top.hosts import HostsWatch, host_of
     from plimsoll.top.process_table import SORT_KEYS
 
     if sort is not None and sort not in SORT_KEYS:
@@ -49,6 +86,12 @@ def top(
         raise InputError(f"an interval lies within 0.1 and 3600 seconds, not {interval:g}")
     if as_json and sort is not None:
         raise InputError("--json does not sort: leave --sort out, or --json")
+    if output is not None and snapshot is None:
+        raise InputError("--output goes with --snapshot")
+    if remote is not None and not host:
+        raise InputError("--remote goes with --host")
+    if snapshot is not None and (as_json or once or sort is not None or interval is not None):
+        raise InputError("--snapshot shows nothing: leave the options of what is shown out")
     looks_once = as_json or once
     if looks_once and interval is not None:
         option = "--json" if as_json else "--once"
@@ -56,15 +99,54 @@ def top(
     has_terminal = all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout))
     if interval is not None and not has_terminal:
         raise InputError("here is no terminal to show anything on again and again: use --once")
-    watch = Watch()
-    if as_json:
+    hosts = None
+    if host:
+        hosts = HostsWatch([host_of(each, remote or "plimsoll") for each in dict.fromkeys(host)])
+    watch = hosts or Watch()
+    if snapshot is not None:
+        _snapshot(watch, snapshot, output)
+    elif as_json and hosts is not None:
+        _print_hosts(hosts)
+    elif as_json:
         print(json_line(watch.look().to_dict()))
     elif once or not has_terminal:
         _print(watch.look(), sort or "driver")
     else:
         from plimsoll.top.app import TopApp
 
-        TopApp(watch.look, interval_seconds=interval or 1.0, sort=sort or "driver").run()
+        TopApp(
+            watch.look, interval_seconds=interval or 1.0, sort=sort or "driver", hosts=hosts
+        ).run()
+
+
+def _snapshot(watch: Watch | HostsWatch, text: str, output: str | None) -> None:
+    from plimsoll.top.hosts import HostsWatch
+    from plimsoll.top.process_acts import send_snapshot, snapshot_path
+    from plimsoll.top.process_choice import Choice
+
+    choice = Choice.of(text)
+    if output not in (None, "-"):
+        check_can_be_made(Path(output))
+    host, use = choice.find(watch.look())
+    hosts = watch if isinstance(watch, HostsWatch) else None
+    if output == "-":
+        send_snapshot(use.pid, sys.stdout.buffer, host=host, hosts=hosts)
+        return
+    path = snapshot_path(use, Path()) if output is None else Path(output)
+    with NewFile(path) as file:
+        send_snapshot(use.pid, file, host=host, hosts=hosts)
+    print(printable(f"{path}: process {use.pid}" + ("" if host is None else f" on {host}")))
+    hint(["plimsoll", "explain", str(path)])
+
+
+def _print_hosts(hosts: HostsWatch) -> None:
+    told = [
+        {"host": name, "error": found, "gpus": [], "notes": []}
+        if isinstance(found, str)
+        else {"host": name, "error": None, **found.to_dict()}
+        for name, found in hosts.look_each().items()
+    ]
+    print(json_line({"hosts": told}))
 
 
 def _print(machine: Machine, sort: SortKey) -> None:

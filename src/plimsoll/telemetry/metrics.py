@@ -57,7 +57,7 @@ class Collector:
 
     def collect(self) -> Iterator[Any]:
         """All counters now; those that are not known are left out."""
-        core = _prometheus().metrics_core
+        core = prometheus_package().metrics_core
         source = self._source or source_of_process() or TorchCounters()
         now = source.read()
         shared = self._labels()
@@ -112,7 +112,7 @@ class MetricsServer:
     """
 
     def __init__(self, port: int, address: str, job: str | None = None) -> None:
-        prometheus = _prometheus()
+        prometheus = prometheus_package()
         registry = prometheus.CollectorRegistry()
         registry.register(Collector(job=job))
         try:
@@ -160,9 +160,15 @@ def _script() -> str:
     return Path(script).name or "python"
 
 
-def _prometheus() -> Any:
+def prometheus_package() -> Any:
+    """The library, whose submodules come with it.
+
+    Raises:
+        InputError: If it is not installed.
+    """
     try:
         import prometheus_client
+        import prometheus_client.parser
     except ImportError:
         raise InputError(
             "metrics need the package prometheus-client: pip install 'plimsoll-gpu[metrics]'"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from textual.events import Resize
 
+    from plimsoll.top.hosts import HostsWatch
     from plimsoll.top.model import Machine, ProcessUse
 
 INTERVALS_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -44,6 +45,7 @@ class TopApp(App[None]):
         interval_seconds: Between two looks.
         sort: What processes are sorted by first.
         history: What was in use before.
+        hosts: The machines that are looked at, if they are others than this one.
     """
 
     TITLE = "plimsoll top"
@@ -85,8 +87,10 @@ class TopApp(App[None]):
         interval_seconds: float = 1.0,
         sort: SortKey = "driver",
         history: History | None = None,
+        hosts: HostsWatch | None = None,
     ) -> None:
         super().__init__()
+        self._hosts = hosts
         self._look = look
         self._interval = interval_seconds
         self._order = Order(sort)
@@ -208,6 +212,9 @@ class TopApp(App[None]):
 
     def action_tree(self) -> None:
         """Show which process started which, or the list again."""
+        if self._hosts is not None:
+            self._complain("a tree needs this machine's processes: run plimsoll top there")
+            return
         is_list = self._order.parent_of is None
         self._reorder(parent_of=parent_of if is_list else None, name_of=program_name)
 
@@ -227,17 +234,25 @@ class TopApp(App[None]):
 
     # --- of the chosen process --------------------------------------------------------------------
 
-    def _chosen(self) -> ProcessUse | None:
-        """The chosen process; says so where there is none."""
+    def _chosen(self) -> Row | None:
+        """The row of the chosen process; says so where there is none."""
         place = self._place()
-        use = None if place is None else self._rows[place].use
-        if use is None:
+        if place is None or self._rows[place].use is None:
             self.notify("choose a process first, by the arrows", timeout=3)
-        return use
+            return None
+        return self._rows[place]
+
+    def _chosen_here(self) -> ProcessUse | None:
+        """The chosen process, if it is one of this machine; says so where it is not."""
+        row = self._chosen()
+        if row is not None and row.gpu.host is not None:
+            self._complain(f"that needs plimsoll top on {row.gpu.host} itself")
+            return None
+        return None if row is None else row.use
 
     def action_environment(self) -> None:
         """Show the environment of the chosen process."""
-        use = self._chosen()
+        use = self._chosen_here()
         if use is None:
             return
         try:
@@ -248,27 +263,29 @@ class TopApp(App[None]):
 
     def action_snapshot(self) -> None:
         """Write a snapshot of the chosen process, if the answer is yes."""
-        use = self._chosen()
-        if use is None:
+        row = self._chosen()
+        if row is None or (use := row.use) is None:
             return
         if use.counters is None:
             self._complain(f"plimsoll does not run in process {use.pid}: it gives no snapshot")
             return
-        pid, folder = use.pid, Path.cwd()
+        folder = Path.cwd()
 
         def write(answer: str | None) -> None:
             if answer is not None:
-                self.run_worker(self._write_snapshot(pid, folder))
+                self.run_worker(self._write_snapshot(row, use, folder))
 
         question = (
-            f"Write a snapshot of process {pid} to {folder}? Its Python waits meanwhile, a second "
-            "or more for a long history.  y: yes, any other key: no"
+            f"Write a snapshot of process {use.pid} to {folder}? Its Python waits meanwhile, a "
+            "second or more for a long history.  y: yes, any other key: no"
         )
         self.push_screen(QuestionScreen(question, ("y",)), write)
 
-    async def _write_snapshot(self, pid: int, folder: Path) -> None:
+    async def _write_snapshot(self, row: Row, use: ProcessUse, folder: Path) -> None:
         try:
-            path = await asyncio.to_thread(write_snapshot, pid, folder)
+            path = await asyncio.to_thread(
+                write_snapshot, use, folder, host=row.gpu.host, hosts=self._hosts
+            )
         except (InputError, OSError) as error:
             self._complain(str(error))
         else:
@@ -276,7 +293,7 @@ class TopApp(App[None]):
 
     def action_end(self) -> None:
         """End the chosen process, if the answer is yes."""
-        use = self._chosen()
+        use = self._chosen_here()
         if use is None:
             return
         try:

@@ -71,6 +71,11 @@ def _process_lines(row: Row) -> Iterator[str]:
     use = row.use
     assert use is not None
     yield f"process {use.pid}, {use.program or 'unknown'}, on GPU {row.gpu.label}"
+    if use.process is not None and use.process.place.rank is not None:
+        place = use.process.place
+        of_all = "" if place.world_size is None else f" of {place.world_size}"
+        job = "" if place.job is None else f", job {place.job}"
+        yield f"rank {place.rank}{of_all}{job}"
     counters = use.counters
     if counters is None or use.process is None:
         yield "plimsoll does not run in it: only the driver's number is known"

@@ -66,6 +66,8 @@ class ProcessUse:
             "context_bytes": self.context_bytes,
             **{name: None if counters is None else getattr(counters, name) for name in names},
             "pinned_bytes": None if self.process is None else self.process.pinned_bytes,
+            "job": None if self.process is None else self.process.place.job,
+            "rank": None if self.process is None else self.process.place.rank,
             "silent_seconds": self.silent_seconds,
         }
 
@@ -75,7 +77,8 @@ class GpuUse:
     """One GPU; None is unknown.
 
     Attributes:
-        label: How people tell it from others: its number, and for a simulated one its process.
+        label: How people tell it from others: its number, for a simulated one its process, and in
+            front of it the host where several are looked at.
         name: The product.
         uuid: Without prefix; "" for simulated ones.
         is_simulated: It exists in one process only.
@@ -87,6 +90,7 @@ class GpuUse:
         utilization: The part of the time in which kernels ran lately, 0 to 1.
         processes: Those that use it and are known, most memory first.
         notes: What is unavailable here.
+        host: Where it is, if that was asked from elsewhere.
     """
 
     label: str
@@ -100,6 +104,7 @@ class GpuUse:
     utilization: float | None
     processes: tuple[ProcessUse, ...]
     notes: tuple[str, ...] = field(default=())
+    host: str | None = None
 
     @property
     def known_bytes(self) -> int:
@@ -127,20 +132,22 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Machine:
-    """All GPUs at one moment.
+    """All GPUs at one moment: of this machine, or of several.
 
     Attributes:
-        gpus: Real ones first.
+        gpus: Real ones first, of each machine.
         notes: What is unavailable.
+        silent_hosts: Machines that did not answer, and why.
     """
 
     gpus: tuple[GpuUse, ...]
     notes: tuple[str, ...] = field(default=())
+    silent_hosts: tuple[tuple[str, str], ...] = field(default=())
 
     @property
-    def pids(self) -> list[int]:
-        """The processes that hold memory of any GPU."""
-        return sorted({process.pid for gpu in self.gpus for process in gpu.processes})
+    def num_processes(self) -> int:
+        """How many hold memory of any GPU."""
+        return len({(gpu.host, process.pid) for gpu in self.gpus for process in gpu.processes})
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

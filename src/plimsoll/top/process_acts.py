@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
@@ -17,6 +17,9 @@ from plimsoll.telemetry.requests import request_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from plimsoll.top.hosts import HostsWatch
+    from plimsoll.top.model import ProcessUse
 
 _PROC = Path("/proc")
 _OF_GPUS = re.compile(r"^(CUDA|PYTORCH|TORCH|PLIMSOLL|NCCL|NVIDIA|XLA|TF_)")
@@ -93,16 +96,37 @@ def _variables(text: str) -> Iterator[tuple[str, str]]:
             yield name, "(hidden)" if value and _SECRET.search(name.upper()) else value
 
 
-def write_snapshot(pid: int, folder: Path) -> Path:
+def write_snapshot(
+    use: ProcessUse, folder: Path, *, host: str | None = None, hosts: HostsWatch | None = None
+) -> Path:
     """Ask a process for a snapshot, and write it to a new file, which is given back.
 
+    Args:
+        use: The process.
+        folder: Where the file is to be.
+        host: Where the process runs, if that is another machine.
+        hosts: Those machines.
+
     Raises:
-        InputError: If plimsoll does not run in it, or it does not answer.
-        OSError: If the file cannot be written.
+        InputError: If plimsoll does not run in it, it does not answer, or there can be no file.
     """
-    content = request_snapshot(pid)
-    numbered = (folder / f"plimsoll-{pid}-{number}.pickle" for number in count(1))
-    path = next(each for each in numbered if not each.exists())
+    path = snapshot_path(use, folder)
     with NewFile(path) as file:
-        file.write(content)
+        send_snapshot(use.pid, file, host=host, hosts=hosts)
     return path
+
+
+def snapshot_path(use: ProcessUse, folder: Path) -> Path:
+    """A new name that says the rank, for `plimsoll explain` of the folder, or the number."""
+    rank = None if use.process is None else use.process.place.rank
+    who = str(use.pid) if rank is None else f"rank{rank}"
+    numbered = (folder / f"plimsoll-{who}-{number}.pickle" for number in count(1))
+    return next(each for each in numbered if not each.exists())
+
+
+def send_snapshot(pid: int, file: IO[bytes], *, host: str | None, hosts: HostsWatch | None) -> None:
+    """Write a process's snapshot to an open file; the rest as `write_snapshot`."""
+    if host is None or hosts is None:
+        file.write(request_snapshot(pid))
+    else:
+        hosts.write_snapshot(host, pid, file)

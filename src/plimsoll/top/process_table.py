@@ -23,7 +23,8 @@ SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _LEAST_PROGRAM = 12
 _MOST_PROGRAM = 60
 _PID_WIDTH = 8
-_GPU_WIDTH = 6
+_GPU_WIDTH = 6  # at least
+_MOST_GPU = 24
 _UNKNOWN = "-"
 
 
@@ -127,15 +128,18 @@ def process_table(
     rows = _ordered(machine, order)
     if not rows:
         return
-    yield _heading(width), None
+    longest = max(len(_short(gpu)) + 1 for gpu in machine.gpus)
+    room = _Room(width, min(max(longest, _GPU_WIDTH), _MOST_GPU))
+    columns = room.columns()
+    yield _heading(room), None
     for line, (before, pid, gpu, use) in enumerate(rows, first_line + 1):
         if use is None or gpu is None:
             name = order.name_of(pid) or "unknown"
-            yield _line(width, pid, "", f"{before}{name}", [_UNKNOWN] * len(_columns(width))), None
+            yield _line(room, pid, "", f"{before}{name}", [_UNKNOWN] * len(columns)), None
             continue
-        figures = [column.value(use) for column in _columns(width)]
-        name = f"{before}{use.program or 'unknown'}"
-        yield _line(width, pid, _short(gpu), name, figures), Row(line, gpu, use)
+        figures = [column.value(use) for column in columns]
+        name = f"{before}{_of_rank(use)}{use.program or 'unknown'}"
+        yield _line(room, pid, _short(gpu), name, figures), Row(line, gpu, use)
 
 
 def _ordered(
@@ -189,41 +193,51 @@ def _short(gpu: GpuUse) -> str:
     return f"sim {gpu.label.split()[0]}" if gpu.is_simulated else gpu.label
 
 
-def _columns(width: int) -> list[_Column]:
-    """Those that there is room for, the most important first to be taken."""
-    left = width - _PID_WIDTH - _GPU_WIDTH - _LEAST_PROGRAM
-    kept = []
-    for column in sorted(_COLUMNS, key=lambda column: column.priority):
-        left -= column.width + 1
-        if left < 0:
-            break
-        kept.append(column)
-    return [column for column in _COLUMNS if column in kept]
+def _of_rank(use: ProcessUse) -> str:
+    """Which of its job's processes it is, before the name that all of them have."""
+    rank = None if use.process is None else use.process.place.rank
+    return "" if rank is None else f"rank {rank} "
 
 
-def _program_width(columns: Sequence[_Column], width: int) -> int:
-    taken = sum(column.width + 1 for column in columns)
-    return min(width - _PID_WIDTH - _GPU_WIDTH - taken, _MOST_PROGRAM)
+@dataclass(frozen=True)
+class _Room:
+    """How wide the table is, in letters, and its column of GPUs."""
+
+    width: int
+    gpu: int
+
+    def columns(self) -> list[_Column]:
+        """Those that there is room for, the most important first to be taken."""
+        left = self.width - _PID_WIDTH - self.gpu - _LEAST_PROGRAM
+        kept = []
+        for column in sorted(_COLUMNS, key=lambda column: column.priority):
+            left -= column.width + 1
+            if left < 0:
+                break
+            kept.append(column)
+        return [column for column in _COLUMNS if column in kept]
+
+    def program(self) -> int:
+        """The width of names."""
+        taken = sum(column.width + 1 for column in self.columns())
+        return min(self.width - _PID_WIDTH - self.gpu - taken, _MOST_PROGRAM)
 
 
-def _heading(width: int) -> Text:
-    columns = _columns(width)
-    name = f"{'PROGRAM':<{_program_width(columns, width)}}"
-    line = Text(f"{'PID':>{_PID_WIDTH - 1}} {'GPU':<{_GPU_WIDTH - 1}} {name}", "underline")
-    for column in columns:
+def _heading(room: _Room) -> Text:
+    name = f"{'PROGRAM':<{room.program()}}"
+    line = Text(f"{'PID':>{_PID_WIDTH - 1}} {'GPU':<{room.gpu - 1}} {name}", "underline")
+    for column in room.columns():
         line.append(f" {column.title:>{column.width}}")
     return line
 
 
-def _line(width: int, pid: int, gpu: str, name: str, figures: Sequence[str]) -> Text:
-    columns = _columns(width)
-    room = _program_width(columns, width)
+def _line(room: _Room, pid: int, gpu: str, name: str, figures: Sequence[str]) -> Text:
     shown = Text(printable(name), no_wrap=True)
-    shown.truncate(room, overflow="ellipsis")
-    shown.pad_right(room - shown.cell_len)
-    label = gpu[: _GPU_WIDTH - 1]
-    line = Text(f"{pid:>{_PID_WIDTH - 1}} {label:<{_GPU_WIDTH - 1}} ", no_wrap=True)
+    shown.truncate(room.program(), overflow="ellipsis")
+    shown.pad_right(room.program() - shown.cell_len)
+    label = printable(gpu)[: room.gpu - 1]
+    line = Text(f"{pid:>{_PID_WIDTH - 1}} {label:<{room.gpu - 1}} ", no_wrap=True)
     line.append_text(shown)
-    for column, figure in zip(columns, figures, strict=True):
+    for column, figure in zip(room.columns(), figures, strict=True):
         line.append(f" {figure:>{column.width}}", column.style)
     return line

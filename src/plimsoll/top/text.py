@@ -71,6 +71,7 @@ def render(
     for gpu in machine.gpus:
         rows.append(Row(len(lines), gpu))
         lines.append(_gpu_line(gpu, width, names, history))
+    lines += [_silent_line(host, why, width) for host, why in machine.silent_hosts]
     if machine.gpus:
         lines.append(Text())
         table = list(process_table(machine, width, order, len(lines)))
@@ -87,6 +88,10 @@ def render(
     return View(Text("\n").join(lines), tuple(rows))
 
 
+def _silent_line(host: str, why: str, width: int) -> Text:
+    return _cut(f"{host} does not answer: {why}", width, "red")
+
+
 def _heading(machine: Machine, width: int) -> Text:
     """The sums; those of simulated GPUs only where there are no real ones."""
     if not machine.gpus:
@@ -96,9 +101,11 @@ def _heading(machine: Machine, width: int) -> Text:
     used = sum(gpu.known_bytes for gpu in summed)
     total = sum(gpu.dedicated_total_bytes or 0 for gpu in summed)
     shared = sum(gpu.shared_used_bytes for gpu in summed)
+    num_hosts = len({gpu.host for gpu in summed})
+    hosts = "" if summed[0].host is None else f"{format_count(num_hosts, 'host')}, "
     text = (
-        f"{format_count(len(summed), 'GPU' if real else 'simulated GPU')}, "
-        f"{format_count(len(machine.pids), 'process', 'processes')}: dedicated {size(used)} of "
+        f"{hosts}{format_count(len(summed), 'GPU' if real else 'simulated GPU')}, "
+        f"{format_count(machine.num_processes, 'process', 'processes')}: dedicated {size(used)} of "
         f"{size(total)}, shared {size(shared)}"
     )
     return _cut(text, width, "bold")

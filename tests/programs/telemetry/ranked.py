@@ -1,0 +1,34 @@
+"""Publishes made-up counters of one GPU until its standard input ends; its rank is RANK's.
+
+python ranked.py MIB
+"""
+
+import sys
+from typing import Any
+
+from plimsoll.telemetry.counter_source import Counters
+from plimsoll.telemetry.counters import DeviceCounters
+from plimsoll.telemetry.publisher import publish, source_of_process
+
+SIZE = int(sys.argv[1]) << 20
+
+
+class Source:
+    """One simulated GPU."""
+
+    allocator = "elastic"
+
+    def read(self) -> Counters:
+        """As much allocated as was asked for."""
+        sizes = [16 << 30, SIZE, 0, SIZE, SIZE, SIZE, 0, 0, 0, SIZE, SIZE, 0, 0, 0]
+        return Counters((DeviceCounters(0, True, "Tesla T4", "", *sizes),), pinned_bytes=0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Nothing but the size."""
+        return {"segments": [], "size": SIZE}
+
+
+publish(Source())
+assert source_of_process() is not None
+print("ready", flush=True)
+sys.stdin.read()
