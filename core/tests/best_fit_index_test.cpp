@@ -125,6 +125,22 @@ TEST(best_fit_index_agrees_with_an_ordered_set) {
   }
 }
 
+TEST(best_fit_index_finds_the_first_that_a_predicate_holds_for_among_so_many) {
+  BestFitIndex index;
+  std::deque<Block> blocks;
+  for (Bytes i = 1; i <= 40; ++i) index.insert(&blocks.emplace_back(block_of(i * 1_MiB, i)));
+  const auto find = [&](Bytes size, std::size_t most) {
+    Block* const found =
+        index.find_if(size, most, [](const Block* block) { return block->address % 10 == 0; });
+    return found == nullptr ? Bytes{0} : found->size;
+  };
+  CHECK_EQUAL(find(1_MiB, 64), 10_MiB);
+  CHECK_EQUAL(find(11_MiB, 64), 20_MiB);
+  CHECK_EQUAL(find(11_MiB, 10), 20_MiB);
+  CHECK_EQUAL(find(11_MiB, 9), Bytes{0});
+  CHECK_EQUAL(find(41_MiB, 64), Bytes{0});
+}
+
 TEST(best_fit_index_is_empty_again_after_the_last_erase) {
   BestFitIndex index;
   Block block = block_of(512, 4096);

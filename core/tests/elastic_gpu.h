@@ -26,6 +26,10 @@ struct ElasticGpu {
   [[nodiscard]] Bytes reserved() const {
     return static_cast<Bytes>(allocator.statistics().reserved_bytes.all.current);
   }
+  [[nodiscard]] std::uint64_t mapping_calls() const {
+    return driver.calls(Call::create) + driver.calls(Call::map) + driver.calls(Call::unmap) +
+           driver.calls(Call::set_access);
+  }
   [[nodiscard]] std::uint64_t event_calls() const {
     return driver.calls(Call::record) + driver.calls(Call::query) + driver.calls(Call::synchronize);
   }

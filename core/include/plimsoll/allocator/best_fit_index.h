@@ -42,6 +42,15 @@ class BestFitIndex {
     }
   }
 
+  // The first block of at least `size` bytes for which predicate(const Block*) holds, of the first
+  // `most` such blocks; null if there is none.
+  template <typename Predicate>
+  [[nodiscard]] Block* find_if(Bytes size, std::size_t most, Predicate predicate) const {
+    Block* block = lower_bound(size);
+    while (block != nullptr && !predicate(block)) block = --most == 0 ? nullptr : next(block);
+    return block;
+  }
+
  private:
   void unlink(Block** link, std::size_t bin);
   static constexpr int kSubBits = 4;

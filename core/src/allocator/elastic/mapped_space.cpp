@@ -72,6 +72,11 @@ Block* MappedSpace::take_at(Address address, Bytes size) {
       (no_split_ && (block->address != address || block->size != size))) {
     return nullptr;
   }
+  return take_from(block, address, size);
+}
+
+// These bytes of a free block that has them.
+Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
   free_.erase(block);
   if (block->address < address) {
     Block* const back = split_at(block, address);
@@ -79,6 +84,22 @@ Block* MappedSpace::take_at(Address address, Bytes size) {
     block = back;
   }
   return cut(block, size);
+}
+
+Block* MappedSpace::take_again(Bytes size) {
+  if (no_split_) return nullptr;
+  const auto expected = repetition_.expect(size);
+  if (expected[0] == 0) return nullptr;
+  const Block* const best = free_.lower_bound(size);
+  if (best == nullptr) return nullptr;
+  for (const Address address : expected) {
+    if (address == best->address) return nullptr;
+    Block* const block = free_.find_if(size, kMostLooked, [&](const Block* each) {
+      return each->address <= address && address + size <= each->address + each->size;
+    });
+    if (block != nullptr) return take_from(block, address, size);
+  }
+  return nullptr;
 }
 
 Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
@@ -107,6 +128,7 @@ void MappedSpace::add_reservation(Address address, Bytes size) {
   reservations_.push_back({address, size});
   firsts_.push_back(hole);
   holes_.insert(hole);
+  if (!small_) repetition_.open();
 }
 
 std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {

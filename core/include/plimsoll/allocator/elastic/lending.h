@@ -37,6 +37,7 @@ class Lending {
       block->lent = lent_.fetch_add(1, std::memory_order_relaxed) + 1;
       recount_shared(*block);
     }
+    block->space->note_lent(block);
     arena.live.insert(block->address, block);
     arena.shard.allocate(block->size <= AllocatorConfig::kSmallRequest, block->size, requested);
     log_.note(Action::alloc, block->address, requested, block->stream, arena.pool->id, 0,

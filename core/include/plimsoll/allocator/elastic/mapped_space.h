@@ -34,6 +34,7 @@
 #include "plimsoll/allocator/best_fit_index.h"
 #include "plimsoll/allocator/block.h"
 #include "plimsoll/allocator/elastic/piece.h"
+#include "plimsoll/allocator/elastic/repetition.h"
 #include "plimsoll/base/object_pool.h"
 #include "plimsoll/driver/driver.h"
 
@@ -81,11 +82,18 @@ class MappedSpace {
   [[nodiscard]] Tiers tiers() const { return tiers_; }
   [[nodiscard]] Arena& arena() const { return arena_; }
 
-  // The smallest free block of at least `size` bytes, cut to size; null if there is none. The hot
-  // path: it allocates nothing.
+  // A free block, cut to size: where the program had this request in the step before, else the
+  // smallest of at least `size` bytes; null if there is none. The hot path: it allocates nothing.
   Block* take(Bytes size) {
+    if (!small_) {
+      if (Block* const block = take_again(size)) return block;
+    }
     Block* const block = free_.take(size);
     return block == nullptr ? nullptr : cut(block, size);
+  }
+  // The block was lent.
+  void note_lent(const Block* block) {
+    if (!small_) repetition_.note(block->size, block->address);
   }
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
@@ -161,8 +169,12 @@ class MappedSpace {
  private:
   static constexpr std::size_t kMostRemembered = 4;  // of a size
   static constexpr std::size_t kMostSizes = 4096;
+  static constexpr std::size_t kMostLooked = 64;  // free blocks, for one around an address
 
   [[nodiscard]] Block* make(Address address, Bytes size);
+  // Null if the step before does not say, or best fit will say the same.
+  [[nodiscard]] Block* take_again(Bytes size);
+  [[nodiscard]] Block* take_from(Block* block, Address address, Bytes size);
   void drop(Block* block);
   // Makes a free block that is in no index the block of these bytes; what is left is free again.
   Block* cut(Block* block, Bytes size) {
@@ -199,6 +211,7 @@ class MappedSpace {
   std::size_t pieces_away_ = 0;  // of `pieces_`, those whose home is elsewhere
   std::map<Address, Retired> retired_;
   std::unordered_map<Bytes, std::vector<Address>> remembered_;
+  Repetition repetition_;  // of large requests
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // of each reservation
 };

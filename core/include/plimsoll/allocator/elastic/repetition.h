@@ -1,0 +1,82 @@
+// What a space served before, in order. A program that repeats its steps gets each block where the
+// step before had it, so that after some steps nothing has to be mapped any more.
+//
+// Best fit alone does not settle: a block that outlives its step, the loss say, lies elsewhere in
+// the next one, every later choice then differs a little, and so do the pieces that have to move.
+//
+// Requests are told apart by their sizes. `followed_` is the request of the past that the next one
+// repeats, as long as sizes go on as they did then. Where they do not, the latest request is looked
+// up that was of the same size and came after the same sizes. What always holds:
+//   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_;
+//   context_ == the hash of the last kContext sizes;
+//   if is_following_, followed_ < count_, and request number followed_ is in the past.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plimsoll/base/units.h"
+
+namespace plimsoll {
+
+class Repetition {
+ public:
+  // A step of more requests is not recognised.
+  static constexpr std::size_t kCapacity = std::size_t{1} << 14;
+  // So many sizes in a row tell a request from others of its size.
+  static constexpr std::size_t kContext = 7;
+
+  // Makes room for the past; until then nothing is noted or expected.
+  void open();
+
+  // Where a request of this size lay in the step before, and in the one before that, as blocks that
+  // outlive a step take turns; 0 where that is unknown. Several calls before a `note` say the same.
+  [[nodiscard]] std::array<Address, 2> expect(Bytes size);
+
+  // The request was served. Allocates nothing.
+  void note(Bytes size, Address address) {
+    if (latest_.empty()) return;
+    latest_[slot_of(size)] = static_cast<std::uint32_t>(count_ + 1);
+    const Bytes oldest = count_ < kContext ? 0 : request(count_ - kContext).size;
+    context_ = context_ * kFactor + size - oldest * kFactorOfOldest;
+    if (is_following_) is_following_ = request(followed_++).size == size;
+    if (past_.size() < kCapacity) {
+      past_.push_back({size, address});
+    } else {
+      past_[count_ % kCapacity] = {size, address};
+    }
+    ++count_;
+  }
+
+ private:
+  struct Request {
+    Bytes size = 0;
+    Address address = 0;
+  };
+  static constexpr int kSlotBits = 14;
+  static constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;  // the hash is a polynomial in it
+  static constexpr std::uint64_t kFactorOfOldest = [] {
+    std::uint64_t power = 1;
+    for (std::size_t i = 0; i < kContext; ++i) power *= kFactor;
+    return power;
+  }();
+
+  [[nodiscard]] const Request& request(std::size_t number) const {
+    return past_[number % kCapacity];
+  }
+  [[nodiscard]] std::size_t slot_of(Bytes size) const {
+    return ((context_ + size) * kFactor) >> (64 - kSlotBits);
+  }
+  [[nodiscard]] bool find(Bytes size);
+
+  std::vector<Request> past_;
+  std::vector<std::uint32_t> latest_;  // by context and size: 1 + the latest such request; 0: none
+  std::size_t count_ = 0;              // of requests
+  std::size_t followed_ = 0;
+  bool is_following_ = false;
+  std::uint64_t context_ = 0;
+};
+
+}  // namespace plimsoll
