@@ -78,6 +78,7 @@ def call_stacks(page: Page) -> None:
 def segments(page: Page) -> None:
     """Segments over time, one of them chosen."""
     page.get_by_role("tab", name="Segments").click()
+    page.wait_for_timeout(100)
     page.locator(".segments canvas[tabindex]").focus()
     for _ in range(3):
         page.keyboard.press("ArrowDown")

@@ -64,10 +64,13 @@ def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
         force: As for `NewFile`.
 
     Raises:
-        InputError: If there is such a file already, or no folder for it.
+        InputError: If there is such a file already, or no folder for it that one may write in.
     """
-    if not path.absolute().parent.is_dir():
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise InputError(f"{path}: cannot be written: {os.strerror(errno.ENOENT)}")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
     _replaces(path, force=force)
 
 

@@ -8,15 +8,13 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plimsoll import Replays, replay
 from tests.recordings import EXAMPLES, SMALL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 KEYS = {
@@ -77,6 +75,18 @@ def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
         assert process.wait() == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "plimsoll", "replay", str(RECORDING), "--limit", "6GiB"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        )  # fmt: skip
+    assert done.stderr == "plimsoll: No space left on device\n"
+    assert done.returncode == 2
 
 
 def test_what_does_not_fit_ends_with_one() -> None:

@@ -191,3 +191,25 @@ def test_why_it_ran_out_comes_before_a_leak(explained: Explanation) -> None:
     assert lines[1].startswith("Why: the card had room, but the program has a limit ")
     assert lines[2].startswith("Why: over the steps looked at, train.py:30 step has kept ")
     assert explained.out_of_memory == []
+
+
+def test_a_script_that_grows_is_told_so_and_how_to_find_the_line(tmp_path: Path) -> None:
+    script = tmp_path / "grows.py"
+    script.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(1024, 1024, device='cuda')\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "kept = []\n"
+        "for step in range(14):\n"
+        "    out = model(torch.randn(1024, 1024, device='cuda'))\n"
+        "    out.sum().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "    kept.append(out)\n"
+    )
+    words = [sys.executable, "-m", "plimsoll", "predict", str(script), "--gpu", "RTX 4060 Laptop"]
+    lines = plain(on_a_terminal(words, 160))
+    assert "  grows each step      4.00 MiB, and did so in the last 8 steps" in lines
+    assert lines[-1] == (
+        f"next: plimsoll run --simulate 'RTX 4060 Laptop' --record run.plim {script}"
+    )

@@ -515,6 +515,16 @@ def test_fit_of_a_script_that_fails_as_it_is_says_why() -> None:
     assert "ended with status 1: TypeError" in done.stderr.splitlines()[-1]
 
 
+def test_a_script_that_python_cannot_read_says_so_once(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text("import torch\ndef f(:\n")
+    done = command("predict", str(script))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"plimsoll: {script} ended with status 1: SyntaxError: invalid syntax (broken.py, line 2)"
+    )
+
+
 def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
     found = predict(TRAIN_GPT, ["--depth", "2", "--steps", "3"], gpu="H100")
     assert len(found.step_peaks_bytes) == 3

@@ -81,7 +81,7 @@ def test_a_module_that_is_not_there_is_one_line(name: str, missing: str, folder:
 
 @pytest.mark.usefixtures("folder")
 def test_a_prediction_of_a_module_that_is_not_there_names_it() -> None:
-    with pytest.raises(InputError, match=r"^mine\.nope could not be simulated$"):
+    with pytest.raises(InputError, match=r"^there is no module mine\.nope$"):
         predict("mine.nope", module=True)
 
 

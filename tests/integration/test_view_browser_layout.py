@@ -73,6 +73,15 @@ _CARDS = """() => [...document.querySelectorAll("main .card")]
   .map((one) => one.getBoundingClientRect())
   .map(({ left, right, top, bottom }) => [left, right, top, bottom].map(Math.round))"""
 
+_CUT_WITHOUT_A_SIGN = """() =>
+  [...document.querySelectorAll(".toolbar .file, .toolbar .file > span, .row .cell")]
+    .filter((one) => one.scrollWidth > one.clientWidth)
+    .filter((one) => {
+      const style = getComputedStyle(one);
+      return style.textOverflow !== "ellipsis" || style.display !== "block";
+    })
+    .map((one) => one.textContent)"""
+
 _BLURRED = """() => [...document.querySelectorAll("canvas")]
   .filter((one) => one.clientWidth > 0)
   .filter((one) => one.width !== Math.round(one.clientWidth * devicePixelRatio)).length"""
@@ -86,6 +95,7 @@ _BLURRED = """() => [...document.querySelectorAll("canvas")]
         ("single", 640, 400, 2),  # 1280x800 at 200 %
         ("single", 768, 1024, 1),
         ("single", 960, 540, 2),  # 1920x1080 at 200 %
+        ("single", 1280, 800, 1),
         ("single", 1440, 900, 1),
         ("single", 2560, 1440, 1),
         ("pair", 390, 844, 3),
@@ -106,6 +116,7 @@ def test_nothing_is_cut_off_or_covered_at_any_width(
         settle(page)
         assert page.evaluate(_OVERFLOWING) == [0, []], view
         assert page.evaluate(_BLURRED) == 0, view
+        assert page.evaluate(_CUT_WITHOUT_A_SIGN) == [], view
         cards = page.evaluate(_CARDS)
         for i, (left, right, top, bottom) in enumerate(cards):
             assert right - left >= 200, "wide enough to be read"

@@ -63,6 +63,7 @@ def test_a_job_may_be_given_by_the_number_of_its_ranks() -> None:
     ("options", "says"),
     [
         ((None, 1, 12, None), "12 ranks do not fill machines of 8"),
+        ((None, 1, 0, None), "the number of all ranks, from 1 on, not 0"),
         ((None, 2, 16, None), "goes without --nnodes"),
         ((None, 2, None, None), "takes the number of processes"),
         ((None, 1, None, "distinct"), "--ranks goes with"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.files import NewFile, check_is_new
+from plimsoll.files import NewFile, check_can_be_made, check_is_new
 from tests.faults import limited_files
 
 
@@ -130,6 +130,16 @@ def test_what_fails_in_another_file_is_not_said_of_this_one(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError, match="other"):
         write(tmp_path / "page", lambda: (tmp_path / "other").read_bytes())
     assert names(tmp_path) == []
+
+
+def test_a_folder_that_one_may_not_write_in_is_told_before_long_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_can_be_made(folder / "page")
+    # As for somebody who is not root.
+    monkeypatch.setattr(os, "access", lambda place, mode: (place, mode) != (folder, os.W_OK))
+    with pytest.raises(InputError, match="page: cannot be written: Permission denied"):
+        check_can_be_made(folder / "page")
 
 
 @pytest.mark.parametrize("force", [None, False])

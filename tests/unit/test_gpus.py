@@ -183,6 +183,7 @@ def test_a_chip_can_be_asked_for_with_other_memory(name: str, like: str, size: i
             "H1000",
             r"^unknown GPU 'H1000'; did you mean H100, H200, H100-NVL\? `plimsoll gpus` lists all$",
         ),
+        ("4060", r"^unknown GPU '4060'; did you mean RTX 4060 Ti, RTX 4060 Laptop\? "),
         ("RTX 409", r"^unknown GPU 'RTX 409'; did you mean RTX 4090"),
         ("5090 Latpop", r"did you mean RTX 5090 Laptop"),
         ("H1000:40GiB", r"^unknown GPU 'H1000'; did you mean H100"),

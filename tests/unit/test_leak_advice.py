@@ -50,7 +50,11 @@ def leaking(stack: int, *, given_back: int | None = None) -> Recording:
 @pytest.mark.parametrize(
     ("stack", "what", "how"),
     [
-        (2, "keep nothing of train.py:2 main on the GPU", "kept = kept.detach().cpu()"),
+        (
+            2,
+            "keep nothing of train.py:2 main on the GPU",
+            "kept = kept.detach().cpu()  # kept: what outlives its step, such as a loss",
+        ),
         (0, "find out what keeps blocks of 20.00 MiB", "plimsoll run --record run.plim"),
     ],
 )

@@ -40,6 +40,16 @@ def test_without_a_terminal_a_line_says_now_and_then_where_it_is(
     assert set(lines) == {r"plimsoll: after 0 s: replaying\x1b, 25%"}
 
 
+def test_where_nothing_is_known_of_it_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    with Progress() as shown:
+        time.sleep(0.25)
+        shown.reach(1, 4)
+        wait_for(lambda: "\n" in file.getvalue())
+    assert set(file.getvalue().splitlines()) == {"plimsoll: after 0 s: 25%"}
+
+
 def test_on_a_terminal_there_is_a_bar_that_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -129,7 +129,12 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what its encoding has no sign for
     try:
-        sys.exit(app(prog_name="plimsoll", standalone_mode=False))
+        try:
+            status = app(prog_name="plimsoll", standalone_mode=False)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # while it can still be told that this fails
+        sys.exit(status)
     except _UsageError as error:
         if len(sys.argv) == 1:  # asked for nothing, it shows its help
             error.show()
@@ -151,6 +156,9 @@ def main() -> None:
     except MemoryError:
         print("plimsoll: there is not enough memory for this file", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # the same, of what is written last
+        sys.stdout = None
+        sys.exit(0)
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
         print(printable(f"plimsoll: {where}{error.strerror or error}"), file=sys.stderr)

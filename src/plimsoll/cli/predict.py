@@ -194,7 +194,15 @@ def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
 
 
 def _next_step(p: Prediction, program: Program) -> list[str]:
-    """What makes it fit; where it fits, the largest batch, if it has an argument for that."""
+    """What makes it fit; where it fits, the largest batch, if it has an argument for that.
+
+    Of one that grows, a recording, which says what line keeps it.
+    """
+    from plimsoll.prediction.step_growth import growth_bytes
+
+    if growth_bytes(p.step_peaks_bytes) is not None and program.recipe is None and not p.ranks:
+        recorded = ["--simulate", p.gpu, "--record", "run.plim"]
+        return ["plimsoll", "run", *recorded, *program.words, *program.arguments]
     vary = _batch_argument(program)
     if p.fits and vary is not None:
         follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu]

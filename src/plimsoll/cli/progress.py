@@ -81,8 +81,10 @@ class Progress:
         wait = _FIRST_SECONDS
         while not self._is_over.wait(wait):
             seconds = time.monotonic() - self._began
-            share = f", {self._done / self._total:.0%}" if self._total else ""
-            self.say(f"plimsoll: after {seconds:.0f} s: {self._doing}{share}")
+            share = f"{self._done / self._total:.0%}" if self._total else ""
+            where = ", ".join(filter(None, (self._doing, share)))
+            if where:
+                self.say(f"plimsoll: after {seconds:.0f} s: {where}")
             wait = min(seconds, _MOST_SECONDS)
 
 

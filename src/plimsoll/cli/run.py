@@ -15,7 +15,7 @@ import typer
 from plimsoll.cli.options import Module, Script, Unknown, Values
 from plimsoll.engines.real_gpus import count_gpus
 from plimsoll.errors import InputError
-from plimsoll.files import check_ending, check_is_new
+from plimsoll.files import check_can_be_made, check_ending, check_is_new
 from plimsoll.script_file import script_file
 
 
@@ -83,6 +83,7 @@ def run(
     if record is not None:
         check_ending(record, ".plim", what="a recording")
         check_is_new(record)
+        check_can_be_made(record)
         os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
     libraries = {"CUPY": cupy, "NUMBA": numba, "RMM": rmm}
     if simulate is None:

@@ -162,4 +162,4 @@ def _print(machine: Machine, sort: SortKey) -> None:
     if pid is not None:
         print(f"next: plimsoll explain {pid}", file=sys.stderr)
     else:
-        print("next: plimsoll run SCRIPT, and the script is taken apart here", file=sys.stderr)
+        print("next: plimsoll run SCRIPT, whose memory is then shown here", file=sys.stderr)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.search import Search, Setting, Trial
 
 MOST_LEAKS = 3
+_LET_GO = "kept = kept.detach().cpu()  # kept: what outlives its step, such as a loss"
 
 
 def add_leaks(
@@ -61,4 +62,4 @@ def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
     grows = f"{format_size(round(leak.slope_bytes))} more each step"
     if not has_stacks:
         return f"find out what keeps {where}, {grows}", "plimsoll run --record run.plim"
-    return f"keep nothing of {where} on the GPU, {grows}", "kept = kept.detach().cpu()"
+    return f"keep nothing of {where} on the GPU, {grows}", _LET_GO

@@ -8,6 +8,7 @@ whose tensors filled the memory, and the history has the request that failed.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -133,7 +134,7 @@ class OomHook:
             join_lines(
                 [
                     f"plimsoll: why there was no memory: {path}",
-                    f"next: plimsoll view {path.with_suffix('.pickle')}",
+                    f"next: {shlex.join(['plimsoll', 'view', str(path.with_suffix('.pickle'))])}",
                 ]
             ),
             file=sys.stderr,

@@ -18,6 +18,7 @@ Kind = Literal["datacenter", "desktop", "laptop", "workstation"]
 _NOT_LETTERS_OR_DIGITS = re.compile(r"[^a-z0-9]+")
 _IGNORED_WORDS = re.compile(r"nvidia|geforce|tesla|quadro|generation|gpu")
 _MOST_SUGGESTIONS = 3
+_LEAST_PART = 2
 _LEAST_SIMILARITY = 0.6
 
 
@@ -164,9 +165,11 @@ def _key(name: str) -> str:
 
 
 def _hint(key: str) -> str:
-    """The names nearest to a key that is none, or where to find all."""
+    """The names that a key is a part of, or that are nearest to it, or where to find all."""
     near: dict[str, float] = {}
-    for other, profile in _names().items():
+    if len(key) >= _LEAST_PART:
+        near = {profile.name: 1.0 for other, profile in _names().items() if key in other}
+    for other, profile in {} if near else _names().items():
         similarity = SequenceMatcher(None, key, other).ratio()
         if similarity >= _LEAST_SIMILARITY:
             near[profile.name] = max(similarity, near.get(profile.name, 0.0))

@@ -221,6 +221,8 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
             raise InputError(f"{request.script} ended its process without a report (os._exit?)")
         raise ScriptError(request.script, status)
     report: dict[str, Any] = json.loads(path.read_text())
+    if report["error"] == "refused":
+        raise InputError(report["reason"])
     if report["error"] == "other":
         raise ScriptError(
             request.script,

@@ -44,7 +44,9 @@ class JobShape:
             InputError: If it is no job.
         """
         if world is not None:
-            if world < 1 or nnodes != 1:
+            if world < 1:
+                raise InputError(f"--world is the number of all ranks, from 1 on, not {world}")
+            if nnodes != 1:
                 raise InputError("--world is the number of all ranks; it goes without --nnodes")
             nproc_per_node = nproc_per_node or min(world, _ON_A_NODE)
             if world % nproc_per_node:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.layout import paragraphs
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict
 from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, STARTED_PROGRAM
+from plimsoll.prediction.step_growth import STEPS, growth_bytes
 from plimsoll.printable import printable
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
@@ -138,6 +139,9 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}{_range(reserved, by)}"
     card = "nvidia-smi shows" if p.fits else "would need"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {memory_text(p)}")
+    growth = growth_bytes(p.step_peaks_bytes)
+    if growth is not None:
+        yield f"  grows each step  {format_size(growth):>12}, and did so in the last {STEPS} steps"
     if p.nccl_bytes:
         yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
     yield from host_lines(p)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import sys
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -121,7 +122,8 @@ def record_from_environment() -> None:
 def _end(recorder: Recorder) -> None:
     recorder.stop()
     if recorder.event_count > 0:
-        print(printable(f"next: plimsoll explain {recorder.path}"), file=sys.stderr)
+        command = shlex.join(["plimsoll", "explain", str(recorder.path)])
+        print(printable(f"next: {command}"), file=sys.stderr)
 
 
 def own_path(path: Path) -> Path:

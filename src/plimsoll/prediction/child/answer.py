@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.analysis import source_line
+from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
@@ -137,7 +137,9 @@ def _reason(error: BaseException | None) -> str | None:
         return None
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    return f"{name}{': ' if first else ''}{first} ({line_of(error)})"
+    line = line_of(error)
+    where = "" if line == NO_LINE else f" ({line})"  # of a SyntaxError the text has the line
+    return f"{name}{': ' if first else ''}{first}{where}"
 
 
 def line_of(error: BaseException) -> str:

@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
@@ -72,8 +72,7 @@ def main() -> None:
             for path, text in request.files.items():
                 Path(path).write_text(text)
     except InputError as error:
-        print(f"plimsoll: {error}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        _refuse(request, str(error))
     labels = BlockLabels(simulation) if request.report is not None else None
     high_water = HighWaterMarks(simulation)
     started = None
@@ -118,8 +117,7 @@ def main() -> None:
     # As `python SCRIPT` and `python -m` have it, now that all of plimsoll's own is imported.
     sys.path.insert(0, str(_own_folder(request)))
     if request.is_module and (missing := _missing_module(request.script)) is not None:
-        print(f"plimsoll: there is no module {missing}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        _refuse(request, f"there is no module {missing}")
     host = None if labels is None else HostWatch(simulation, labels)
     if host is not None:
         host.begin()
@@ -158,6 +156,16 @@ def main() -> None:
         if report["error"] == "out_of_memory":
             sys.exit(1)  # the answer, not an error
     _end(ended_by)
+
+
+def _refuse(request: Request, why: str) -> NoReturn:
+    """End before the script begins, and say why: to who asked, or where nobody did, on stderr."""
+    if request.report is None:
+        print(f"plimsoll: {why}", file=sys.stderr)
+    else:
+        with NewFile(request.report) as file:
+            file.write(json.dumps({"error": "refused", "reason": why}).encode())
+    sys.exit(BAD_INPUT)
 
 
 def _tell_groups(simulation: Simulation, request: Request) -> None:

@@ -24,7 +24,7 @@ import { formatAddress, formatBytes, formatCount, shortName } from "../elements/
 /** @type {ListColumn[]} */
 const COLUMNS = [
   { name: "size", title: "Size", style: "number", first: -1 },
-  { name: "group", title: "", style: "group", first: 1 },
+  { name: "group", title: "", style: "key", first: 1 },
   { name: "address", title: "Address", style: "address", first: 1 },
   { name: "start", title: "Allocated", style: "number time", first: -1 },
   { name: "end", title: "Freed", style: "number time", first: 1 },
