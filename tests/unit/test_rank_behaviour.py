@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.ranks.outliers import find_outliers, first_to_fail
+from plimsoll.ranks.passing import Failure
 from plimsoll.ranks.rank_groups import group_ranks
-from plimsoll.ranks.rank_summary import Failure, RankSummary, summarize
+from plimsoll.ranks.rank_summary import RankSummary, summarize
 from plimsoll.ranks.spread import beyond
 from tests.made_ranks import FAULTS, Fault, Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
