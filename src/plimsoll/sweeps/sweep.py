@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,10 @@ def run_plan(
     waiting = [run for run in runs if run.key not in rows]
     if any(run.request is not None for run in waiting):
         build(SIMULATED_GPU)  # before several want it at the same time
-    with closing(run_all(run_case, waiting, processes=processes, address=address)) as ended:  # type: ignore[type-var]
+    with (
+        nullcontext() if kept is None else kept,
+        closing(run_all(run_case, waiting, processes=processes, address=address)) as ended,  # type: ignore[type-var]
+    ):
         for done in ended:
             run = waiting[done.index]
             row = done.result or Row(run.case, run.key, done.error)
