@@ -6,16 +6,23 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from plimsoll import InputError, explain_ranks
 from plimsoll.ranks.rank_files import rank_in_name, rank_pattern
 from plimsoll.recordings import read_recording, write_parquet
+from plimsoll.workers.done import Done
 from tests.made_ranks import Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+explain_ranks_module = import_module("plimsoll.ranks.explain_ranks")
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 
 
@@ -47,6 +54,28 @@ def test_the_first_line_is_the_answer_and_bad_files_are_a_line_each(folder: Path
     (left_out,) = [line for line in others if line.startswith("note: left out")]
     assert "run.rank4.plim: not a readable pickle" in left_out
     assert others[-1] == f"Run: plimsoll explain {folder / 'run.rank2.plim'}"
+
+
+def test_long_recordings_are_not_explained_by_themselves(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_ranks_module, "_MOST_EVENTS_EXPLAINED", 5_000)
+    monkeypatch.setattr(explain_ranks_module, "run_all", in_this_process)
+    found = explain_ranks(folder, advice=False)
+    assert [(one.rank, one.kind) for one in found.outliers] == [(2, "leak")]
+    assert not found.explanations
+    assert [one for one in found.not_read if "is not explained: it has" in one and "5,000" in one]
+    assert explain_ranks(folder, advice=False, memory="1GiB").explanations
+
+
+def in_this_process(
+    function: Callable[[Any], Any], items: Sequence[Any], **_: object
+) -> Iterator[Done[Any]]:
+    for index, item in enumerate(items):
+        try:
+            yield Done(index, function(item), None)
+        except InputError as error:
+            yield Done(index, None, str(error))
 
 
 def test_json_has_ranks_groups_and_outliers(folder: Path) -> None:

@@ -403,3 +403,4 @@ def test_the_default_follows_the_size_of_the_file() -> None:
     assert reading_memory(10, None) == 1024 * MiB
     assert reading_memory(1024 * MiB, None) == 8 * 1024 * MiB
     assert reading_memory(1024 * MiB, "2GiB") == 2048 * MiB
+    assert reading_memory(10 * MiB, None, goes_by=True) == 2560 * MiB

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import _core
-from plimsoll.analysis import find_lifetimes
+from plimsoll.analysis import BlockHistory, Lifetimes, find_lifetimes
 from plimsoll.recordings import EventBatch, read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.recordings.recording import LoadedTrace
@@ -18,8 +18,6 @@ from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, recordings_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from plimsoll.analysis import Lifetimes
 
 ALLOC, REQUESTED, COMPLETED = Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED
 Event = tuple[int, int, int]
@@ -111,6 +109,46 @@ def test_contradictory_histories_give_what_can_be_paired(events: list[Event]) ->
     allocations = [number for number, event in enumerate(events) if event[0] == ALLOC]
     assert found.start[found.start >= 0].tolist() == allocations
     assert (found.end >= found.start).all()
+
+
+@given(
+    st.one_of(
+        histories(),
+        st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5), st.integers(0, 9)), max_size=40),
+    ),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_stretches_are_parts_of_the_whole(
+    events: list[Event], events_each: int, data: st.DataObject
+) -> None:
+    whole = find(events)
+    history = BlockHistory(LoadedTrace(0, batch(events), []), events=events_each)
+    stretches = [*history]
+    assert rows(Lifetimes.join([history.before, *(one.began for one in stretches)])) == rows(whole)
+    level = whole.level().tolist()
+    assert [size for one in stretches for size in one.level.tolist()] == level
+    for one in stretches:
+        is_carried = (whole.start < one.first) & (whole.end >= one.first)
+        assert sorted(one.carried.address[one.carried.end >= one.first].tolist()) == sorted(
+            whole.address[is_carried].tolist()
+        )
+    since = whole[whole.start >= 0]
+    lives = [
+        -1 if end == len(events) else int((since.start < end).sum()) - number
+        for number, end in enumerate(since.end.tolist())
+    ]
+    assert [life for one in stretches for life in one.lives.tolist()] == lives
+    if events:
+        first = data.draw(st.integers(0, len(events) - 1))
+        last = data.draw(st.integers(first + 1, len(events)))
+        window = history.window(first, last)
+        assert window.level.tolist() == level[first:last]
+        assert window.lives.tolist() == [
+            life
+            for life, start in zip(lives, since.start.tolist(), strict=True)
+            if first <= start < last
+        ]
 
 
 def test_a_history_without_completions_pairs_all_the_same() -> None:

@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from plimsoll.analysis import Lifetimes, find_lifetimes, find_steps
+from plimsoll.analysis import BlockHistory, Lifetimes, find_lifetimes, find_steps
+from plimsoll.analysis import steps as steps_module
 from plimsoll.recordings import EventBatch, Mark, read_recording
 from plimsoll.recordings.events import Action
 from plimsoll.recordings.recording import LoadedTrace
@@ -86,6 +87,20 @@ def test_the_steps_of_a_loop_with_varying_lengths_are_found(steps: int) -> None:
     assert found.source == "rhythm"
     assert found.boundaries[:-1].tolist() == begins
     assert found.confidence > 0.8
+
+
+@pytest.mark.parametrize("events_each", [50, 1 << 18])
+def test_of_a_long_history_the_middle_is_searched(
+    monkeypatch: pytest.MonkeyPatch, events_each: int
+) -> None:
+    program, begins = training(60)
+    history = BlockHistory(program.trace(), events=events_each)
+    whole = find_steps(history)
+    assert whole.boundaries[:-1].tolist() == begins
+    monkeypatch.setattr(steps_module, "MOST_SEARCHED", len(program.events) // 4)
+    found = find_steps(history)
+    assert len(found) == 60  # another kind of block may begin them, so that they begin elsewhere
+    assert found.boundaries.tolist() == find_steps(program.lifetimes()).boundaries.tolist()
 
 
 def test_there_are_no_steps_in_noise() -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.ranks.outliers import find_outliers, first_to_fail
+from plimsoll.ranks.passing import Failure
 from plimsoll.ranks.rank_groups import group_ranks
-from plimsoll.ranks.rank_summary import Failure, RankSummary, summarize
+from plimsoll.ranks.rank_summary import RankSummary, summarize
 from plimsoll.ranks.spread import beyond
 from tests.made_ranks import FAULTS, Fault, Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
@@ -117,3 +118,20 @@ def test_usual_values_are_not_beyond_whatever_their_unit(values: list[float], un
 def test_many_are_no_exceptions() -> None:
     assert not beyond(np.array([1.0] * 16 + [2.0] * 4), 0.1).any()
     assert not beyond(np.array([1.0]), 0.1).any()
+
+
+@pytest.mark.parametrize(("elsewhere", "is_named"), [(0, True), (1, False)])
+def test_who_is_fragmented_by_chance_as_others_are_is_not_named(
+    elsewhere: int, is_named: bool
+) -> None:
+    one = summary_of(Rank(10_000))
+    usual = one.peak_reserved_bytes // 10
+    # One rank of a group of eight loses much; in the other group none does, or three of eight do.
+    lost = [usual + place for place in range(7)] + [6 * usual]
+    others = [usual + place for place in range(5)] + [usual * (1 + 3 * elsewhere)] * 3
+    summaries = [
+        replace(one, rank=rank, lost_bytes=size, kept_bytes=1000 * (1 + (rank > 7)))
+        for rank, size in enumerate([*lost, *others])
+    ]
+    assert sorted(len(group.ranks) for group in group_ranks(summaries)) == [8, 8]
+    assert (stands_out(summaries) == {(7, "fragmented")}) == is_named

@@ -5,25 +5,31 @@ from __future__ import annotations
 import random
 import re
 import shlex
+import shutil
+import time
 import tomllib
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.errors import InputError
-from plimsoll.sweeps import Case, Row, Sweep
+from plimsoll.sweeps import Case, Row, Sweep, results_file
 from plimsoll.sweeps.case_bars import case_bars
 from plimsoll.sweeps.prices import read_prices
 from plimsoll.sweeps.results_file import ResultsFile
 from plimsoll.sweeps.sweep_plan import SweepPlan
 from plimsoll.units import GiB
 from tests.fuzz import mutate_bytes, mutate_tree
+from tests.waiting import wait_for
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 lists = st.lists(words, min_size=1, max_size=3, unique=True)
@@ -241,18 +247,60 @@ def test_what_fits_nowhere_says_so() -> None:
 
 
 def test_a_table_gives_back_what_was_kept(tmp_path: Path) -> None:
-    kept = ResultsFile(tmp_path / "t.parquet")
-    for each in ROWS:
-        kept.keep(each)
+    with ResultsFile(tmp_path / "t.parquet") as kept:
+        for each in ROWS:
+            kept.keep(each)
     again = ResultsFile(tmp_path / "t.parquet")
     assert [again.done(each.key) for each in ROWS] == [*ROWS[:4], None]  # what failed runs again
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
 
 
-def test_another_file_is_no_table_and_stays(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def test_a_large_table_is_not_written_for_each_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    write_table = pq.write_table
 
+    def write_slowly(table: pa.Table, *arguments: Any, **named: Any) -> None:
+        writes.append(table.num_rows)
+        time.sleep(0.05)
+        write_table(table, *arguments, **named)
+
+    monkeypatch.setattr(pq, "write_table", write_slowly)
+    path = tmp_path / "t.parquet"
+    with ResultsFile(path) as kept:
+        for number in range(1000):
+            kept.keep(replace(ROWS[0], key=str(number)))
+        assert writes == [1]
+        assert pq.read_table(path).num_rows == 1  # whole, if not complete
+        wait_for(lambda: pq.read_table(path).num_rows == 1000)  # without another row, too
+        kept.keep(replace(ROWS[0], key="last"))
+        assert writes == [1, 1000]
+    assert writes == [1, 1000, 1001]
+    assert [one.name for one in tmp_path.iterdir()] == ["t.parquet"]
+    with ResultsFile(path) as again:
+        assert again.done("last") is not None
+    assert len(writes) == 3  # nothing new, nothing written
+
+
+def test_a_table_that_cannot_be_written_later_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results_file, "_REST", 1)
+    folder = tmp_path / "results"
+    folder.mkdir()
+    kept = ResultsFile(folder / "t.parquet")
+    kept.keep(ROWS[0])
+    kept.keep(ROWS[1])
+    shutil.rmtree(folder)
+    wait_for(lambda: kept._error)
+    with pytest.raises(InputError, match=r"t\.parquet: cannot be written"):
+        kept.keep(ROWS[2])
+    with pytest.raises(InputError, match=r"t\.parquet: cannot be written"), kept:
+        pass
+
+
+def test_another_file_is_no_table_and_stays(tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), other)
     before = other.read_bytes()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.session.record import own_path
+from plimsoll.telemetry.accounts import make_account
 from plimsoll.telemetry.job import place_of_process
 
 LAUNCHED = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PLIMSOLL_JOB", "PBS_JOBID"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    *("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
     *("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "LSB_JOBID"),
 )
 HOST = socket.gethostname()
@@ -42,6 +47,9 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         (SLURM, 3, 0, 4, "77"),
         (MPI, 5, 2, 8, None),
         ({**SLURM, **TORCHRUN}, 9, 1, 16, "77"),  # a torchrun on each host, started by srun
+        ({"PMI_RANK": "6", "MPI_LOCALRANKID": "2", "PMI_SIZE": "8", **SLURM}, 6, 2, 8, "77"),
+        ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None, None, None, "77"),
+        ({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}, 0, 1, 1, None),
         ({**SLURM, "PLIMSOLL_JOB": "mine"}, 3, 0, 4, "mine"),
         ({"RANK": "-1", "PLIMSOLL_JOB": "a\x1b[2Jb"}, None, None, None, None),
         ({"RANK": "2"}, 2, None, None, None),
@@ -58,6 +66,25 @@ def test_each_launcher_is_understood(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert place_of_process() == ProcessPlace(rank, local_rank, world_size, HOST, job)
+
+
+@pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"])
+def test_recordings_and_accounts_are_of_the_rank_that_a_launcher_gave(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "3")
+    assert own_path(Path("run.plim")) == Path("run.rank3.plim")
+    figures = {"peak_allocated_bytes": 1, "peak_reserved_bytes": 2}
+    assert make_account("native", 0, figures).rank == 3
+
+
+def test_what_a_rank_starts_has_a_recording_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLIMSOLL_RECORD_OF_PARENT", "run.rank3.plim")
+    assert own_path(Path("run.plim")) == Path(f"run.{os.getpid()}.plim")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    assert own_path(Path("run.plim")) == Path(f"run.rank3.{os.getpid()}.plim")
+    monkeypatch.setenv("RANK", "0")  # of a job that it started itself
+    assert own_path(Path("run.plim")) == Path("run.rank0.plim")
 
 
 def test_a_long_name_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

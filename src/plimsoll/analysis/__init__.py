@@ -3,8 +3,9 @@
 Nothing here shows anything: events go in as columns, tables come out.
 """
 
+from plimsoll.analysis.block_history import BlockHistory, find_lifetimes
 from plimsoll.analysis.categories import CATEGORIES, Categories, find_categories
-from plimsoll.analysis.lifetimes import Lifetimes, find_lifetimes
+from plimsoll.analysis.lifetimes import Lifetimes
 from plimsoll.analysis.lines import (
     NO_LINE,
     LineShare,
@@ -17,15 +18,19 @@ from plimsoll.analysis.lines import (
 from plimsoll.analysis.rounding import rounded_sizes
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.analysis.steps import Steps, find_steps
+from plimsoll.analysis.stretches import Stretch, Stretches
 
 __all__ = [
     "CATEGORIES",
     "NO_LINE",
+    "BlockHistory",
     "Categories",
     "Lifetimes",
     "LineShare",
     "SegmentLifetimes",
     "Steps",
+    "Stretch",
+    "Stretches",
     "find_categories",
     "find_lifetimes",
     "find_segments",

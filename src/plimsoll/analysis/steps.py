@@ -10,7 +10,8 @@ judged by what a step is:
 - little is live there, compared with the rest of the step.
 
 Of proposals that are about as good, one with several times the steps is taken: two steps are not
-one.
+one. Of a long history the middle is searched, and the kind of block that begins a step there begins
+one everywhere.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from plimsoll.analysis.stretches import Stretches, WholeStretch
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from plimsoll.analysis.lifetimes import Lifetimes
+    from plimsoll.analysis.stretches import Stretch
     from plimsoll.recordings import Mark
 
+MOST_SEARCHED = 1 << 22
+"""Events, in the middle of a history, that are searched for a rhythm."""
 _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
 _AS_GOOD = 0.08  # a difference in confidence that means nothing
@@ -59,11 +65,13 @@ class Steps:
         return max(0, len(self.boundaries) - 1)
 
 
-def find_steps(lifetimes: Lifetimes, marks: Sequence[Mark] = (), *, device: int = 0) -> Steps:
+def find_steps(
+    blocks: Lifetimes | Stretches, marks: Sequence[Mark] = (), *, device: int = 0
+) -> Steps:
     """Find the steps of one device's history.
 
     Args:
-        lifetimes: Its blocks.
+        blocks: Its blocks.
         marks: The recording's; those named "step" end a step, and then nothing is searched.
         device: The device's number, to tell whose marks they are.
     """
@@ -71,51 +79,84 @@ def find_steps(lifetimes: Lifetimes, marks: Sequence[Mark] = (), *, device: int 
         {mark.event for mark in marks if mark.name == "step" and mark.device in (None, device)}
     )
     if ends:
-        inside = [min(max(end, 0), lifetimes.event_count) for end in ends]
+        inside = [min(max(end, 0), blocks.event_count) for end in ends]
         return Steps(np.unique(np.array([0, *inside], dtype=np.int64)), "marks", 1.0)
-    return _find_rhythm(lifetimes)
+    return _find_rhythm(blocks if isinstance(blocks, Stretches) else WholeStretch(blocks))
 
 
-def _find_rhythm(lifetimes: Lifetimes) -> Steps:
-    recorded = lifetimes[lifetimes.start >= 0]
-    count = len(recorded)
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of block: what it is told by, and the value of that.
+
+    Attributes:
+        by: Of what is told, the columns that count.
+        life: How long such a block lives, counted in allocations; -1 for ever.
+        size: Bytes asked for.
+        stack: The number of the call stack.
+    """
+
+    by: tuple[Literal["life", "size", "stack"], ...]
+    life: int
+    size: int
+    stack: int
+
+    def among(self, stretch: Stretch) -> NDArray[np.bool_]:
+        """Which of the blocks that a stretch allocates are of it."""
+        columns = {"life": stretch.lives, "size": stretch.began.size, "stack": stretch.began.stack}
+        is_of: NDArray[np.bool_] = np.ones(len(stretch.began), dtype=bool)
+        for name in self.by:
+            is_of &= columns[name] == getattr(self, name)
+        return is_of
+
+
+def _find_rhythm(history: Stretches) -> Steps:
     none = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
-    if count < 2 * _LEAST_STEPS:
+    if not history.event_count:
         return none
-    level = lifetimes.level()
-    lives = np.searchsorted(recorded.start, recorded.end) - np.arange(count)
-    lives[recorded.end >= recorded.event_count] = -1
-    kinds, life = np.unique(lives, return_inverse=True)
+    spare = max(history.event_count - MOST_SEARCHED, 0)
+    middle = history.window(spare // 2, spare // 2 + MOST_SEARCHED)
+    if len(middle.began) < 2 * _LEAST_STEPS:
+        return none
+    lives, life = np.unique(middle.lives, return_inverse=True)
+    start = middle.began.start - middle.first
     judged = [
-        (_judge(places, life, len(kinds), recorded.start, level), places)
-        for places in _proposals(recorded, life)
+        (_judge(places, life, len(lives), start, middle.level), places, kind)
+        for places, kind in _proposals(middle, life)
     ]
-    best = max(judged, key=lambda one: one[0], default=(0.0, life))
-    if best[0] < _LEAST_CONFIDENCE:
+    best = max(judged, key=lambda one: one[0], default=None)
+    if best is None or best[0] < _LEAST_CONFIDENCE:
         return none
     finer = [
         one
         for one in judged
         if one[0] >= best[0] - _AS_GOOD and len(one[1]) > _FINER * len(best[1])
     ]
-    confidence, places = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
-    begins = recorded.start[places]
+    confidence, _, kind = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
+    stretches = [middle] if not spare else history
+    begins = np.concatenate([one.began.start[kind.among(one)] for one in stretches])
     # The last step ends nowhere; as long as the others is a good guess.
-    end = min(int(begins[-1] + np.median(np.diff(begins))), lifetimes.event_count)
+    end = min(int(begins[-1] + np.median(np.diff(begins))), history.event_count)
     return Steps(np.append(begins, end), "rhythm", round(confidence, 3))
 
 
-def _proposals(recorded: Lifetimes, life: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """For each likely number of steps, where they might begin: indices of blocks, in order."""
-    size = np.unique(recorded.size, return_inverse=True)[1]
+def _proposals(
+    middle: Stretch, life: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], _Kind]]:
+    """For each likely number of steps, where they might begin: indices of blocks, in order.
+
+    Each with the kind of block that begins them.
+    """
+    began = middle.began
+    size = np.unique(began.size, return_inverse=True)[1]
     both = np.unique(size * (int(life.max()) + 1) + life, return_inverse=True)[1]
-    kinds = [life, size, both]
-    if recorded.stack.any():
-        kinds.append(np.unique(recorded.stack, return_inverse=True)[1])
-    level = recorded.level()
-    busy = level[np.maximum(recorded.start - 1, 0)] / max(int(level.max()), 1)
-    by_times: dict[int, list[tuple[float, NDArray[np.int64]]]] = {}
-    for kind in kinds:
+    kinds: list[tuple[tuple[Literal["life", "size", "stack"], ...], NDArray[np.int64]]]
+    kinds = [(("life",), life), (("size",), size), (("size", "life"), both)]
+    if began.stack.any():
+        kinds.append((("stack",), np.unique(began.stack, return_inverse=True)[1]))
+    level = middle.level
+    busy = level[np.maximum(began.start - middle.first - 1, 0)] / max(int(level.max()), 1)
+    by_times: dict[int, list[tuple[float, NDArray[np.int64], _Kind]]] = {}
+    for by, kind in kinds:
         order, first, times = _grouped(kind)
         unevenness, cover = _spacing(order, first, times)
         calm = 1 - np.add.reduceat(busy[order], first) / times
@@ -124,13 +165,16 @@ def _proposals(recorded: Lifetimes, life: NDArray[np.int64]) -> Iterator[NDArray
         chosen = np.flatnonzero(likely)
         for one in chosen[np.argsort(-promise[chosen], kind="stable")][:_MOST_PROMISING]:
             places = order[first[one] : first[one] + times[one]]
-            by_times.setdefault(int(times[one]), []).append((float(promise[one]), places))
+            here = int(places[0])
+            told = (int(middle.lives[here]), int(began.size[here]), int(began.stack[here]))
+            found = by_times.setdefault(int(times[one]), [])
+            found.append((float(promise[one]), places, _Kind(by, *told)))
     for group in by_times.values():
         group.sort(key=lambda proposal: -proposal[0])
     ranked = sorted(by_times.values(), key=lambda group: -group[0][0])
     for group in ranked[:_MOST_COUNTS]:
-        for _, places in group[:_MOST_OF_A_COUNT]:
-            yield places
+        for _, places, kind_of in group[:_MOST_OF_A_COUNT]:
+            yield places, kind_of
 
 
 def _grouped(

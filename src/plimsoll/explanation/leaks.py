@@ -35,19 +35,14 @@ def find_leaks(
     """Find what grows.
 
     Args:
-        lifetimes: The blocks.
+        lifetimes: The blocks, at least all that are live at one of the `leak_moments`.
         steps: The program's steps.
         group: For each block, what it is counted with, such as its source line.
         names: What groups are called.
     """
     if len(steps) < LEAST_STEPS:
         return []
-    # The last boundary is a guess, where steps were found.
-    last = len(steps) + (steps.source == "marks")
-    moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
-    spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))
-    number = spread.round().astype(np.int64)
-    moments = moments[number]
+    number, moments = leak_moments(steps)
     # Only blocks that live at some of these moments count, from one moment to another.
     begin = np.searchsorted(moments, lifetimes.start)
     end = np.searchsorted(moments, lifetimes.end)
@@ -77,6 +72,16 @@ def find_leaks(
             )
         )
     return sorted(found, key=lambda leak: -leak.slope_bytes)
+
+
+def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """At the ends of which steps leaks are looked for, and the last events of these."""
+    # The last boundary is a guess, where steps were found.
+    last = len(steps) + (steps.source == "marks")
+    moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
+    spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))
+    number = spread.round().astype(np.int64)
+    return number, moments[number]
 
 
 def steps_to_warm_up(steps: Steps) -> int:

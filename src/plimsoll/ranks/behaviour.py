@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import is_program
+from plimsoll.analysis import Lifetimes, is_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
+    from plimsoll.analysis import Stretch
     from plimsoll.recordings import Frame
 
 WORDS = 8
@@ -67,23 +67,45 @@ class Behaviour:
     lines: Passages | None
 
 
-def behaviour_of(
-    lifetimes: Lifetimes, line: NDArray[np.int64], frames: Callable[[int], list[Frame]]
-) -> Behaviour:
-    """The passages of a history.
+class BehaviourInTheMaking:
+    """The passages of a history, which is taken in stretch by stretch.
 
     Args:
-        lifetimes: Its blocks, without those from before its first event.
-        line: Of each, the number of its line.
         frames: The frames of a stack by its number.
     """
-    lives = np.searchsorted(lifetimes.start, lifetimes.end) - np.arange(len(lifetimes))
-    is_known = lifetimes.end < lifetimes.event_count
-    lines = None
-    if lifetimes.stack.any():
-        words = _lines(lifetimes.stack, frames)
-        lines = _passages(lifetimes, line, words, np.ones_like(is_known))
-    return Behaviour(_passages(lifetimes, line, lives.astype(np.uint64), is_known), lines)
+
+    def __init__(self, frames: Callable[[int], list[Frame]]) -> None:
+        self._frames = frames
+        self._words: dict[int, int] = {}  # of stacks
+        self._lives, self._lines = _Row(), _Row()
+        self._has_stacks = False
+
+    def add(self, stretch: Stretch) -> None:
+        """Take in the next stretch."""
+        began, lives = stretch.began, stretch.lives
+        self._has_stacks = self._has_stacks or bool(began.stack.any())
+        self._lives.add(began, lives.astype(np.uint64), lives >= 0)
+        self._lines.add(began, self._of_stacks(began.stack), np.ones(len(began), dtype=bool))
+
+    def made(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Behaviour:
+        """All passages.
+
+        Args:
+            line_of: Says of blocks the numbers of their lines.
+        """
+        lines = self._lines.passages(line_of) if self._has_stacks else None
+        return Behaviour(self._lives.passages(line_of), lines)
+
+    def _of_stacks(self, stacks: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        numbers, place = np.unique(stacks, return_inverse=True)
+        words = [self._word(int(one)) for one in numbers]
+        return np.array(words, dtype=np.uint64)[place]
+
+    def _word(self, stack: int) -> int:
+        if stack not in self._words:
+            key = line_key(self._frames(stack)).encode()
+            self._words[stack] = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
+        return self._words[stack]
 
 
 def line_key(frames: Sequence[Frame]) -> str:
@@ -95,39 +117,50 @@ def line_key(frames: Sequence[Frame]) -> str:
     return ""
 
 
-def _lines(stacks: NDArray[np.uint32], frames: Callable[[int], list[Frame]]) -> NDArray[np.uint64]:
-    numbers, place = np.unique(stacks, return_inverse=True)
-    hashed = [
-        int.from_bytes(hashlib.blake2b(line_key(frames(int(one))).encode(), digest_size=8).digest())
-        for one in numbers
-    ]
-    return np.array(hashed, dtype=np.uint64)[place]
+class _Row:
+    """A row of words that goes by, and the passages in it with the least hashes so far."""
 
+    def __init__(self) -> None:
+        self._words = np.zeros(0, dtype=np.uint64)  # at the end, of passages that are not whole
+        self._is_known = np.zeros(0, dtype=bool)
+        self._blocks: Lifetimes | None = None
+        self._hashes = np.zeros(0, dtype=np.uint64)
+        self._last: Lifetimes | None = None  # of each passage, its last block
 
-def _passages(
-    lifetimes: Lifetimes,
-    line: NDArray[np.int64],
-    words: NDArray[np.uint64],
-    is_known: NDArray[np.bool_],
-) -> Passages:
-    """Those of a row. How long a block lives that is never freed is not known, nor its passages."""
-    count = max(len(words) - WORDS + 1, 0)
-    hashed = np.zeros(count, dtype=np.uint64)
-    for place in range(WORDS):
-        hashed = (hashed ^ words[place : place + count]) * _ODD
-        hashed ^= hashed >> _SHIFT
-    unknown = np.concatenate([[0], np.cumsum(~is_known)])
-    places = np.flatnonzero(unknown[WORDS : WORDS + count] == unknown[:count])
-    hashes, index = np.unique(hashed[places], return_index=True)
-    complete = 1 << 64
-    if len(hashes) > MOST_PASSAGES:
-        complete = int(hashes[MOST_PASSAGES])
-        hashes, index = hashes[:MOST_PASSAGES], index[:MOST_PASSAGES]
-    last = places[index] + WORDS - 1
-    return Passages(
-        hashes=hashes,
-        event=lifetimes.start[last],
-        line=line[last].astype(np.int32),
-        bytes=lifetimes.size[last].astype(np.int64),
-        complete_below=complete,
-    )
+    def add(
+        self, blocks: Lifetimes, words: NDArray[np.uint64], is_known: NDArray[np.bool_]
+    ) -> None:
+        """Take in the next words.
+
+        How long a block lives that is never freed is not known, nor are its passages.
+        """
+        words = np.concatenate([self._words, words])
+        is_known = np.concatenate([self._is_known, is_known])
+        blocks = blocks if self._blocks is None else Lifetimes.join([self._blocks, blocks])
+        count = max(len(words) - WORDS + 1, 0)
+        hashed = np.zeros(count, dtype=np.uint64)
+        for place in range(WORDS):
+            hashed = (hashed ^ words[place : place + count]) * _ODD
+            hashed ^= hashed >> _SHIFT
+        unknown = np.concatenate([[0], np.cumsum(~is_known)])
+        places = np.flatnonzero(unknown[WORDS : WORDS + count] == unknown[:count])
+        last = blocks[places + WORDS - 1]
+        if self._last is not None:
+            last = Lifetimes.join([self._last, last])
+        # Of the same passage the first one stays; and one more is kept than are wanted.
+        hashes, index = np.unique(np.concatenate([self._hashes, hashed[places]]), return_index=True)
+        self._hashes, self._last = hashes[: MOST_PASSAGES + 1], last[index[: MOST_PASSAGES + 1]]
+        self._words, self._is_known = words[count:], is_known[count:]
+        self._blocks = blocks[count:]
+
+    def passages(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Passages:
+        """What there is of it."""
+        last = Lifetimes.none(0) if self._last is None else self._last[:MOST_PASSAGES]
+        is_cut = len(self._hashes) > MOST_PASSAGES
+        return Passages(
+            hashes=self._hashes[:MOST_PASSAGES],
+            event=last.start,
+            line=line_of(last).astype(np.int32),
+            bytes=last.size.astype(np.int64),
+            complete_below=int(self._hashes[MOST_PASSAGES]) if is_cut else 1 << 64,
+        )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plimsoll.ranks.rank_groups import RankGroup
 
 _MOST_EXPLAINED = 4  # representatives
+_MOST_EVENTS_EXPLAINED = 10_000_000  # which take some 700 MiB
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def explain_ranks(
             the recording says, or else what the file's name says.
         advice: Whether what helps is searched for, for those that are explained by themselves.
         search_events: How many events each of these searches may replay, as for `explain`.
-        memory: What reading one recording may take, as for `explain`.
+        memory: What reading one recording may take, as for `explain`. Without it recordings of more
+            than ten million events are not explained by themselves.
         processes: How many at a time; by default one for each processor.
         address: Of a Ray cluster whose workers are to read the recordings.
         progress: Called with how many recordings are read, of how many.
@@ -184,6 +186,13 @@ def _summarize(work: _Reading) -> RankSummary:
 def _explain(work: _Explaining) -> ExplanationParts:
     with work.file.here() as path:
         recording = replace(read_recording(path, memory=work.memory), name=work.file.name)
+        events = sum(trace.event_count for trace in recording.devices)
+        if work.memory is None and events > _MOST_EVENTS_EXPLAINED:
+            raise InputError(
+                f"it has {events:,} events, and by itself a recording of more than "
+                f"{_MOST_EVENTS_EXPLAINED:,} takes memory for each of them; --read-memory 100GiB "
+                "allows it, and so does `plimsoll explain` of its file"
+            )
         return explain(recording, search_events=work.search_events)
 
 

@@ -49,7 +49,7 @@ def find_kept(
     """What lines keep after steps, the most first; nothing where there are too few steps.
 
     Args:
-        lifetimes: The blocks.
+        lifetimes: The blocks, at least all that are live at the `kept_moment`.
         steps: The program's steps.
         group: Of each block, the number of its line.
         names: The lines by number.
@@ -57,8 +57,7 @@ def find_kept(
     if len(steps) < LEAST_STEPS:
         return []
     bounds = steps.boundaries
-    # The end of the last step is a guess, where steps were found.
-    looked_at = len(steps) - 1 if steps.source == "rhythm" else len(steps)
+    looked_at = _steps_looked_at(steps)
     step = np.searchsorted(bounds, lifetimes.start, side="right") - 1
     is_kept = (step >= 1) & (step < looked_at) & (lifetimes.end >= bounds[looked_at])
     blocks = np.flatnonzero(is_kept)
@@ -75,3 +74,13 @@ def find_kept(
         for number, size, count in zip(numbers, held, in_steps, strict=True)
     ]
     return sorted(found, key=lambda one: -one.bytes)[:_MOST_NAMED]
+
+
+def kept_moment(steps: Steps) -> int:
+    """The event after which all is live that steps have kept."""
+    return int(steps.boundaries[_steps_looked_at(steps)]) - 1
+
+
+def _steps_looked_at(steps: Steps) -> int:
+    # The end of the last step is a guess, where steps were found.
+    return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -10,7 +10,7 @@ import numpy as np
 
 from plimsoll.ranks.behaviour import WORDS
 from plimsoll.ranks.rank_groups import Shared, is_even, passages_of
-from plimsoll.ranks.spread import beyond, deviation, middle
+from plimsoll.ranks.spread import beyond, deviation, middle, wide_deviation
 from plimsoll.units import MiB
 
 if TYPE_CHECKING:
@@ -168,8 +168,13 @@ def _slopes(one: RankSummary) -> list[float]:
 
 
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Who has reserved more that is not allocated."""
-    for team, lost, elsewhere in _values(teams, lambda one: one.lost_bytes, of=_reserved):
+    """Who has reserved more that is not allocated.
+
+    Where lengths vary, the order in which they come leaves single healthy ranks with much more than
+    most: the tails count.
+    """
+    known = _values(teams, lambda one: one.lost_bytes, of=_reserved, spread=wide_deviation)
+    for team, lost, elsewhere in known:
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
         # Who has more allocated also loses more.
@@ -258,6 +263,7 @@ def _values(
     teams: Sequence[Sequence[RankSummary]],
     value_of: Callable[[RankSummary], int],
     of: Callable[[RankSummary], int],
+    spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
     """For each group its values, and the standard deviation in all groups, relative to `of`."""
     known = [team for team in teams if len(team) > 1]
@@ -268,7 +274,7 @@ def _values(
     off = [
         (some - middle(some)) / max(whole, 1) for some, whole in zip(values, wholes, strict=True)
     ]
-    elsewhere = deviation(np.concatenate([*off, [0.0]]))
+    elsewhere = spread(np.concatenate([*off, [0.0]]))
     for team, some, whole in zip(known, values, wholes, strict=True):
         yield team, some, elsewhere * whole
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEVIATIONS = 6
 """So many standard deviations from the middle are not chance."""
 _OF_MEDIAN = 1.4826  # a normal distribution's standard deviation, by its median of deviations
+_OF_NINE_IN_TEN = 1.6449  # so many standard deviations to each side have nine in ten of its values
 _EXCEPTIONS = 10  # one of so many may be different
 _FEW = 32  # with fewer, the median of deviations may be small by chance
 
@@ -27,6 +28,11 @@ def middle(values: NDArray[np.float64]) -> float:
 def deviation(values: NDArray[np.float64]) -> float:
     """About the middle, as a standard deviation."""
     return _OF_MEDIAN * float(np.median(np.abs(values - middle(values))))
+
+
+def wide_deviation(values: NDArray[np.float64]) -> float:
+    """The same by where nine in ten of the values lie, of what has wide tails."""
+    return float(np.quantile(np.abs(values - middle(values)), 0.9)) / _OF_NINE_IN_TEN
 
 
 def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) -> NDArray[np.bool_]:

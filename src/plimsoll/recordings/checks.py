@@ -30,6 +30,7 @@ _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # what a snapshot of PyTorch takes, uncompressed, is some 6
+_GOING_BY_PER_BYTE = 256  # steps that are much the same are packed to a thirtieth
 _ALLOCATORS = tuple(_core.allocator_names())
 
 
@@ -44,16 +45,18 @@ class DamageError(ValueError):
     """A part of a file holds what no recording can hold; the message says what."""
 
 
-def reading_memory(file_bytes: int, memory: int | str | None) -> int:
+def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool = False) -> int:
     """The most bytes that reading a file may take.
 
     Args:
         file_bytes: The file's size, as it is.
         memory: What somebody allows; by default 1 GiB, or eight times the file if that is more.
+        goes_by: Whether these bytes are never in memory together, so that they only take time; then
+            it is 256 times the file.
     """
     if memory is not None:
         return parse_size(memory)
-    return max(_LEAST_MEMORY, _MEMORY_PER_BYTE * file_bytes)
+    return max(_LEAST_MEMORY, (_GOING_BY_PER_BYTE if goes_by else _MEMORY_PER_BYTE) * file_bytes)
 
 
 def too_large(name: object, memory: int) -> InputError:

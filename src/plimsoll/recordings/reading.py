@@ -39,7 +39,11 @@ _PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
 
 
 def read_recording(
-    path: str | PathLike[str], *, needs_history: bool = True, memory: int | str | None = None
+    path: str | PathLike[str],
+    *,
+    needs_history: bool = True,
+    memory: int | str | None = None,
+    goes_by: bool = False,
 ) -> Recording:
     """Read a snapshot (`.pickle`, `.pickle.gz`) or a trace (`.plim`, `.parquet`).
 
@@ -52,6 +56,8 @@ def read_recording(
         memory: What the file's contents, uncompressed, and the values in them may take, such as
             "8GiB" or in bytes; by default 1 GiB, or eight times the file's size if that is more.
             Reading takes at most about twice as much.
+        goes_by: Whether the events of a trace are gone through and never held all together; then
+            they may by default be 256 times the file.
 
     Raises:
         InputError: If there is no such file, or it holds no history; the message says which.
@@ -60,7 +66,9 @@ def read_recording(
     try:
         with path.open("rb") as file:
             magic = file.peek(4)[:4]
-            most = reading_memory(os.fstat(file.fileno()).st_size, memory)
+            size = os.fstat(file.fileno()).st_size
+            is_trace = magic in (_PARQUET, _ARROW_STREAM)
+            most = reading_memory(size, memory, goes_by=goes_by and is_trace)
             if not magic:
                 raise InputError(f"{path}: the file is empty")
             if magic == _PARQUET:

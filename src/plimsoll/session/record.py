@@ -20,7 +20,7 @@ from plimsoll.printable import printable
 from plimsoll.recorder.allocator_events import AllocatorEvents
 from plimsoll.recorder.recorder import Recorder
 from plimsoll.systems import require_linux
-from plimsoll.telemetry.job import launched_as
+from plimsoll.telemetry.job import rank_of_process
 from plimsoll.torch.building.versions import is_cuda_build
 from plimsoll.torch.live.torch_events import TorchEvents
 from plimsoll.torch.simulated.simulated_events import SimulatedEvents
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from plimsoll.simulator import Allocator
 
 _FILE = "PLIMSOLL_RECORD"
-_IS_CHILD = "PLIMSOLL_RECORD_IS_CHILD"
+_OF_PARENT = "PLIMSOLL_RECORD_OF_PARENT"
 
 
 def record(
@@ -115,7 +115,7 @@ def record_from_environment() -> None:
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
-    os.environ[_IS_CHILD] = "1"  # for those that this process starts
+    os.environ[_OF_PARENT] = str(recorder.path)  # for those that this process starts
     Finalize(None, _end, (recorder,), exitpriority=3)
 
 
@@ -129,12 +129,14 @@ def _end(recorder: Recorder) -> None:
 def own_path(path: Path) -> Path:
     """Where this process records, of a job that is to record to `path`.
 
-    A process that a launcher gave a rank has `run.rank0.plim` for `run.plim`.
+    A process that a launcher gave a rank has `run.rank0.plim` for `run.plim`, and one that it
+    starts and that has this rank too `run.rank0.PROCESS.plim`.
     """
     suffix = path.suffix or ".plim"
-    rank = launched_as("RANK")
+    rank, of_parent = rank_of_process(), os.environ.get(_OF_PARENT)
     if rank is not None:
-        return path.with_name(f"{path.stem}.rank{rank}{suffix}")
-    if os.environ.get(_IS_CHILD) or multiprocessing.parent_process() is not None:
-        return path.with_name(f"{path.stem}.{os.getpid()}{suffix}")
-    return path
+        path = path.with_name(f"{path.stem}.rank{rank}{suffix}")
+        is_child = of_parent == str(path)
+    else:
+        is_child = bool(of_parent) or multiprocessing.parent_process() is not None
+    return path.with_name(f"{path.stem}.{os.getpid()}{suffix}") if is_child else path

@@ -8,7 +8,6 @@ import json
 import os
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from plimsoll.sweeps.parts import Row
 if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
     from plimsoll.sweeps.parts import Case
+    from plimsoll.sweeps.program_digest import ProgramDigests
 
 _FORM = 1
 """The next number when rows of the same key say something else."""
@@ -45,8 +45,12 @@ class CaseRun:
     request: Request | None
 
 
-def prepared(case: Case) -> CaseRun:
+def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
     """A case, looked at before anything is run.
+
+    Args:
+        case: What is to be run.
+        digests: Of the programs of all cases.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
@@ -62,19 +66,13 @@ def prepared(case: Case) -> CaseRun:
         if case.gpu is not None:
             gpu_profile(case.gpu)
     versions = [_FORM, metadata.version("plimsoll-gpu"), torch]
-    program = request.script if request is not None else case.program
-    text = json.dumps([versions, asdict(case), asked, _digest(program)], sort_keys=True)
+    if request is not None:
+        digest = digests.of_script(request.script)
+    else:
+        digest = digests.of_file(case.program)
+    text = json.dumps([versions, asdict(case), asked, digest], sort_keys=True)
     key = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
     return CaseRun(case, key, str(Path.cwd()), request)
-
-
-@cache
-def _digest(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def run_case(run: CaseRun) -> Row:

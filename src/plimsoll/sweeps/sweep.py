@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from plimsoll.sweeps.best_rows import check_prices
 from plimsoll.sweeps.case_runs import prepared, run_case
 from plimsoll.sweeps.parts import Row
 from plimsoll.sweeps.prices import read_prices
+from plimsoll.sweeps.program_digest import ProgramDigests
 from plimsoll.sweeps.results import Sweep
 from plimsoll.sweeps.results_file import ResultsFile
 from plimsoll.sweeps.sweep_plan import SweepPlan
@@ -38,9 +39,10 @@ def sweep(
     """Predict scripts, and replay recordings, on cards and under configurations: all of a plan.
 
     Each row is what `predict`, or `replay`, says of the same. What is done is kept in a table as it
-    ends; a case that is in it is not run again, until its script, a version of plimsoll or PyTorch,
-    or anything else of it is another. What a script imports is not looked at. A case that fails is
-    a row that says why, and is tried again the next time.
+    ends; a case that is in it is not run again, until its script or a module that this imports from
+    its own folder or PYTHONPATH, a version of plimsoll or PyTorch, or anything else of it is
+    another. Other files that a script reads, and what is installed, are not looked at. A case that
+    fails is a row that says why, and is tried again the next time.
 
     >>> import plimsoll
     >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}
@@ -83,7 +85,8 @@ def run_plan(
         check_prices([case.gpu for case in plan.cases() if case.gpu], prices, plan.prices)
     if plan.scripts:
         require_linux("a prediction")
-    runs = [prepared(case) for case in plan.cases()]
+    digests = ProgramDigests()
+    runs = [prepared(case, digests) for case in plan.cases()]
     kept = None if results is None else ResultsFile(results)
     rows: dict[str, Row] = {}
     for run in runs:
@@ -93,7 +96,10 @@ def run_plan(
     waiting = [run for run in runs if run.key not in rows]
     if any(run.request is not None for run in waiting):
         build(SIMULATED_GPU)  # before several want it at the same time
-    with closing(run_all(run_case, waiting, processes=processes, address=address)) as ended:  # type: ignore[type-var]
+    with (
+        nullcontext() if kept is None else kept,
+        closing(run_all(run_case, waiting, processes=processes, address=address)) as ended,  # type: ignore[type-var]
+    ):
         for done in ended:
             run = waiting[done.index]
             row = done.result or Row(run.case, run.key, done.error)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.json_text import json_line
+from plimsoll.telemetry.job import rank_of_process
 from plimsoll.units import format_size
 
 if TYPE_CHECKING:
@@ -77,11 +78,10 @@ def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
 
 def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Account:
     """An account of this process from what an engine says."""
-    rank = os.environ.get("RANK", "")
     is_torch_known = figures.get("torch_stopped") is None
     return Account(
         allocator=allocator,
-        rank=int(rank) if rank.isdecimal() else None,
+        rank=rank_of_process(),
         process=os.getpid(),
         device=device,
         peak_allocated_bytes=figures["peak_allocated_bytes"],

@@ -1,0 +1,162 @@
+"""Allocations paired with their frees.
+
+Events name blocks by address, and an address is used again and again. In the order of (address,
+event), each allocation is followed by its own free and then by its completion, so that one sort
+pairs them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.recordings.events import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.events import EventBatch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Events that are about blocks, as columns.
+
+    Attributes:
+        event: Their numbers in the history. int64.
+        action: Codes of `Action`. uint8.
+        address: Of the blocks. uint64.
+        rank: How many allocations the history has before each. int64.
+    """
+
+    event: NDArray[np.int64]
+    action: NDArray[np.uint8]
+    address: NDArray[np.uint64]
+    rank: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, events: EventBatch, first: int, requests: int) -> Rows:
+        """Those of a batch that begins with event `first`, after so many allocations."""
+        rows = np.flatnonzero(events.action <= Action.FREE_COMPLETED)
+        action = events.action[rows]
+        is_request = action == Action.ALLOC
+        rank = requests + np.cumsum(is_request, dtype=np.int64) - is_request
+        return cls(rows + first, action, events.address[rows], rank)
+
+    @classmethod
+    def none(cls) -> Rows:
+        """No events."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(none, none.astype(np.uint8), none.astype(np.uint64), none)
+
+    @classmethod
+    def join(cls, parts: Sequence[Rows]) -> Rows:
+        """Those of several parts, one after the other."""
+        return cls(
+            *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls))
+        )
+
+    def __getitem__(self, part: NDArray[np.bool_]) -> Rows:
+        return Rows(self.event[part], self.action[part], self.address[part], self.rank[part])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Blocks, in the order of their first events, as columns.
+
+    Attributes:
+        opening: The first event of each, which is its free where nothing allocated it. int64.
+        is_known: Whether the first event is its allocation.
+        end: The event that asked for its free, -1 where that was before the first event. int64.
+        end_rank: How many allocations there are before that. int64.
+        completed: The event that completed the free. int64. Where there is no such event, the
+            number of events of the whole history stands for it and for `end`.
+        address: Addresses. uint64.
+    """
+
+    opening: NDArray[np.int64]
+    is_known: NDArray[np.bool_]
+    end: NDArray[np.int64]
+    end_rank: NDArray[np.int64]
+    completed: NDArray[np.int64]
+    address: NDArray[np.uint64]
+
+    @classmethod
+    def join(cls, parts: Sequence[Pairs]) -> Pairs:
+        """Those of several parts, one after the other."""
+        return cls(
+            *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls))
+        )
+
+    def __len__(self) -> int:
+        return len(self.opening)
+
+    def __getitem__(self, part: NDArray[np.bool_] | NDArray[np.int64]) -> Pairs:
+        return Pairs(*(getattr(self, one.name)[part] for one in fields(self)))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What rows come to.
+
+    Attributes:
+        pairs: The blocks.
+        block: Of each row the number of its block.
+        is_last: Of each block, whether no other follows at its address.
+    """
+
+    pairs: Pairs
+    block: NDArray[np.int64]
+    is_last: NDArray[np.bool_]
+
+
+def pair(rows: Rows, event_count: int) -> Paired:
+    """Pair them.
+
+    Args:
+        rows: Of each address, in the order of events.
+        event_count: How many events the whole history has.
+    """
+    # Stable: within an address, in the order of events.
+    order = np.argsort(rows.address, kind="stable")
+    address, action = rows.address[order], rows.action[order]
+    opens = action == Action.ALLOC
+    opens[:1] = True
+    opens[1:] |= address[1:] != address[:-1]
+    block = np.cumsum(opens) - 1
+    opening = order[opens]
+    is_last = np.ones(len(opening), dtype=bool)
+    is_last[:-1] = address[opens][1:] != address[opens][:-1]
+
+    def first_of(kind: Action) -> NDArray[np.int64]:
+        """For each block, its first row of a kind; one behind the last row for none."""
+        found = np.full(len(opening), len(order), dtype=np.int64)
+        places = np.flatnonzero(action == kind)[::-1]
+        found[block[places]] = order[places]  # of several, the last one written stays
+        return found
+
+    event = np.append(rows.event, event_count)
+    rank = np.append(rows.rank, 0)
+    asked, done = first_of(Action.FREE_REQUESTED), first_of(Action.FREE_COMPLETED)
+    # Completed without a request: that was before the first event, or is missing.
+    unasked = event[done] < event[asked]
+    asked[unasked] = done[unasked]
+    is_known = rows.action[opening] == Action.ALLOC
+    pairs = Pairs(
+        opening=rows.event[opening],
+        is_known=is_known,
+        end=np.where(unasked & ~is_known, -1, event[asked]),
+        end_rank=rank[asked],
+        completed=event[done],
+        address=rows.address[opening],
+    )
+    by_event = np.argsort(pairs.opening)
+    number = np.empty_like(by_event)
+    number[by_event] = np.arange(len(by_event))
+    of_row = np.empty_like(order)
+    of_row[order] = number[block]
+    return Paired(pairs[by_event], of_row, is_last[by_event])
