@@ -64,8 +64,18 @@ def test_a_server_opens_each_rank(open_page: Open, folder: Path) -> None:
             urlopen(f"{server.url}rank?number=9")
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280, 2560])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (390, False),
+        (1280, True),
+        *(
+            pytest.param(width, dark, marks=pytest.mark.long)
+            for width, dark in [(390, True), (768, False), (768, True), (1280, False)]
+        ),
+        *(pytest.param(2560, dark, marks=pytest.mark.long) for dark in [False, True]),
+    ],
+)
 def test_nothing_is_cut_off_at_any_width(
     open_page: Open, folder: Path, width: int, dark: bool
 ) -> None:
