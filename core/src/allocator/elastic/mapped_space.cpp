@@ -93,7 +93,7 @@ Block* MappedSpace::take_again(Bytes size) {
   const Block* const best = free_.lower_bound(size);
   if (best == nullptr) return nullptr;
   for (const Address address : expected) {
-    if (address == best->address) return nullptr;
+    if (address == 0 || address == best->address) return nullptr;
     Block* const block = free_.find_if(size, kMostLooked, [&](const Block* each) {
       return each->address <= address && address + size <= each->address + each->size;
     });
