@@ -61,6 +61,21 @@ def lines_of(recording: Recording) -> set[int]:
     return {line for n in stacks for file, line, _ in trace.frames(n) if file == str(TRAINS)}
 
 
+def test_a_recording_ends_before_the_programs_variables_do(tmp_path: Path) -> None:
+    script = tmp_path / "keeps.py"
+    script.write_text(
+        "import atexit, gc, torch\n"
+        "atexit.register(gc.collect)\n"
+        "kept = [torch.empty(1 << 20, device='cuda')]\n"
+        "kept.append(kept)\n"
+    )
+    command = ["run", "--simulate", "H100", "--record", "run.plim", "keeps.py"]
+    subprocess.run([sys.executable, "-m", "plimsoll", *command], cwd=tmp_path, check=True)
+    (trace,) = read_recording(tmp_path / "run.plim").devices
+    assert Action.ALLOC in trace.load().action
+    assert Action.FREE_REQUESTED not in trace.load().action
+
+
 def test_the_command_records_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim")
     assert done.returncode == 0, done.stderr

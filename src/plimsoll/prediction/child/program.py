@@ -51,6 +51,9 @@ from plimsoll.torch.simulated.simulation import Simulation
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
 
+_variables: list[dict[str, Any]] = []
+"""Those of the script: as of any program, they outlive what is done at its exit."""
+
 
 def main() -> None:
     """Run the script of the request."""
@@ -127,7 +130,8 @@ def main() -> None:
     if is_job:
         failed_rank, ended_by = run_ranks(request)
     else:
-        _variables, ended_by = _run(request)
+        variables, ended_by = _run(request)
+        _variables.append(variables)
     if request.groups is not None:
         _tell_groups(simulation, request)
     if request.report is not None and isinstance(ended_by, KeyboardInterrupt):
@@ -194,7 +198,7 @@ def _missing_module(name: str) -> str | None:
 
 
 def _run(request: Request) -> tuple[dict[str, Any], BaseException | None]:
-    """Run it; its variables, which live as long as the program does, and how it ended."""
+    """Run it; its variables, and how it ended."""
     try:
         if request.is_module:
             return runpy.run_module(request.script, run_name="__main__", alter_sys=True), None
