@@ -224,7 +224,7 @@ def _pass_through(
 def _rounded(config: _core.AllocatorConfig | None, sizes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     if config is not None:
         return rounded_sizes(sizes, config.round_request)
-    return -(-sizes.astype(np.int64) // _ALIGNMENT).astype(np.uint64) * _ALIGNMENT
+    return (sizes + _ALIGNMENT - np.uint64(1)) // _ALIGNMENT * _ALIGNMENT
 
 
 def _about_steps(steps: Steps) -> str:
