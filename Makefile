@@ -17,7 +17,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo sdist wheels test-wheels test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub docs clean
 
@@ -53,6 +53,15 @@ TAG := $(shell $(PYTHON) -c 'import sys; \
 test-wheels: wheels
 	python packaging/try_wheel.py dist/*-$(TAG)-*_$(shell uname -m).whl
 	python packaging/try_wheel.py --with-compiler dist/*.tar.gz
+
+# The one for Python 3.11 on aarch64, run by an emulator (qemu) in a system of its own, Debian 12.
+# On Debian it needs: apt install mmdebstrap qemu-user-static.
+test-wheels-aarch64: wheels
+	mmdebstrap --quiet --arch=arm64 --variant=apt --format=null \
+	  --include=ca-certificates,python3-venv \
+	  --customize-hook='copy-in dist packaging examples /srv' \
+	  --customize-hook='chroot "$$1" sh -c "python3 /srv/packaging/try_wheel.py /srv/dist/*-cp311-*_aarch64.whl"' \
+	  bookworm
 
 # The oldest versions that pyproject.toml allows, also of what builds the package. PyTorch's is
 # tried by `make test-torch TORCH=2.9.0`. Screens are drawn as Textual's newest does.
