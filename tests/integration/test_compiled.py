@@ -246,6 +246,7 @@ def test_a_kernel_that_does_not_compile_is_named_with_its_line() -> None:
     assert "launch_wrong" in done.stderr
 
 
+@pytest.mark.long
 def test_no_cache_of_a_real_run_is_written(tmp_path: Path) -> None:
     real = tmp_path / "real"
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(real), "TRITON_CACHE_DIR": str(real / "triton")}
@@ -254,6 +255,7 @@ def test_no_cache_of_a_real_run_is_written(tmp_path: Path) -> None:
     assert list((tmp_path / "cache" / "plimsoll" / "compiled").rglob("*.py"))
 
 
+@pytest.mark.long
 def test_a_second_run_takes_what_the_first_one_took(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": cache_home(tmp_path)}
     first, second = (output_of(TUNES, environment=environment) for _ in range(2))

@@ -162,6 +162,7 @@ def test_every_batch_comes_once_in_order_with_its_values() -> None:
         assert torch.cuda.memory_allocated() == 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_random_programs() -> None:
     """Sizes, slow and fast steps, kept batches, errors and early ends at any point."""

@@ -298,12 +298,9 @@ def test_recipes_take_what_scripts_by_hand_take(models: Path, what: str) -> None
 
 @pytest.mark.parametrize(
     "what",
-    [
-        "lora",
-        pytest.param("sft", marks=pytest.mark.long),
-        pytest.param("pretrain", marks=pytest.mark.long),
-    ],
+    ["lora", "sft", "pretrain"],
 )
+@pytest.mark.long
 def test_recipes_of_diffusers_take_what_scripts_by_hand_take(models: Path, what: str) -> None:
     skip_without("diffusers", *NEEDS.get(what, ()))
     commands = [command(what, models / name) for name in DIFFUSION]
