@@ -38,7 +38,7 @@ namespace {
 
 class OnSimulatedGpu final : public Subject {
  public:
-  using Make = std::unique_ptr<LiveAllocator> (*)(Driver&);
+  using Make = std::unique_ptr<ProgramAllocator> (*)(Driver&);
 
   explicit OnSimulatedGpu(Make make)
       : driver_(host_, 80 * 1024 * kMebi), allocator_(make(driver_)) {}
@@ -47,7 +47,7 @@ class OnSimulatedGpu final : public Subject {
     return allocator_->allocate(size, stream);
   }
   void free(std::uint64_t address) override { allocator_->free(address); }
-  void empty_cache() override { allocator_->empty_cache({}); }
+  void empty_cache() override { allocator_->hold()->empty_cache({}); }
   [[nodiscard]] std::uint64_t driver_calls() const override {
     std::uint64_t sum = 0;
     for (std::size_t call = 0; call < kCallCount; ++call) {
@@ -59,14 +59,14 @@ class OnSimulatedGpu final : public Subject {
  private:
   SimulatedHost host_{0};
   SimulatedDriver driver_;
-  std::unique_ptr<LiveAllocator> allocator_;
+  std::unique_ptr<ProgramAllocator> allocator_;
 };
 
-std::unique_ptr<LiveAllocator> make_elastic(Driver& driver) {
+std::unique_ptr<ProgramAllocator> make_elastic(Driver& driver) {
   return std::make_unique<ElasticAllocator>(driver, AllocatorConfig{});
 }
 
-std::unique_ptr<LiveAllocator> make_native(Driver& driver) {
+std::unique_ptr<ProgramAllocator> make_native(Driver& driver) {
   return std::make_unique<LockedAllocator>(
       std::make_unique<NativeAllocator>(driver, AllocatorConfig{}));
 }

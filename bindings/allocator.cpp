@@ -2,41 +2,31 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
-#include "conversions.h"
-#include "event_buffer.h"
 #include "module.h"
+#include "plimsoll/allocator/allocator.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/engine/simulated_engine.h"
+#include "plimsoll/allocator/host/backup_store.h"
+#include "plimsoll/allocator/host/host_pool.h"
+#include "plimsoll/engine/allocators.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace plimsoll::python {
-namespace {
-
-nb::tuple event_tuple(const TraceEvent& event) {
-  return nb::make_tuple(std::string(to_string(event.action)), event.address, event.size,
-                        event.stream, event.pool.first, event.pool.second, event.time_us,
-                        event.context, event.shared);
-}
-
-using Locked = nb::call_guard<EngineGuard>;
-
-}  // namespace
 
 void bind_allocator(nb::module_& module) {
   nb::exception<ConfigError>(module, "ConfigError", PyExc_ValueError);
   nb::exception<UnknownAddress>(module, "UnknownAddress", PyExc_ValueError);
   nb::exception<DriverError>(module, "DriverError", PyExc_RuntimeError);
   nb::exception<OutOfMemory>(module, "OutOfMemory", PyExc_RuntimeError);
+  nb::exception<HostOutOfMemory>(module, "HostOutOfMemory", PyExc_RuntimeError);
+  nb::exception<BackupError>(module, "BackupError", PyExc_RuntimeError);
 
   module.attr("OLDEST_VERSION") = kOldestTorch.to_string();
   module.attr("NEWEST_VERSION") = kNewestTorch.to_string();
@@ -77,177 +67,6 @@ void bind_allocator(nb::module_& module) {
   nb::enum_<PoolOption>(module, "PoolOption")
       .value("use_on_oom", PoolOption::use_on_oom)
       .value("no_split", PoolOption::no_split);
-  nb::class_<Engine, TieredEngine>(module, "Engine")
-      .def(nb::init<const std::string&, SimulatedDriver&, const std::string&, const std::string&,
-                    int>(),
-           "allocator"_a, "driver"_a, "conf"_a, "version"_a, "device"_a, nb::keep_alive<1, 3>())
-      .def(
-          "malloc",
-          [](Engine& engine, Bytes size, StreamId stream) {
-            Address address = 0;
-            {
-              const EngineGuard guard;
-              address = engine.malloc(size, stream);
-            }
-            engine.tell_of_spill(size);
-            return address;
-          },
-          "size"_a, "stream"_a)
-      .def(
-          "malloc_at",
-          [](Engine& engine, Address address, Bytes size, StreamId stream, std::uint64_t first,
-             std::uint64_t second) {
-            engine.by_address.malloc_at(address, size, stream, {first, second});
-          },
-          "address"_a, "size"_a, "stream"_a, "first"_a, "second"_a, Locked(),
-          "Lend exactly these bytes of a pool's free block.")
-      .def(
-          "free", [](Engine& engine, Address address) { engine.free(address); }, "address"_a,
-          Locked())
-      .def(
-          "record_stream",
-          [](Engine& engine, Address address, StreamId stream) {
-            engine.allocator->record_stream(engine.by_address.block(address), stream);
-          },
-          "address"_a, "stream"_a, Locked())
-      .def(
-          "block_size",
-          [](const Engine& engine, Address address) {
-            return engine.by_address.block(address)->size;
-          },
-          "address"_a, Locked())
-      .def(
-          "empty_cache",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
-            engine.allocator->empty_cache({first, second});
-          },
-          "first"_a = 0, "second"_a = 0, Locked())
-      .def_prop_ro("handle",
-                   [](const Engine& engine) { return reinterpret_cast<std::uintptr_t>(&engine); })
-      .def(
-          "poll", [](Engine& engine) { engine.allocator->poll(); }, Locked())
-      .def(
-          "begin_allocate_to_pool",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second,
-             std::optional<StreamId> stream) {
-            engine.allocator->begin_allocate_to_pool({first, second}, Allocator::only_on(stream));
-          },
-          "first"_a, "second"_a, "stream"_a.none(), Locked())
-      .def(
-          "end_allocate_to_pool",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
-            engine.allocator->end_allocate_to_pool({first, second});
-          },
-          "first"_a, "second"_a, Locked())
-      .def(
-          "begin_graph_capture", [](Engine& engine) { engine.allocator->begin_graph_capture(); },
-          Locked())
-      .def(
-          "end_graph_capture", [](Engine& engine) { engine.allocator->end_graph_capture(); },
-          Locked())
-      .def(
-          "use_pool",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
-            engine.allocator->use_pool({first, second});
-          },
-          "first"_a, "second"_a, Locked())
-      .def(
-          "release_pool",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second) {
-            engine.allocator->release_pool({first, second});
-          },
-          "first"_a, "second"_a, Locked())
-      .def(
-          "set_pool_option",
-          [](Engine& engine, std::uint64_t first, std::uint64_t second, PoolOption option,
-             bool on) { engine.allocator->set_pool_option({first, second}, option, on); },
-          "first"_a, "second"_a, "option"_a, "on"_a, Locked())
-      .def_prop_ro("may_spill", &Engine::may_spill)
-      .def_prop_ro("peak_dedicated",
-                   [](const Engine& engine) { return engine.tiers.peak_dedicated(); })
-      .def(
-          "reset_peak_statistics",
-          [](Engine& engine) {
-            engine.allocator->reset_peak_statistics();
-            engine.tiers.reset_peak();
-          },
-          Locked())
-      .def(
-          "reset_accumulated_statistics",
-          [](Engine& engine) {
-            engine.allocator->reset_accumulated_statistics();
-            engine.tiers.reset_accumulated();
-          },
-          Locked())
-      .def(
-          "check_invariants", [](const Engine& engine) { engine.allocator->check_invariants(); },
-          Locked())
-      .def(
-          "record",
-          [](Engine& engine, RecordingBuffer* buffer) {
-            engine.allocator->set_observer(
-                buffer == nullptr ? nullptr : &buffer->observer(engine.allocator->device()));
-            engine.recording = buffer == nullptr ? nullptr : &buffer->events();
-          },
-          "buffer"_a.none(), Locked(), "Add every event from now on to a buffer, or to none.")
-      .def(
-          "record_history",
-          [](Engine& engine, std::size_t max_entries) {
-            engine.allocator->history().record_up_to(max_entries);
-          },
-          "max_entries"_a, Locked())
-      .def(
-          "history",
-          [](const Engine& engine) {
-            nb::list events;
-            const History& history = engine.allocator->history();
-            for (std::size_t i = 0; i < history.size(); ++i) {
-              events.append(event_tuple(history[i]));
-            }
-            return events;
-          },
-          Locked(),
-          nb::sig("def history(self) -> "
-                  "list[tuple[str, int, int, int, int, int, int, int, int]]"))
-      .def(
-          "history_columns",
-          [](const Engine& engine) {
-            const EngineGuard guard;
-            const History& history = engine.allocator->history();
-            const auto column = [&]<typename T>(T TraceEvent::* member) {
-              auto* const values = new std::vector<T>(history.size());
-              for (std::size_t i = 0; i < values->size(); ++i) (*values)[i] = history[i].*member;
-              const nb::capsule owner(
-                  values, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-              return view(*values, owner);
-            };
-            auto* const actions = new std::vector<std::uint8_t>(history.size());
-            for (std::size_t i = 0; i < actions->size(); ++i) {
-              (*actions)[i] = static_cast<std::uint8_t>(history[i].action);
-            }
-            const nb::capsule owner(actions, [](void* p) noexcept {
-              delete static_cast<std::vector<std::uint8_t>*>(p);
-            });
-            return nb::make_tuple(view(*actions, owner), column(&TraceEvent::address),
-                                  column(&TraceEvent::size), column(&TraceEvent::stream),
-                                  column(&TraceEvent::time_us), column(&TraceEvent::context),
-                                  column(&TraceEvent::shared));
-          },
-          nb::sig("def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], "
-                  "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
-                  "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], "
-                  "numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]"),
-          "Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of "
-          "the history.")
-      .def_prop_ro("history_size",
-                   [](const Engine& engine) { return engine.allocator->history().size(); })
-      .def_prop_ro("history_dropped",
-                   [](const Engine& engine) { return engine.allocator->history().dropped(); })
-      .def(
-          "set_context",
-          [](Engine& engine, std::uint32_t context) { engine.allocator->set_context(context); },
-          "context"_a, Locked())
-      .def("note_snapshot", [](Engine& engine) { engine.allocator->note_snapshot(); }, Locked());
 }
 
 }  // namespace plimsoll::python

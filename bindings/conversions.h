@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/allocator/config.h"
@@ -26,6 +27,15 @@ template <typename T>
 nanobind::object view(const std::vector<T>& values, nanobind::handle owner) {
   return nanobind::cast(nanobind::ndarray<nanobind::numpy, const T, nanobind::ndim<1>>(
       values.data(), {values.size()}, owner));
+}
+
+// A read-only array that has the values.
+template <typename T>
+nanobind::object owned_view(std::vector<T>&& values) {
+  auto* const kept = new std::vector<T>(std::move(values));
+  const nanobind::capsule owner(kept,
+                                [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return view(*kept, owner);
 }
 
 inline nanobind::dict statistics_dict(const Statistics& statistics, TorchVersion version,

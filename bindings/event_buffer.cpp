@@ -3,13 +3,13 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "conversions.h"
 #include "module.h"
-#include "plimsoll/engine/simulated_engine.h"
 #include "plimsoll/recorder_api.h"
 #include "stacks.h"
 
@@ -17,17 +17,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace plimsoll::python {
-
-RecordingBuffer::RecordingBuffer(std::size_t capacity) : events_(capacity) {}
-
-Observer& RecordingBuffer::observer(std::int32_t device) {
-  const auto index = static_cast<std::size_t>(device);
-  while (observers_.size() <= index) {
-    observers_.push_back(
-        std::make_unique<DeviceObserver>(events_, static_cast<std::int32_t>(observers_.size())));
-  }
-  return *observers_[index];
-}
 
 namespace {
 
@@ -72,22 +61,15 @@ Columns columns_of(const std::vector<DeviceEvent>& events) {
           words([](const DeviceEvent& e) { return e.event.shared; })};
 }
 
-// A vector that Python owns from now on.
-template <typename T>
-nb::object owned_view(std::vector<T>& values) {
-  auto* const kept = new std::vector<T>(std::move(values));
-  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return view(*kept, owner);
-}
-
 nb::tuple drain(RecordingBuffer& buffer) {
   Columns columns;
   {
     const nb::gil_scoped_release released;  // the program goes on meanwhile
-    const EngineGuard guard;                // the newest event of a simulated GPU is complete
+    const std::lock_guard draining(buffer.draining());
     columns = columns_of(buffer.events().drain());
   }
-  return std::apply([](auto&... values) { return nb::make_tuple(owned_view(values)...); }, columns);
+  return std::apply(
+      [](auto&... values) { return nb::make_tuple(owned_view(std::move(values))...); }, columns);
 }
 
 }  // namespace
@@ -117,7 +99,7 @@ void bind_event_buffer(nb::module_& module) {
           "close",
           [](RecordingBuffer& buffer) {
             const nb::gil_scoped_release released;
-            const EngineGuard guard;  // nobody drains
+            const std::lock_guard draining(buffer.draining());
             buffer.events().close();
           },
           "Give the memory back; events from now on are dropped.")

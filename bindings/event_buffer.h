@@ -2,8 +2,9 @@
 // about to add to one that was given up.
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "plimsoll/allocator/allocator.h"
 #include "plimsoll/events/event_buffer.h"
@@ -12,11 +13,15 @@ namespace plimsoll::python {
 
 class RecordingBuffer {
  public:
-  explicit RecordingBuffer(std::size_t capacity);
+  explicit RecordingBuffer(std::size_t capacity) : events_(capacity) {}
 
   [[nodiscard]] EventBuffer& events() { return events_; }
+  // Held by whoever drains or closes it.
+  [[nodiscard]] std::mutex& draining() { return draining_; }
   // Adds what an allocator of this device does.
-  [[nodiscard]] Observer& observer(std::int32_t device);
+  [[nodiscard]] std::unique_ptr<Observer> observer(std::int32_t device) {
+    return std::make_unique<DeviceObserver>(events_, device);
+  }
 
  private:
   class DeviceObserver final : public Observer {
@@ -30,7 +35,7 @@ class RecordingBuffer {
   };
 
   EventBuffer events_;
-  std::vector<std::unique_ptr<DeviceObserver>> observers_;
+  std::mutex draining_;
 };
 
 }  // namespace plimsoll::python

@@ -8,13 +8,12 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_simulated(module);
   plimsoll::python::bind_events(module);
   plimsoll::python::bind_formats(module);
-  plimsoll::python::bind_tiers(module);
   plimsoll::python::bind_allocator(module);
   plimsoll::python::bind_replay(module);
   plimsoll::python::bind_stacks(module);
   plimsoll::python::bind_event_buffer(module);
-  plimsoll::python::bind_c_api(module);
-  plimsoll::python::bind_live(module);
-  plimsoll::python::bind_live_api(module);
+  plimsoll::python::bind_engine(module);
+  plimsoll::python::bind_engine_api(module);
+  plimsoll::python::bind_device_api(module);
   plimsoll::python::bind_pluggable(module);
 }

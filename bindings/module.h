@@ -3,20 +3,24 @@
 
 #include <nanobind/nanobind.h>
 
+namespace plimsoll {
+class Engine;
+}
+
 namespace plimsoll::python {
 
 void bind_driver(nanobind::module_& module);
 void bind_simulated(nanobind::module_& module);
 void bind_events(nanobind::module_& module);
 void bind_formats(nanobind::module_& module);
-void bind_tiers(nanobind::module_& module);
 void bind_allocator(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);
 void bind_stacks(nanobind::module_& module);
 void bind_event_buffer(nanobind::module_& module);
-void bind_c_api(nanobind::module_& module);
-void bind_live(nanobind::module_& module);
-void bind_live_api(nanobind::module_& module);
+void bind_engine(nanobind::module_& module);
+void bind_tiers(nanobind::class_<Engine>& engine_class);  // called by the last
+void bind_engine_api(nanobind::module_& module);
+void bind_device_api(nanobind::module_& module);
 void bind_pluggable(nanobind::module_& module);
 
 }  // namespace plimsoll::python

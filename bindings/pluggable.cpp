@@ -17,8 +17,7 @@
 #include <utility>
 
 #include "module.h"
-#include "plimsoll/allocator/by_address.h"
-#include "plimsoll/engine/live_engine.h"
+#include "plimsoll/engine/process_engines.h"
 #include "pytorch_runtime.h"
 
 struct CUstream_st;
@@ -33,8 +32,8 @@ Address address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t
 StreamId id_of(Stream stream) { return reinterpret_cast<std::uintptr_t>(stream); }
 PoolId id_of(Pool pool) { return {pool.first, pool.second}; }
 
-LiveEngine& engine_on(int device) {
-  LiveEngine* const engine = LiveEngine::on(device);
+Engine& engine_on(int device) {
+  Engine* const engine = ProcessEngines::on(device);
   if (engine == nullptr) {
     throw std::runtime_error("plimsoll has no engine on GPU " + std::to_string(device));
   }
@@ -73,7 +72,7 @@ struct Pluggable {
   static void release(void* pointer, std::size_t, int device, Stream) noexcept {
     if (pointer == nullptr) return;
     const auto call = [&] {
-      if (!engine_on(device).allocator().free(address_of(pointer))) {
+      if (!engine_on(device).free(address_of(pointer))) {
         throw UnknownAddress(address_of(pointer));
       }
     };
@@ -84,13 +83,13 @@ struct Pluggable {
   }
 
   static void empty_caches() {
-    const auto call = [] { LiveEngine::for_each([](LiveEngine& one) { one.empty_cache({}); }); };
+    const auto call = [] { ProcessEngines::for_each([](Engine& one) { one.empty_cache({}); }); };
     if (fails(call)) throw_error();
   }
 
   static void set_memory_fraction(double fraction, int device) {
     const auto call = [&] {
-      LiveEngine& engine = engine_on(device);
+      Engine& engine = engine_on(device);
       engine.set_limit(
           static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
     };
@@ -100,9 +99,8 @@ struct Pluggable {
   static void* base_allocation(void* pointer, std::size_t* size) {
     Address segment = 0;
     const auto call = [&] {
-      LiveEngine* const engine = LiveEngine::owner_of(address_of(pointer));
-      const auto found =
-          engine != nullptr ? engine->allocator().locate(address_of(pointer)) : std::nullopt;
+      Engine* const engine = ProcessEngines::owner_of(address_of(pointer));
+      const auto found = engine != nullptr ? engine->locate(address_of(pointer)) : std::nullopt;
       if (!found) throw UnknownAddress(address_of(pointer));
       if (size != nullptr) *size = found->segment_size;
       segment = found->segment;
@@ -115,8 +113,8 @@ struct Pluggable {
     if (pointer == nullptr) return;
     const auto call = [&] {
       bool known = false;
-      LiveEngine::for_each([&](LiveEngine& engine) {
-        known = known || engine.allocator().record_stream(address_of(pointer), id_of(stream));
+      ProcessEngines::for_each([&](Engine& engine) {
+        known = known || engine.record_stream(address_of(pointer), id_of(stream));
       });
       if (!known) throw UnknownAddress(address_of(pointer));
     };
@@ -126,20 +124,20 @@ struct Pluggable {
   // Any pool may be a graph's: PyTorch does not tell a pluggable allocator of captures.
   static void begin_allocate_to_pool(int device, Pool pool, const PyTorchFunction<Stream>& filter) {
     const auto call = [&] {
-      LiveAllocator& allocator = engine_on(device).allocator();
-      allocator.begin_allocate_to_pool(id_of(pool), [asks = filter](StreamId stream) {
+      const Engine::Held held = engine_on(device).hold();
+      held->begin_allocate_to_pool(id_of(pool), [asks = filter](StreamId stream) {
         return asks(reinterpret_cast<Stream>(stream));
       });
-      allocator.begin_graph_capture();
+      held->begin_graph_capture();
     };
     if (fails(call)) throw_error();
   }
 
   static void end_allocate_to_pool(int device, Pool pool) {
     const auto call = [&] {
-      LiveAllocator& allocator = engine_on(device).allocator();
-      allocator.end_allocate_to_pool(id_of(pool));
-      allocator.end_graph_capture();
+      const Engine::Held held = engine_on(device).hold();
+      held->end_allocate_to_pool(id_of(pool));
+      held->end_graph_capture();
     };
     if (fails(call)) throw_error();
   }

@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "module.h"
@@ -48,6 +49,8 @@ void bind_simulated(nb::module_& module) {
       .def(nb::init<SimulatedHost&, Bytes, DriverModel, std::uint32_t>(), "host"_a,
            "dedicated_capacity"_a, "model"_a = DriverModel::linux, "ordinal"_a = 0,
            nb::keep_alive<1, 2>())
+      .def_prop_ro("handle",
+                   [](SimulatedDriver& gpu) { return reinterpret_cast<std::uintptr_t>(&gpu); })
       .def("launch", &SimulatedDriver::launch, "stream"_a, "duration_ns"_a)
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(

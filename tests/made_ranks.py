@@ -207,7 +207,7 @@ class _Run:
     def _request(self, key: tuple[int, int], size: int, stack: int) -> None:
         self._engine.set_context(stack)
         try:
-            self._live[key] = self._engine.malloc(size, 0)
+            self._live[key] = self._engine.allocate(size, 0)
         except _core.OutOfMemory:
             self._is_over = True
         self._count += 1

@@ -652,7 +652,7 @@ TEST(elastic_export_that_the_driver_refuses_leaves_nothing) {
 
 TEST(elastic_serves_by_address) {
   ElasticGpu gpu(256_MiB);
-  LiveAllocator& live = gpu.allocator;
+  ProgramAllocator& live = gpu.allocator;
   const Address first = live.allocate(3_MiB - 100, 7);
   const Address second = live.allocate(100, 8);
   for (const Bytes offset : {Bytes{0}, Bytes{1}, Bytes{3_MiB - 101}}) {

@@ -38,17 +38,6 @@ TEST(what_finds_no_room_is_counted) {
   CHECK_EQUAL(buffer.dropped(), 3u);
 }
 
-TEST(the_newest_event_can_be_completed) {
-  EventBuffer buffer(4);
-  buffer.set_shared_of_newest(5);  // there is none
-  buffer.add(0, numbered(1));
-  buffer.add(0, numbered(2));
-  buffer.set_shared_of_newest(100);
-  const auto& events = buffer.drain();
-  CHECK_EQUAL(events[0].event.shared, 0u);
-  CHECK_EQUAL(events[1].event.shared, 100u);
-}
-
 TEST(a_closed_buffer_drops_all) {
   EventBuffer buffer(4);
   buffer.add(0, numbered(1));

@@ -498,7 +498,7 @@ struct Machine {
   StressDriver driver{gpu};
   HostPool pool{driver};
   ElasticAllocator elastic{driver, AllocatorConfig{}};
-  LiveAllocator& allocator = elastic;
+  ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
   // Uses that a capture may have seen are ordered by the captured program: they are not checked.
   std::atomic<std::uint64_t> captures_begun{0};
@@ -873,7 +873,7 @@ class Worker {
   }
 
   Machine& machine_;
-  LiveAllocator& allocator_;
+  ElasticAllocator& allocator_;
   StressDriver& driver_;
   std::size_t number_;
   Random random_;

@@ -90,6 +90,9 @@ class SimulatedHost:
 class SimulatedDriver:
     def __init__(self, host: SimulatedHost, dedicated_capacity: int, model: DriverModel = DriverModel.linux, ordinal: int = 0) -> None: ...
 
+    @property
+    def handle(self) -> int: ...
+
     def launch(self, stream: int, duration_ns: float) -> None: ...
 
     def synchronize_device(self) -> None: ...
@@ -237,88 +240,6 @@ class SnapshotFile:
     @property
     def settings(self) -> object: ...
 
-def region_pool(region: int) -> tuple[int, int]:
-    """The id of the pool that a region is, for a graph to be captured into."""
-
-class TieredEngine:
-    """
-    What an engine is asked about its two tiers, a live or a simulated one.
-    """
-
-    @property
-    def limit(self) -> int | None: ...
-
-    @limit.setter
-    def limit(self, limit: int | None) -> None: ...
-
-    def set_dedicated_limit(self, limit: int | None) -> None:
-        """What the person allows, whatever fraction the program sets."""
-
-    def statistics(self, tiers: bool = True) -> dict[str, int]:
-        """PyTorch's counters, and those of shared and paused memory."""
-
-    def memory_info(self) -> tuple[int, int]:
-        """(free, total) of the card's own memory."""
-
-    def shared_info(self) -> tuple[int, int]:
-        """(free, total) of the host memory that GPUs may use."""
-
-    def segments(self) -> list[SegmentInfo]: ...
-
-    def fragments_bytes(self) -> int | None:
-        """
-        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
-        """
-
-    @property
-    def spills(self) -> bool: ...
-
-    @spills.setter
-    def spills(self, arg: bool, /) -> None: ...
-
-    @property
-    def shared_limit(self) -> int | None: ...
-
-    @shared_limit.setter
-    def shared_limit(self, limit: int | None) -> None: ...
-
-    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
-
-    @property
-    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """
-        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
-        """
-
-    @property
-    def shared_allocated_bytes(self) -> int: ...
-
-    def rebalance(self, most: int | None = None) -> int:
-        """Returns the bytes that moved."""
-
-    def require_pausable(self, region: int) -> None:
-        """Raises ValueError if `pause` would refuse, whatever memory there is."""
-
-    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """
-        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
-        """
-
-    def resume(self, region: int) -> int:
-        """Returns the bytes that the card gave."""
-
-    def is_paused(self, region: int) -> bool: ...
-
-    def region_use(self, region: int) -> dict[str, int]: ...
-
-    def check_invariants(self) -> None:
-        """
-        Raises RuntimeError if the elastic allocator's books do not agree; for tests.
-        """
-
-    def host_reserved_bytes(self) -> int:
-        """Page-locked memory that is held for copies."""
-
 class ConfigError(ValueError):
     pass
 
@@ -329,6 +250,12 @@ class DriverError(RuntimeError):
     pass
 
 class OutOfMemory(RuntimeError):
+    pass
+
+class HostOutOfMemory(RuntimeError):
+    pass
+
+class BackupError(RuntimeError):
     pass
 
 OLDEST_VERSION: str = '2.9'
@@ -381,75 +308,6 @@ class PoolOption(enum.Enum):
     use_on_oom = 0
 
     no_split = 1
-
-class Engine(TieredEngine):
-    def __init__(self, allocator: str, driver: SimulatedDriver, conf: str, version: str, device: int) -> None: ...
-
-    def malloc(self, size: int, stream: int) -> int: ...
-
-    def malloc_at(self, address: int, size: int, stream: int, first: int, second: int) -> None:
-        """Lend exactly these bytes of a pool's free block."""
-
-    def free(self, address: int) -> None: ...
-
-    def record_stream(self, address: int, stream: int) -> None: ...
-
-    def block_size(self, address: int) -> int: ...
-
-    def empty_cache(self, first: int = 0, second: int = 0) -> None: ...
-
-    @property
-    def handle(self) -> int: ...
-
-    def poll(self) -> None: ...
-
-    def begin_allocate_to_pool(self, first: int, second: int, stream: int | None) -> None: ...
-
-    def end_allocate_to_pool(self, first: int, second: int) -> None: ...
-
-    def begin_graph_capture(self) -> None: ...
-
-    def end_graph_capture(self) -> None: ...
-
-    def use_pool(self, first: int, second: int) -> None: ...
-
-    def release_pool(self, first: int, second: int) -> None: ...
-
-    def set_pool_option(self, first: int, second: int, option: PoolOption, on: bool) -> None: ...
-
-    @property
-    def may_spill(self) -> bool: ...
-
-    @property
-    def peak_dedicated(self) -> int: ...
-
-    def reset_peak_statistics(self) -> None: ...
-
-    def reset_accumulated_statistics(self) -> None: ...
-
-    def check_invariants(self) -> None: ...
-
-    def record(self, buffer: EventBuffer | None) -> None:
-        """Add every event from now on to a buffer, or to none."""
-
-    def record_history(self, max_entries: int) -> None: ...
-
-    def history(self) -> list[tuple[str, int, int, int, int, int, int, int, int]]: ...
-
-    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]:
-        """
-        Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of the history.
-        """
-
-    @property
-    def history_size(self) -> int: ...
-
-    @property
-    def history_dropped(self) -> int: ...
-
-    def set_context(self, context: int) -> None: ...
-
-    def note_snapshot(self) -> None: ...
 
 class ReplayError(ValueError):
     pass
@@ -554,23 +412,19 @@ class EventBuffer:
 def recorder_api() -> int:
     """The address of the table of C functions in plimsoll/recorder_api.h."""
 
-def c_api() -> int:
-    """The address of the table of C functions in plimsoll/c_api.h."""
+class Engine:
+    """See plimsoll/engine_api.h."""
 
-class HostOutOfMemory(RuntimeError):
-    pass
-
-class BackupError(RuntimeError):
-    pass
-
-class LiveEngine(TieredEngine):
-    """See plimsoll/live_api.h; none is ever destroyed."""
+    def __init__(self, allocator: str, driver: SimulatedDriver, conf: str, version: str, device: int) -> None:
+        """On a simulated GPU, which others may use too."""
 
     @staticmethod
-    def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> LiveEngine: ...
+    def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Engine:
+        """One of this process's engines, which are never destroyed."""
 
     @staticmethod
-    def simulated(driver: SimulatedDriver, allocator: str, conf: str, version: str, device: int, account: bool) -> LiveEngine: ...
+    def simulated(driver: SimulatedDriver, allocator: str, conf: str, version: str, device: int, account: bool) -> Engine:
+        """As `cuda`, over a simulated GPU."""
 
     @property
     def handle(self) -> int: ...
@@ -583,6 +437,9 @@ class LiveEngine(TieredEngine):
         The address of a block for work on that stream; raises OutOfMemory with PyTorch's text.
         """
 
+    def allocate_at(self, address: int, size: int, stream: int, first: int, second: int) -> None:
+        """Lend exactly these bytes of a pool's free block."""
+
     def free(self, address: int) -> None:
         """
         Work that is queued on the block's stream, and on those recorded, may still use it.
@@ -593,21 +450,151 @@ class LiveEngine(TieredEngine):
         Another stream than its own uses the block: what is queued there by the time of its `free`.
         """
 
+    def block_size(self, address: int) -> int: ...
+
+    def empty_cache(self, first: int = 0, second: int = 0) -> None: ...
+
     def empty_host_cache(self) -> None:
-        """Of page-locked memory, which all engines share."""
+        """Of page-locked memory, which the process's engines share."""
+
+    def poll(self) -> None: ...
+
+    def begin_allocate_to_pool(self, first: int, second: int, stream: int | None) -> None: ...
+
+    def end_allocate_to_pool(self, first: int, second: int) -> None: ...
+
+    def begin_graph_capture(self) -> None: ...
+
+    def end_graph_capture(self) -> None: ...
+
+    def use_pool(self, first: int, second: int) -> None: ...
+
+    def release_pool(self, first: int, second: int) -> None: ...
+
+    def set_pool_option(self, first: int, second: int, option: PoolOption, on: bool) -> None: ...
+
+    def reset_peak_statistics(self) -> None: ...
+
+    def reset_accumulated_statistics(self) -> None: ...
+
+    def check_invariants(self) -> None:
+        """Raises RuntimeError if the allocator's books do not agree; for tests."""
+
+    def record(self, buffer: EventBuffer | None) -> None:
+        """Add every event from now on to a buffer, or to none."""
+
+    def record_history(self, max_entries: int) -> None: ...
+
+    def history(self) -> list[tuple[str, int, int, int, int, int, int, int, int]]: ...
+
+    def history_columns(self) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint64]]:
+        """
+        Action codes, addresses, sizes, streams, times, contexts and bytes in shared memory, of the history.
+        """
+
+    @property
+    def history_size(self) -> int: ...
+
+    @property
+    def history_dropped(self) -> int: ...
+
+    def set_context(self, context: int) -> None: ...
+
+    def note_snapshot(self) -> None: ...
 
     def account(self) -> dict[str, int | str | None]:
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.
         """
 
+    @property
+    def limit(self) -> int | None: ...
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None: ...
+
+    def set_dedicated_limit(self, limit: int | None) -> None:
+        """What the person allows, whatever fraction the program sets."""
+
+    def statistics(self, tiers: bool = True) -> dict[str, int]:
+        """PyTorch's counters, and those of shared and paused memory."""
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) of the card's own memory."""
+
+    def shared_info(self) -> tuple[int, int]:
+        """(free, total) of the host memory that GPUs may use."""
+
+    def segments(self) -> list[SegmentInfo]: ...
+
+    def fragments_bytes(self) -> int | None:
+        """
+        Of the elastic allocator: free, and bound to where it lies; None if too many blocks are.
+        """
+
+    @property
+    def spills(self) -> bool: ...
+
+    @spills.setter
+    def spills(self, arg: bool, /) -> None: ...
+
+    @property
+    def shared_limit(self) -> int | None: ...
+
+    @shared_limit.setter
+    def shared_limit(self, limit: int | None) -> None: ...
+
+    def on_first_spill(self, told: Callable[[int], None]) -> None: ...
+
+    @property
+    def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
+        """
+        Now, at the peak and in all the time; without what is in shared memory now, but for the last.
+        """
+
+    @property
+    def shared_allocated_bytes(self) -> int: ...
+
+    def rebalance(self, most: int | None = None) -> int:
+        """Returns the bytes that moved."""
+
+    def require_pausable(self, region: int) -> None:
+        """Raises ValueError if `pause` would refuse, whatever memory there is."""
+
+    def pause(self, region: int, keep: bool, file: int | None = None) -> int:
+        """
+        To page-locked memory, a file or, if the content is not to be kept, nowhere. Returns the bytes that the card got back.
+        """
+
+    def resume(self, region: int) -> int:
+        """Returns the bytes that the card gave."""
+
+    def is_paused(self, region: int) -> bool: ...
+
+    def region_use(self, region: int) -> dict[str, int]: ...
+
+    @property
+    def may_spill(self) -> bool: ...
+
+    @property
+    def peak_dedicated(self) -> int: ...
+
+    def host_reserved_bytes(self) -> int:
+        """Page-locked memory that is held for copies."""
+
 def set_placement(region: int | None, shared: bool = False) -> None:
     """
     Where this thread's requests go from now on: to a region, or none (0), preferring shared memory or not; None ends it.
     """
 
-def live_api() -> int:
-    """The address of the table of C functions in plimsoll/live_api.h."""
+def region_pool(region: int) -> tuple[int, int]:
+    """The id of the pool that a region is, for a graph to be captured into."""
+
+def engine_api() -> int:
+    """The address of the table of C functions in plimsoll/engine_api.h."""
+
+def device_api() -> int:
+    """The address of the table of C functions in plimsoll/device_api.h."""
 
 def pluggable_functions() -> dict[str, int]:
     """Addresses of C functions for torch.cuda.memory.CUDAPluggableAllocator."""

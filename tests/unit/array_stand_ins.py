@@ -20,16 +20,16 @@ class Engines:
     def __init__(self, allocator: str) -> None:
         self.allocator = allocator
         self.gpus = [SimulatedGpu(GiB), SimulatedGpu(GiB)]
-        self._opened: dict[int, _core.LiveEngine] = {}
+        self._opened: dict[int, _core.Engine] = {}
 
-    def open(self, device: int) -> _core.LiveEngine:
+    def open(self, device: int) -> _core.Engine:
         if device not in self._opened:
-            self._opened[device] = _core.LiveEngine.simulated(
+            self._opened[device] = _core.Engine.simulated(
                 self.gpus[device]._driver, self.allocator, "", "2.15", device, False
             )
         return self._opened[device]
 
-    def opened(self) -> dict[int, _core.LiveEngine]:
+    def opened(self) -> dict[int, _core.Engine]:
         return self._opened
 
     def work(self, stream: int, device: int = 0, duration_ns: float = LONG_NS) -> None:

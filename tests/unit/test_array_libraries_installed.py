@@ -133,8 +133,8 @@ import plimsoll.session.install as session
 gpu = SimulatedGpu("1GiB")
 live_engines._core = types.SimpleNamespace(
     **{name: getattr(_core, name) for name in ("AllocatorConfig", "ConfigError", "host_memory")},
-    LiveEngine=types.SimpleNamespace(
-        cuda=lambda *choice: _core.LiveEngine.simulated(gpu._driver, *choice)
+    Engine=types.SimpleNamespace(
+        cuda=lambda *choice: _core.Engine.simulated(gpu._driver, *choice)
     ),
 )
 session.count_gpus = lambda: 1

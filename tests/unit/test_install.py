@@ -65,12 +65,12 @@ class TestSizes:
         def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
             gpu = SimulatedGpu(GiB)
             made.append(
-                _core.LiveEngine.simulated(gpu._driver, allocator, conf, version, device, account)
+                _core.Engine.simulated(gpu._driver, allocator, conf, version, device, account)
             )
             return made[-1]
 
         engines = SimpleNamespace(cuda=cuda)
-        monkeypatch.setattr(live_engines, "_core", SimpleNamespace(LiveEngine=engines))
+        monkeypatch.setattr(live_engines, "_core", SimpleNamespace(Engine=engines))
         return made
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:
@@ -99,7 +99,7 @@ class TestSizes:
         engines = self.engines()
         callbacks = RmmCallbacks(engines, 0)
         address = callbacks.allocate(1, RmmStream(0))
-        maker = vars(live_engines)["_core"].LiveEngine
+        maker = vars(live_engines)["_core"].Engine
         make = maker.cuda
 
         def make_and_collect(*choice: Any) -> Any:
@@ -119,7 +119,7 @@ class TestSizes:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         engines = self.engines()
-        monkeypatch.setattr(vars(live_engines)["_core"], "live_api", lambda: 0, raising=False)
+        monkeypatch.setattr(vars(live_engines)["_core"], "engine_api", lambda: 0, raising=False)
         learned: list[int] = []
         opened_by_pytorch: list[Any] = []
 

@@ -72,10 +72,10 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Caller:
 
 
 @pytest.fixture
-def engine() -> _core.LiveEngine:
+def engine() -> _core.Engine:
     """On a card of 1 GiB."""
     gpu = SimulatedGpu(GiB)
-    return _core.LiveEngine.simulated(gpu._driver, "native", "", "2.11", 0, False)
+    return _core.Engine.simulated(gpu._driver, "native", "", "2.11", 0, False)
 
 
 @pytest.mark.usefixtures("engine")

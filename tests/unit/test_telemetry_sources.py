@@ -36,7 +36,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 def engines(allocator: str) -> Any:
     driver = SimulatedGpu("8GiB")._driver
-    engine = _core.LiveEngine.simulated(driver, allocator, "", "2.11", 0, False)
+    engine = _core.Engine.simulated(driver, allocator, "", "2.11", 0, False)
     return SimpleNamespace(allocator=allocator, opened=lambda: {0: engine})
 
 

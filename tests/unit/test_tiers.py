@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,21 +22,6 @@ if TYPE_CHECKING:
 REGION = 3
 
 
-class Table(ctypes.Structure):
-    """The beginning of the C table of live engines."""
-
-    _fields_ = (
-        ("version", c_uint32),
-        ("last_error", ctypes.CFUNCTYPE(c_char_p)),
-        (
-            "malloc",
-            ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64, POINTER(c_uint64)),
-        ),
-        ("malloc_at", c_void_p),
-        ("free", ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64)),
-    )
-
-
 class Machine:
     """An engine on a simulated GPU of 1 GiB, in a machine whose host shares 2 GiB."""
 
@@ -52,16 +35,9 @@ class Machine:
             self.engine = self._allocator.engine
             self.malloc, self.free = self._allocator.malloc, self._allocator.free
             return
-        live = _core.LiveEngine.simulated(self.gpu._driver, allocator, "", "2.11", 0, False)
-        table = ctypes.cast(_core.live_api(), POINTER(Table)).contents
-
-        def malloc(size: int) -> int:
-            address = c_uint64()
-            assert table.malloc(live.handle, size, 0, byref(address)) == 0
-            return address.value
-
+        live = _core.Engine.simulated(self.gpu._driver, allocator, "", "2.11", 0, False)
         self.engine = live
-        self.malloc, self.free = malloc, lambda address: table.free(live.handle, address)
+        self.malloc, self.free = lambda size: live.allocate(size, 0), live.free
 
 
 @contextmanager
@@ -103,7 +79,7 @@ def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
     engine = machine.engine
     engine.set_dedicated_limit(512 * MiB)
     assert engine.limit == 512 * MiB
-    live: _core.LiveEngine = engine  # type: ignore[assignment]
+    live: _core.Engine = engine  # type: ignore[assignment]
     live.limit = 256 * MiB
     assert engine.limit == 256 * MiB
     engine.set_dedicated_limit(None)

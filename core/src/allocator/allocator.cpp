@@ -1,7 +1,5 @@
 #include "plimsoll/allocator/allocator.h"
 
-#include "plimsoll/allocator/by_address.h"
-
 namespace plimsoll {
 namespace {
 

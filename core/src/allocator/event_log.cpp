@@ -4,6 +4,9 @@ namespace plimsoll {
 
 void EventLog::tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
                     std::uint32_t context, Bytes shared) {
+  if (action == Action::alloc && shared == 0 && driver_.spills()) {
+    shared = driver_.shared_in(address, size);
+  }
   const TraceEvent event{
       action, address, size, stream, pool, driver_.now_us(), context_ != 0 ? context_ : context,
       shared};

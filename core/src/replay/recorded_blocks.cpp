@@ -14,7 +14,7 @@ Block* RecordedBlocks::take(Address address, std::uint64_t event) {
   }
   Block* const found = *block;
   live_.erase(address);
-  tiers_.returning(*found);
+  tiers_.returning(found->address, found->size);
   return found;
 }
 

@@ -4,20 +4,18 @@
 
 namespace plimsoll {
 
-Bytes TierMeter::lent(const Block& block) {
-  Bytes shared = block.shared;
+void TierMeter::lent(Address block, Bytes size) {
   if (driver_spills_) {
     look_at_driver();
-    shared = driver_.shared_in(block.address, block.size);
+    const Bytes shared = driver_.shared_in(block, size);
     shared_allocated_.increase(shared);
     if (shared > 0) ++spills_;
   }
   peak_dedicated_ = std::max(peak_dedicated_, dedicated_reserved());
-  return shared;
 }
 
-void TierMeter::returning(const Block& block) {
-  if (driver_spills_) shared_allocated_.decrease(driver_.shared_in(block.address, block.size));
+void TierMeter::returning(Address block, Bytes size) {
+  if (driver_spills_) shared_allocated_.decrease(driver_.shared_in(block, size));
 }
 
 Statistics TierMeter::statistics() {

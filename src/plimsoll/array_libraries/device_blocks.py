@@ -21,7 +21,7 @@ _MADE_BY_SOMEBODY = 3  # and above
 
 
 class Memory(Protocol):
-    """What is asked of the engine of one GPU; the extension's `LiveEngine` is one."""
+    """What is asked of the engine of one GPU; the extension's `Engine` is one."""
 
     def allocate(self, size: int, stream: int) -> int:
         """The address of a block of `size` bytes.

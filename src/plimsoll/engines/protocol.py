@@ -22,8 +22,8 @@ SpillPolicyName = Literal["strict", "spill"]
 class Engine(Protocol):
     """An allocator on one GPU, as far as its two tiers go.
 
-    The extension's `LiveEngine` is one, and its `Engine`, on a simulated GPU. What only the elastic
-    allocator can do raises ValueError under another one.
+    The extension's `Engine` is one. What only the elastic allocator can do raises ValueError under
+    another one.
     """
 
     @property

@@ -156,7 +156,7 @@ class Allocator:
         size_bytes = parse_size(size)
         self._note_stack()
         try:
-            return self.engine.malloc(size_bytes, stream)
+            return self.engine.allocate(size_bytes, stream)
         except _core.OutOfMemory as error:
             raise OutOfMemoryError(
                 str(error),

@@ -27,7 +27,7 @@ class EnginesInUse(Protocol):
     def allocator(self) -> str:
         """Which one they are of."""
 
-    def opened(self) -> dict[int, _core.LiveEngine]:
+    def opened(self) -> dict[int, _core.Engine]:
         """Those that there are, by GPU."""
 
 
@@ -97,7 +97,7 @@ class EngineCounters:
             _, self._shared_total = engine.shared_info()
         return Counters(devices, engine.host_reserved_bytes(), self._shared_total)
 
-    def _device(self, index: int, engine: _core.LiveEngine) -> DeviceCounters:
+    def _device(self, index: int, engine: _core.Engine) -> DeviceCounters:
         def dedicated() -> int:
             statistics = engine.statistics()
             shared = statistics["shared_reserved_bytes.current"]

@@ -60,6 +60,12 @@ class DriverError : public std::runtime_error {
   DriverError(const char* call, Status status, const std::string& reason = {});
 };
 
+// No live block begins at the address.
+class UnknownAddress : public std::invalid_argument {
+ public:
+  explicit UnknownAddress(Address address);
+};
+
 // What a private pool does otherwise than pools do; each is off at first.
 enum class PoolOption {
   use_on_oom,  // requests outside the pool may take its free blocks when the driver refuses
@@ -114,7 +120,7 @@ class Allocator {
 
   // The most that may be reserved; nothing means no limit but the device.
   virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
-  [[nodiscard]] std::optional<Bytes> limit() const { return limit_; }
+  [[nodiscard]] virtual std::optional<Bytes> limit() const { return limit_; }
 
   // The largest free block of the default pool, on any stream.
   [[nodiscard]] virtual Bytes largest_free_block() const = 0;

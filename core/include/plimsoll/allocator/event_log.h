@@ -18,8 +18,8 @@ class Observer {
 
 class EventLog {
  public:
-  // The driver tells the time.
-  explicit EventLog(const Driver& driver) : driver_(driver) {}
+  // The driver tells the time, and where it spills, what of a lent block it put into shared memory.
+  explicit EventLog(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] History& history() { return history_; }
   [[nodiscard]] const History& history() const { return history_; }
@@ -46,7 +46,7 @@ class EventLog {
   void tell(Action action, Address address, Bytes size, StreamId stream, PoolId pool,
             std::uint32_t context, Bytes shared);
 
-  const Driver& driver_;
+  Driver& driver_;
   History history_;
   std::atomic<Observer*> observer_{nullptr};
   std::uint32_t context_ = 0;

@@ -34,6 +34,7 @@ class CudaDriver final : public Driver {
   CudaDriver(int device, const cuda::Api& api);
   ~CudaDriver() override;
 
+  [[nodiscard]] std::string_view name() const override { return "cuda"; }
   Status allocate(Bytes size, Address& address) override;
   Status deallocate(Address address) override;
   Status allocate_host(Bytes size, Address& address) override;
@@ -70,7 +71,7 @@ class CudaDriver final : public Driver {
 
   // Lets another device reach the memory that this driver has mapped and will map. What `allocate`
   // returns follows cuCtxEnablePeerAccess instead.
-  Status enable_peer(int device);
+  Status enable_peer(int device) override;
 
  private:
   class Scope;

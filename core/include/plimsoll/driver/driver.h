@@ -49,6 +49,9 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
   virtual ~Driver() = default;
 
+  // "cuda", "simulated".
+  [[nodiscard]] virtual std::string_view name() const = 0;
+
   // Physical memory with an address of its own. The address is aligned to 512 bytes, and to the
   // granule when `size` is at least one granule.
   virtual Status allocate(Bytes size, Address& address) = 0;
@@ -76,12 +79,16 @@ class Driver {
   virtual Status unmap(Address address, Bytes size) = 0;
   // Whether dedicated memory that is asked for may turn out to be shared, as under Windows.
   [[nodiscard]] virtual bool spills() const { return false; }
+  // How much of a range turned out so.
+  [[nodiscard]] virtual Bytes shared_in(Address, Bytes) { return 0; }
   // Whether reserve, create and map are supported at all.
   [[nodiscard]] virtual bool has_virtual_memory() const { return true; }
 
   // A file descriptor, the caller's to close, through which another process may `import_handle`.
   virtual Status export_handle(Handle, int&) { return Status::not_supported; }
   virtual Status import_handle(int, Handle&) { return Status::not_supported; }
+  // Lets another GPU of this process use all of this one's memory.
+  virtual Status enable_peer(int) { return Status::not_supported; }
 
   // An event is complete when the work queued on its stream before it is complete. On a stream that
   // is being captured there is no such point: not_permitted.

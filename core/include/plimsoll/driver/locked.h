@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <string_view>
 
 #include "plimsoll/driver/driver.h"
 
@@ -12,6 +13,7 @@ class LockedDriver : public Driver {
   // `driver` outlives this.
   explicit LockedDriver(Driver& driver) : driver_(driver) {}
 
+  [[nodiscard]] std::string_view name() const override { return driver_.name(); }
   Status allocate(Bytes size, Address& address) override {
     const std::lock_guard guard(mutex_);
     return driver_.allocate(size, address);
@@ -57,6 +59,10 @@ class LockedDriver : public Driver {
     return driver_.unmap(address, size);
   }
   [[nodiscard]] bool spills() const override { return driver_.spills(); }
+  [[nodiscard]] Bytes shared_in(Address address, Bytes size) override {
+    const std::lock_guard guard(mutex_);
+    return driver_.shared_in(address, size);
+  }
   [[nodiscard]] bool has_virtual_memory() const override { return driver_.has_virtual_memory(); }
   Status export_handle(Handle handle, int& descriptor) override {
     const std::lock_guard guard(mutex_);
@@ -65,6 +71,10 @@ class LockedDriver : public Driver {
   Status import_handle(int descriptor, Handle& handle) override {
     const std::lock_guard guard(mutex_);
     return driver_.import_handle(descriptor, handle);
+  }
+  Status enable_peer(int device) override {
+    const std::lock_guard guard(mutex_);
+    return driver_.enable_peer(device);
   }
   Status record(StreamId stream, Event& event) override {
     const std::lock_guard guard(mutex_);

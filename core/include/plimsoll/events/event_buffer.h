@@ -36,12 +36,6 @@ class EventBuffer {
     }
   }
 
-  // Says of the newest event how much of it is in shared memory, if it is still here.
-  void set_shared_of_newest(Bytes shared) {
-    const std::scoped_lock lock(mutex_);
-    if (!filling_.empty()) filling_.back().event.shared = shared;
-  }
-
   // All that waited, in the order of adding; it is valid until the next call. For one thread.
   [[nodiscard]] const std::vector<DeviceEvent>& drain() {
     drained_.clear();

@@ -34,10 +34,6 @@ class History {
     dropped_ = 0;
   }
 
-  // The last one added; there is one.
-  [[nodiscard]] TraceEvent& newest() {
-    return oldest_ == 0 ? events_.back() : events_[oldest_ - 1];
-  }
   [[nodiscard]] std::size_t size() const { return events_.size(); }
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
   [[nodiscard]] const TraceEvent& operator[](std::size_t index) const {

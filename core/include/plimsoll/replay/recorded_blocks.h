@@ -31,7 +31,7 @@ class RecordedBlocks {
   // The program has the block now, under its recorded address.
   void keep(Address address, Block* block) {
     live_.insert(address, block);
-    tiers_.lent(*block);
+    tiers_.lent(block->address, block->size);
   }
 
   // `event`, by its number, frees or completes the free; each throws ReplayError if there is

@@ -21,10 +21,10 @@ class TierMeter {
         driver_(driver),
         driver_spills_(driver.spills() && !allocator_chooses) {}
 
-  // To be called when a request was served. Returns how much of the block is in shared memory.
-  Bytes lent(const Block& block);
+  // To be called when a request was served.
+  void lent(Address block, Bytes size);
   // To be called before a lent block is freed.
-  void returning(const Block& block);
+  void returning(Address block, Bytes size);
 
   // The allocator's, with the counters of the tiers.
   [[nodiscard]] Statistics statistics();

@@ -35,6 +35,7 @@ class SimulatedDriver final : public Driver {
   SimulatedDriver(SimulatedHost& host, Bytes dedicated_capacity,
                   DriverModel model = DriverModel::linux, std::uint32_t ordinal = 0);
 
+  [[nodiscard]] std::string_view name() const override { return "simulated"; }
   Status allocate(Bytes size, Address& address) override;
   Status deallocate(Address address) override;
   Status allocate_host(Bytes size, Address& address) override;
@@ -63,6 +64,7 @@ class SimulatedDriver final : public Driver {
     return static_cast<std::int64_t>(host_.now_ns() / 1000);
   }
   [[nodiscard]] bool spills() const override { return model() == DriverModel::wddm; }
+  [[nodiscard]] Bytes shared_in(Address address, Bytes size) override;
 
   // Queues work of `duration_ns` on a stream; the host does not wait.
   void launch(StreamId stream, double duration_ns) { streams_.launch(stream, duration_ns); }
@@ -98,8 +100,6 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes shared_used() const { return physical_.shared_used(); }
   // What of it is not page-locked memory, which the host asked for.
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
-  // How much of a range is in shared memory.
-  [[nodiscard]] Bytes shared_in(Address address, Bytes size);
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
   // What exists now, and nobody gave back yet.

@@ -174,6 +174,15 @@ void ElasticAllocator::empty_cache(PoolId pool) {
 
 // --- by address --------------------------------------------------------------------------------
 
+std::optional<Bytes> ElasticAllocator::block_size(Address address) const {
+  Arena* const arena = arenas_.around(address);
+  if (arena == nullptr) return std::nullopt;
+  const Arena::Guard guard(arena->lock);
+  Block* const* const found = arena->live.find(address);
+  if (found == nullptr) return std::nullopt;
+  return (*found)->size;
+}
+
 std::optional<Location> ElasticAllocator::locate(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;

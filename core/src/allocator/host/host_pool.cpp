@@ -1,6 +1,7 @@
 #include "plimsoll/allocator/host/host_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <string>
 
@@ -12,6 +13,8 @@ namespace {
 constexpr Bytes kAlignment = 512;
 constexpr Bytes kMost = Bytes{1} << 60;
 
+std::atomic<HostPool*> pool_of_process{nullptr};
+
 }  // namespace
 
 void CallTime::add(std::int64_t time_us) {
@@ -20,6 +23,17 @@ void CallTime::add(std::int64_t time_us) {
   total_us += time_us;
   ++count;
 }
+
+HostPool& HostPool::of_process(Driver& driver) {
+  static HostPool& pool = [&driver]() -> HostPool& {
+    auto* const made = new HostPool(driver);
+    pool_of_process = made;
+    return *made;
+  }();
+  return pool;
+}
+
+HostPool* HostPool::of_process_if_open() { return pool_of_process; }
 
 HostPool::~HostPool() {
   captures_ = 0;

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "plimsoll/live_api.h"
+#include "plimsoll/engine_api.h"
 
 #ifdef __cplusplus
 extern "C" {

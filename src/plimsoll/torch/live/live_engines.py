@@ -67,11 +67,11 @@ class LiveEngines:
         self._version = _rules()
         # Garbage that is collected while an engine is made may be a library's, and ask here again.
         self._lock = threading.RLock()
-        self._open: dict[int, _core.LiveEngine] = {}
+        self._open: dict[int, _core.Engine] = {}
         self._limited: set[int] = set()
         self._told: Callable[[int], None] = lambda _: None
 
-    def open(self, device: int) -> _core.LiveEngine:
+    def open(self, device: int) -> _core.Engine:
         """The engine of a GPU.
 
         Raises:
@@ -80,7 +80,7 @@ class LiveEngines:
         """
         with self._lock:
             if device not in self._open:
-                engine = _core.LiveEngine.cuda(
+                engine = _core.Engine.cuda(
                     self._allocator, self._conf, self._version, device, self._keeps_account
                 )
                 self._open[device] = engine
@@ -107,7 +107,7 @@ class LiveEngines:
         """Which one they are of."""
         return self._allocator
 
-    def opened(self) -> dict[int, _core.LiveEngine]:
+    def opened(self) -> dict[int, _core.Engine]:
         """Those that there are, by GPU."""
         with self._lock:
             return dict(self._open)
@@ -262,7 +262,7 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
     callback = _OPEN_ENGINE(open_engine)
     install_bridge = library.plimsoll_bridge_install
     install_bridge.argtypes = [ctypes.c_void_p, _OPEN_ENGINE]
-    status = install_bridge(_core.live_api(), callback)
+    status = install_bridge(_core.engine_api(), callback)
     if status == 1:
         raise InputError("the cached bridge is of another plimsoll; remove it from the cache")
     if status == 2:

@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.torch.building.compiler import Recipe
 
@@ -233,17 +234,24 @@ class Library:
 
     def start(
         self,
-        api: int,
         version: tuple[int, int],
         engines: list[int],
+        gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Hand over the engines, one a device."""
+        """Hand over the engines and the GPUs that they are on, one a device, by their handles."""
         count = len(engines)
-        handles = (ctypes.c_void_p * count)(*engines)
-        table = (DeviceProperties * count)(*properties)
+        interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]
-        if self.lib.plimsoll_start(ctypes.c_void_p(api), number, count, handles, table) != 0:
+        status = self.lib.plimsoll_start(
+            *(ctypes.c_void_p(interface) for interface in interfaces),
+            number,
+            count,
+            (ctypes.c_void_p * count)(*engines),
+            (ctypes.c_void_p * count)(*gpus),
+            (DeviceProperties * count)(*properties),
+        )
+        if status != 0:
             raise InputError("the cached library is of another plimsoll; remove it from the cache")
 
     def call_back(

@@ -88,9 +88,9 @@ class Simulation:
         self.first_calls = FirstCalls(self._history_sizes)
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.start(
-            _core.c_api(),
             self.version,
             [allocator.engine.handle for allocator in self.allocators],
+            [gpu._driver.handle for gpu in self.machine.gpus],
             [_properties(profile) for profile in self.profiles],
         )
         self.library.set_values(setup.values, setup.unknown, setup.seed)

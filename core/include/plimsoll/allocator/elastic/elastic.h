@@ -46,11 +46,11 @@
 #include "plimsoll/allocator/elastic/growth.h"
 #include "plimsoll/allocator/elastic/pausing.h"
 #include "plimsoll/allocator/elastic/tier_mover.h"
-#include "plimsoll/allocator/live_allocator.h"
+#include "plimsoll/allocator/program_allocator.h"
 
 namespace plimsoll {
 
-class ElasticAllocator final : public Allocator, public LiveAllocator {
+class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
   // Of `config` only the memory fraction counts. The driver must have virtual memory.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
@@ -68,16 +68,16 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   }
   bool free(Address address) override;
   bool record_stream(Address address, StreamId stream) override;
+  [[nodiscard]] std::optional<Bytes> block_size(Address address) const override;
   [[nodiscard]] std::optional<Location> locate(Address address) const override;
   [[nodiscard]] ExportedMemory export_memory(Address address) override;
+  [[nodiscard]] Held hold() override { return Held(*this); }
 
   void empty_cache(PoolId pool = {}) override;
   void poll() override;
 
   void begin_allocate_to_pool(PoolId pool, Filter filter) override;
   void end_allocate_to_pool(PoolId pool) override;
-  void begin_graph_capture() override {}  // which the pool says already
-  void end_graph_capture() override {}
   void use_pool(PoolId pool) override;
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
@@ -90,7 +90,6 @@ class ElasticAllocator final : public Allocator, public LiveAllocator {
   [[nodiscard]] Statistics statistics() const override;
   void reset_peak_statistics() override;
   void reset_accumulated_statistics() override;
-  void set_observer(Observer* observer) override { Allocator::set_observer(observer); }
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 

@@ -64,6 +64,11 @@ class HostPool {
   // Waits for work that uses freed blocks. Blocks that are alive keep their memory.
   ~HostPool();
 
+  // The process's, over the driver of whoever asks first; it is never destroyed.
+  [[nodiscard]] static HostPool& of_process(Driver& driver);
+  // Null if nobody asked.
+  [[nodiscard]] static HostPool* of_process_if_open();
+
   // At least `size` bytes, aligned to 512, of a pool that was begun, or for everybody. Throws
   // HostOutOfMemory, and DriverError if the driver fails for another reason.
   [[nodiscard]] Address allocate(Bytes size, PoolId pool = {});

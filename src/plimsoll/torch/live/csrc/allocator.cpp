@@ -39,8 +39,8 @@ bool run_free_memory_callbacks() {
 
 Allocator* installed() { return the_allocator; }
 
-Installation install(const plimsoll_live_api* table, OpenEngine open) {
-  if (table->version != PLIMSOLL_LIVE_API_VERSION) return Installation::wrong_table;
+Installation install(const plimsoll_engine_api* table, OpenEngine open) {
+  if (table->version != PLIMSOLL_ENGINE_API_VERSION) return Installation::wrong_table;
   torch_allocator::CUDAAllocator* original = torch_allocator::get();
   const int device_count = original->initialized() ? c10::cuda::device_count() : 0;
   for (int i = 0; i < device_count; ++i) {
@@ -141,17 +141,17 @@ bool Allocator::is_original_asked(DeviceIndex index, cudaStream_t stream) const 
 }
 
 void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
-  plimsoll_live* engine = device.engine();
+  plimsoll_engine* engine = device.engine();
   const History::Call call(history_, RecordContext::STATE);
   uint64_t address = 0;
   int status = PLIMSOLL_SUCCESS;
   if (begun_pools_.load(std::memory_order_relaxed) == 0) [[likely]] {
-    status = api->malloc(engine, size, as_number(stream), &address);
+    status = api->malloc(engine, size, as_number(stream), 0, &address);
   } else {
     // Taking memory from the driver is no part of what a graph captures, and harms it only if
     // somebody frees that memory before the graph runs.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
-    status = api->malloc(engine, size, as_number(stream), &address);
+    status = api->malloc(engine, size, as_number(stream), 0, &address);
   }
   if (status != PLIMSOLL_SUCCESS) [[unlikely]] {
     address = recover(device, size, stream, status);
@@ -187,7 +187,7 @@ uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, in
   const std::string text = api->last_error();
   if (status == PLIMSOLL_OUT_OF_MEMORY) {
     if (run_free_memory_callbacks()) {
-      status = api->malloc(device.engine(), size, as_number(stream), &address);
+      status = api->malloc(device.engine(), size, as_number(stream), 0, &address);
       if (status == PLIMSOLL_SUCCESS) return address;
     }
     if (custom_pools_.is_last_resort(device.index())) {
@@ -257,9 +257,9 @@ void Allocator::free(void* pointer) {
 Device* Allocator::free_in_engine(uint64_t address) {
   thread_local int last = 0;
   const auto is_freed_by = [address](Device& device) {
-    plimsoll_live* engine = device.engine_if_open();
+    plimsoll_engine* engine = device.engine_if_open();
     if (engine == nullptr) return false;
-    const int status = api->free(engine, address);
+    const int status = api->free(engine, address, 0);
     if (status == PLIMSOLL_UNKNOWN_ADDRESS) return false;
     check(status);
     return true;

@@ -137,6 +137,6 @@ class Allocator final : public VersionedAllocator {
 Allocator* installed();
 
 enum class Installation { done, wrong_table, memory_in_use };
-Installation install(const plimsoll_live_api* table, OpenEngine open);
+Installation install(const plimsoll_engine_api* table, OpenEngine open);
 
 }  // namespace plimsoll::live

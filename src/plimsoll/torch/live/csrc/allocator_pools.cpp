@@ -20,7 +20,7 @@ struct PoolState final : torch_allocator::AllocatorState {
   std::vector<LiveBlock> blocks;
 };
 
-std::vector<LiveBlock> live_blocks(plimsoll_live* engine, MempoolId_t pool) {
+std::vector<LiveBlock> live_blocks(plimsoll_engine* engine, MempoolId_t pool) {
   struct Search {
     MempoolId_t pool;
     std::vector<LiveBlock> found;
@@ -161,12 +161,12 @@ torch_allocator::CheckpointDelta Allocator::setCheckpointPoolState(
     DeviceIndex index, std::shared_ptr<torch_allocator::AllocatorState> state) {
   const auto wanted = std::dynamic_pointer_cast<PoolState>(state);
   if (wanted == nullptr) return original_->setCheckpointPoolState(index, std::move(state));
-  plimsoll_live* engine = device(index).engine();
+  plimsoll_engine* engine = device(index).engine();
   const History::Call call(history_, RecordContext::STATE);
   torch_allocator::CheckpointDelta delta;
   for (const auto& block : live_blocks(engine, wanted->pool)) {
     if (sharing_.has_exports()) sharing_.forget(block.address);
-    check(api->free(engine, block.address));
+    check(api->free(engine, block.address, 0));
     delta.ptrs_freed.push_back(as_pointer(block.address));
   }
   for (const auto& block : wanted->blocks) {

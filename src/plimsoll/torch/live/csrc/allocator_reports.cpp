@@ -64,7 +64,7 @@ void add_all(DeviceStats& to, const Statistics& from) {
 
 DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
   DeviceStats result;
-  if (plimsoll_live* engine = device(index).engine_if_open()) {
+  if (plimsoll_engine* engine = device(index).engine_if_open()) {
     plimsoll_statistics statistics{};
     api->statistics(engine, &statistics);
     add_all(result, statistics);
@@ -78,14 +78,14 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
 }
 
 void Allocator::resetAccumulatedStats(DeviceIndex index) {
-  if (plimsoll_live* engine = device(index).engine_if_open()) {
+  if (plimsoll_engine* engine = device(index).engine_if_open()) {
     api->reset_accumulated_statistics(engine);
   }
   original_->resetAccumulatedStats(index);
 }
 
 void Allocator::resetPeakStats(DeviceIndex index) {
-  if (plimsoll_live* engine = device(index).engine_if_open()) api->reset_peak_statistics(engine);
+  if (plimsoll_engine* engine = device(index).engine_if_open()) api->reset_peak_statistics(engine);
   original_->resetPeakStats(index);
 }
 
@@ -98,7 +98,7 @@ void Allocator::setMemoryFraction(double fraction, DeviceIndex index) {
 void Allocator::emptyCache(MempoolId_t pool) {
   const History::Call call(history_, RecordContext::ALL);
   for (int i = 0; i < device_count_; ++i) {
-    plimsoll_live* engine = devices_[static_cast<size_t>(i)].engine_if_open();
+    plimsoll_engine* engine = devices_[static_cast<size_t>(i)].engine_if_open();
     if (engine == nullptr) continue;
     int uses = 0;
     const bool is_here = pool == MempoolId_t{} ||
@@ -114,7 +114,7 @@ void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
     size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));
   }
-  if (plimsoll_live* engine = device(index).engine_if_open()) {
+  if (plimsoll_engine* engine = device(index).engine_if_open()) {
     *largest = std::max<size_t>(*largest, api->largest_free_block(engine));
   }
 }
@@ -127,7 +127,7 @@ std::vector<SegmentInfo> Allocator::segments(Device& device, MempoolId_t pool) {
     MempoolId_t pool;
     std::vector<SegmentInfo> found;
   } search{&history_, device.index(), pool, {}};
-  plimsoll_live* engine = device.engine_if_open();
+  plimsoll_engine* engine = device.engine_if_open();
   if (engine == nullptr) return {};
   check(api->segments(
       engine,

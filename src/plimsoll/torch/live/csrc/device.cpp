@@ -13,9 +13,9 @@ void Device::prepare(DeviceIndex index, size_t total, double fraction, OpenEngin
   open_ = open_engine;
 }
 
-plimsoll_live* Device::open() {
+plimsoll_engine* Device::open() {
   std::array<char, 1024> problem{};
-  plimsoll_live* made = open_(index_, problem.data(), problem.size());
+  plimsoll_engine* made = open_(index_, problem.data(), problem.size());
   TORCH_CHECK(made != nullptr, "plimsoll cannot use GPU ", static_cast<int>(index_), ": ",
               problem.data());
   const std::scoped_lock lock(settings_);
@@ -33,10 +33,10 @@ void Device::set_fraction(double fraction) {
               ". Please set within [0, 1].");
   const std::scoped_lock lock(settings_);
   fraction_ = fraction;
-  if (plimsoll_live* engine = engine_.load()) apply_fraction(engine);
+  if (plimsoll_engine* engine = engine_.load()) apply_fraction(engine);
 }
 
-void Device::apply_fraction(plimsoll_live* engine) const {
+void Device::apply_fraction(plimsoll_engine* engine) const {
   api->set_limit(engine, fraction_.load() < 1.0 ? 1 : 0, allowed());
 }
 
@@ -48,19 +48,19 @@ size_t Device::allowed() const {
 void Device::add_peer(int device) {
   const std::scoped_lock lock(settings_);
   peers_.push_back(device);
-  if (plimsoll_live* engine = engine_.load()) check(api->enable_peer(engine, device));
+  if (plimsoll_engine* engine = engine_.load()) check(api->enable_peer(engine, device));
 }
 
 void Device::set_observer(Observe observe, void* data) {
   const std::scoped_lock lock(settings_);
   observe_ = observe;
   observe_data_ = data;
-  if (plimsoll_live* engine = engine_.load()) api->observe(engine, observe, data);
+  if (plimsoll_engine* engine = engine_.load()) api->observe(engine, observe, data);
 }
 
 std::optional<plimsoll_place> Device::locate(const void* pointer) const {
   plimsoll_place place{};
-  plimsoll_live* engine = engine_if_open();
+  plimsoll_engine* engine = engine_if_open();
   if (engine == nullptr || api->locate(engine, as_number(pointer), &place) != PLIMSOLL_SUCCESS) {
     return std::nullopt;
   }

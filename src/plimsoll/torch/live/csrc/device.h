@@ -12,17 +12,17 @@
 #include <optional>
 #include <vector>
 
-#include "plimsoll/live_api.h"
+#include "plimsoll/engine_api.h"
 #include "versions.h"
 
 namespace plimsoll::live {
 
 // The engines' functions; set once, before anything is asked.
-inline const plimsoll_live_api* api = nullptr;
+inline const plimsoll_engine_api* api = nullptr;
 
 // Opens the engine of a device, or writes why it cannot into `problem`. It may take the
 // interpreter's lock, so nobody calls it with a lock held.
-using OpenEngine = plimsoll_live* (*)(int device, char* problem, size_t capacity);
+using OpenEngine = plimsoll_engine* (*)(int device, char* problem, size_t capacity);
 
 // Turns a failure into PyTorch's exception.
 void check(int status);
@@ -38,12 +38,12 @@ class Device {
 
   void prepare(DeviceIndex index, size_t total, double fraction, OpenEngine open_engine);
 
-  [[nodiscard]] plimsoll_live* engine() {
-    plimsoll_live* engine = engine_.load(std::memory_order_acquire);
+  [[nodiscard]] plimsoll_engine* engine() {
+    plimsoll_engine* engine = engine_.load(std::memory_order_acquire);
     return engine != nullptr ? engine : open();
   }
   // Null if nothing has been asked of this GPU.
-  [[nodiscard]] plimsoll_live* engine_if_open() const {
+  [[nodiscard]] plimsoll_engine* engine_if_open() const {
     return engine_.load(std::memory_order_acquire);
   }
 
@@ -60,10 +60,10 @@ class Device {
   [[nodiscard]] std::optional<plimsoll_place> locate(const void* pointer) const;
 
  private:
-  plimsoll_live* open();
-  void apply_fraction(plimsoll_live* engine) const;
+  plimsoll_engine* open();
+  void apply_fraction(plimsoll_engine* engine) const;
 
-  std::atomic<plimsoll_live*> engine_ = nullptr;
+  std::atomic<plimsoll_engine*> engine_ = nullptr;
   DeviceIndex index_ = 0;
   size_t total_ = 0;
   OpenEngine open_ = nullptr;

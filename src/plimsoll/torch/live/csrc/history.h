@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "plimsoll/live_api.h"
+#include "plimsoll/engine_api.h"
 #include "versions.h"
 
 namespace plimsoll::live {

@@ -65,11 +65,11 @@ void install_host_allocator(OpenEngine open) {
 }
 
 // The same engine as the device allocator's, whichever of the two asks first.
-plimsoll_live* HostAllocator::engine(DeviceIndex index) {
+plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   auto& known = engines_.at(static_cast<size_t>(index));
-  if (plimsoll_live* engine = known.load(std::memory_order_acquire)) return engine;
+  if (plimsoll_engine* engine = known.load(std::memory_order_acquire)) return engine;
   std::array<char, 1024> problem{};
-  plimsoll_live* engine = open_(index, problem.data(), problem.size());
+  plimsoll_engine* engine = open_(index, problem.data(), problem.size());
   TORCH_CHECK(engine != nullptr, "plimsoll cannot use GPU ", static_cast<int>(index), ": ",
               problem.data());
   known.store(engine, std::memory_order_release);
@@ -78,8 +78,8 @@ plimsoll_live* HostAllocator::engine(DeviceIndex index) {
 
 // Every GPU reaches the memory, so one serves for it that has a context already: to make another
 // would cost that GPU hundreds of MiB.
-plimsoll_live* HostAllocator::any_engine() {
-  plimsoll_live* known = any_engine_.load(std::memory_order_acquire);
+plimsoll_engine* HostAllocator::any_engine() {
+  plimsoll_engine* known = any_engine_.load(std::memory_order_acquire);
   if (known == nullptr) [[unlikely]] {
     const auto used = c10::cuda::getDeviceIndexWithPrimaryContext();
     known = engine(used.has_value() ? *used : c10::cuda::current_device());
@@ -107,7 +107,7 @@ void HostAllocator::copy_data(void* destination, const void* source, size_t size
 // The context is the block's address where the tensor's memory is ours; a tensor that wraps a part
 // of it has another.
 bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
-  plimsoll_live* used = engine(stream.device_index());
+  plimsoll_engine* used = engine(stream.device_index());
   const c10::cuda::CUDAStream cuda_stream(c10::cuda::CUDAStream::UNCHECKED, stream);
   for (const void* place : {context, pointer}) {
     const int status = api->host_record(used, as_number(place), as_number(cuda_stream.stream()));
@@ -137,7 +137,7 @@ MempoolId_t HostAllocator::pool_of_request() {
 }
 
 void HostAllocator::begin_allocate_to_pool(MempoolId_t pool, Filter filter) {
-  plimsoll_live* any = any_engine();
+  plimsoll_engine* any = any_engine();
   const std::scoped_lock lock(captures_mutex_);
   const auto is_same = [&](const auto& capture) { return capture.first == pool; };
   TORCH_CHECK(std::none_of(captures_.begin(), captures_.end(), is_same),

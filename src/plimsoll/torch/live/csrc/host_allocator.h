@@ -39,14 +39,14 @@ class HostAllocator final : public at::HostAllocator {
   virtual void release_pool(MempoolId_t pool);
 
  private:
-  plimsoll_live* engine(DeviceIndex index);
-  plimsoll_live* any_engine();
+  plimsoll_engine* engine(DeviceIndex index);
+  plimsoll_engine* any_engine();
   [[nodiscard]] MempoolId_t pool_of_request();
 
   at::HostAllocator* original_;
   OpenEngine open_;
-  std::array<std::atomic<plimsoll_live*>, C10_COMPILE_TIME_MAX_GPUS> engines_{};
-  std::atomic<plimsoll_live*> any_engine_ = nullptr;
+  std::array<std::atomic<plimsoll_engine*>, C10_COMPILE_TIME_MAX_GPUS> engines_{};
+  std::atomic<plimsoll_engine*> any_engine_ = nullptr;
 
   std::atomic<int> capture_count_ = 0;
   std::mutex captures_mutex_;

@@ -9,7 +9,7 @@
 
 // 0: done; 1: the table is of another plimsoll; 2: PyTorch's allocator holds memory already;
 // 3: CUDA failed, and stderr says how.
-PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_live_api* table,
+PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
                                             plimsoll::live::OpenEngine open) {
   try {
     const plimsoll::live::Installation done = plimsoll::live::install(table, open);

@@ -96,7 +96,7 @@ torch_allocator::ShareableHandle Sharing::share(Device& device, const void* poin
 Sharing::Export Sharing::make_export(Device& device, uint64_t block) {
   Export result;
   size_t count = 0;
-  plimsoll_live* engine = device.engine();
+  plimsoll_engine* engine = device.engine();
   check(api->export_memory(engine, block, &result.offset, nullptr, nullptr, 0, &count));
   std::vector<uint64_t> sizes(count);
   result.descriptors.resize(count);
@@ -130,7 +130,7 @@ void Sharing::forget(uint64_t block) {
 bool Sharing::is_ours(std::string_view handle) { return handle.starts_with(kMagic); }
 
 std::shared_ptr<void> Sharing::open(Device& device, const std::string& handle) {
-  plimsoll_live* engine = device.engine();
+  plimsoll_engine* engine = device.engine();
   const std::scoped_lock lock(mutex_);
   if (const auto known = imports_.find(handle); known != imports_.end()) {
     if (auto memory = known->second.lock()) return memory;

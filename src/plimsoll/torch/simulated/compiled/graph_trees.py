@@ -75,7 +75,7 @@ def graph_tree_functions(
         for storage in stale:
             lib.plimsoll_disown(storage)
         for block in state.blocks:
-            engine(device).malloc_at(block.address, block.size, block.stream, *state.pool)
+            engine(device).allocate_at(block.address, block.size, block.stream, *state.pool)
         unowned = {block.address for block in state.blocks}
         for storage in owners:
             lib.plimsoll_own(storage)

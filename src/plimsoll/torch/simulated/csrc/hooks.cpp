@@ -29,7 +29,7 @@ constexpr long kCudnnVersion = 91900;
 
 c10::StreamId stream_id(const Stream& stream) { return stream.id(); }
 std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream_id(stream)); }
-plimsoll_engine* engine(DeviceIndex index) { return runtime().device(index).engine; }
+plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
 // Whether work is done, asked again and again. Each question takes time, so that a program which
 // polls gets on; one in vain makes the next take a little longer, so that a wait of any length ends
@@ -38,7 +38,7 @@ class Polling {
  public:
   template <typename Question>
   bool ask(DeviceIndex device, Question is_done) {
-    runtime().api->advance(engine(device), next_ns_);
+    runtime().gpus->advance(gpu(device), next_ns_);
     const bool done = is_done();
     next_ns_ = done ? kQueryNs : next_ns_ * kGrowth;
     return done;
@@ -117,19 +117,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag) const override {
     if (*event == nullptr) *event = new RecordedEvent;
     auto& recorded = *static_cast<RecordedEvent*>(*event);
-    const plimsoll_c_api& api = *runtime().api;
-    if (recorded.number != 0) api.destroy_event(engine(recorded.device), recorded.number);
+    const plimsoll_device_api& gpus = *runtime().gpus;
+    if (recorded.number != 0) gpus.destroy_event(gpu(recorded.device), recorded.number);
     recorded.device = stream.device_index();
     runtime().pass_host_time(recorded.device, kEventHostNs);
-    api.record_event(engine(recorded.device), queue(stream), &recorded.number);
-    recorded.time_ns = api.done_at(engine(recorded.device), queue(stream));
+    gpus.record_event(gpu(recorded.device), queue(stream), &recorded.number);
+    recorded.time_ns = gpus.done_at(gpu(recorded.device), queue(stream));
   }
   void block(void* event, const Stream& stream) const override {
     const auto* const recorded = static_cast<RecordedEvent*>(event);
     if (recorded == nullptr || recorded->number == 0) return;
     runtime().pass_host_time(stream.device_index(), kEventHostNs);
     if (recorded->device == stream.device_index()) {
-      runtime().api->wait_event(engine(recorded->device), queue(stream), recorded->number);
+      runtime().gpus->wait_event(gpu(recorded->device), queue(stream), recorded->number);
     }
   }
   bool queryEvent(void* event) const override {
@@ -137,21 +137,21 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (recorded == nullptr) return true;
     return recorded->polling.ask(recorded->device, [recorded] {
       return recorded->number == 0 ||
-             runtime().api->query_event(engine(recorded->device), recorded->number) ==
+             runtime().gpus->query_event(gpu(recorded->device), recorded->number) ==
                  PLIMSOLL_SUCCESS;
     });
   }
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
     const auto* const recorded = static_cast<RecordedEvent*>(event);
     if (recorded != nullptr && recorded->number != 0 && !runtime().is_over) {
-      runtime().api->destroy_event(engine(recorded->device), recorded->number);
+      runtime().gpus->destroy_event(gpu(recorded->device), recorded->number);
     }
     delete recorded;
   }
   void synchronizeEvent(void* event) const override {
     const auto* const recorded = static_cast<RecordedEvent*>(event);
     if (recorded != nullptr && recorded->number != 0) {
-      runtime().api->synchronize_event(engine(recorded->device), recorded->number);
+      runtime().gpus->synchronize_event(gpu(recorded->device), recorded->number);
     }
   }
   double elapsedTime(void* first, void* second, DeviceIndex) const override {
@@ -161,29 +161,29 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   bool queryStream(const Stream& stream) const override {
-    const plimsoll_c_api& api = *runtime().api;
+    const plimsoll_device_api& gpus = *runtime().gpus;
     return polling_of(stream).ask(stream.device_index(), [&] {
       std::uint64_t event = 0;
-      plimsoll_engine* const on = engine(stream.device_index());
-      api.record_event(on, queue(stream), &event);
-      const bool done = api.query_event(on, event) == PLIMSOLL_SUCCESS;
-      api.destroy_event(on, event);
+      plimsoll_device* const on = gpu(stream.device_index());
+      gpus.record_event(on, queue(stream), &event);
+      const bool done = gpus.query_event(on, event) == PLIMSOLL_SUCCESS;
+      gpus.destroy_event(on, event);
       return done;
     });
   }
   void synchronizeStream(const Stream& stream) const override {
     runtime().refuse_while_capturing(stream.device_index());
-    runtime().api->synchronize_stream(engine(stream.device_index()), queue(stream));
+    runtime().gpus->synchronize_stream(gpu(stream.device_index()), queue(stream));
   }
   void synchronizeDevice(DeviceIndex index) const override {
     const DeviceIndex on = index < 0 ? runtime().current_device() : index;
     runtime().refuse_while_capturing(on);
-    runtime().api->synchronize_device(engine(on));
+    runtime().gpus->synchronize_device(gpu(on));
   }
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const Stream& stream) const override {
     if (pointer.get() == nullptr) return;
-    runtime().api->record_stream(engine(stream.device_index()),
-                                 reinterpret_cast<std::uint64_t>(pointer.get()), queue(stream));
+    runtime().engines->record_stream(runtime().device(stream.device_index()).engine,
+                                     reinterpret_cast<std::uint64_t>(pointer.get()), queue(stream));
   }
 };
 
@@ -316,7 +316,7 @@ struct Hooks final : at::CUDAHooksInterface {
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
   std::string showConfig() const override { return "  - simulated CUDA device\n"; }
   void deviceSynchronize(DeviceIndex index) const override {
-    runtime().api->synchronize_device(engine(index));
+    runtime().gpus->synchronize_device(gpu(index));
   }
 };
 

@@ -39,16 +39,26 @@ bool has_autograd_threads() {
 
 }  // namespace
 
-PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_c_api* api, int torch_version, int device_count,
-                                   plimsoll_engine* const* engines,
+PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_engine_api* engine_api,
+                                   const plimsoll_device_api* device_api,
+                                   const plimsoll_recorder_api* recorder_api, int torch_version,
+                                   int device_count, plimsoll_engine* const* engines,
+                                   plimsoll_device* const* gpus,
                                    const DeviceProperties* properties) {
-  if (api->version != PLIMSOLL_C_API_VERSION) return 1;
+  if (engine_api->version != PLIMSOLL_ENGINE_API_VERSION ||
+      device_api->version != PLIMSOLL_DEVICE_API_VERSION ||
+      recorder_api->version != PLIMSOLL_RECORDER_API_VERSION) {
+    return 1;
+  }
   auto& state = runtime();
-  state.api = api;
+  state.engines = engine_api;
+  state.gpus = device_api;
+  state.recorder = recorder_api;
   state.torch_version = torch_version;
   for (int i = 0; i < device_count; ++i) {
     auto& device = state.devices.emplace_back();
     device.engine = engines[i];
+    device.gpu = gpus[i];
     device.properties = properties[i];
   }
   install_guard();

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <deque>
 #include <map>
@@ -83,16 +82,11 @@ class DeviceAllocator final : public c10::Allocator {
     state.use(index);
     if (state.keeps_history) state.pass_host_time(index, kHistoryHostNs);
     const CurrentOperation& operation = current_operation();
-    std::array<char, 2048> message{};
     std::uint64_t address = 0;
-    const int status = state.api->malloc(
+    const int status = state.engines->malloc(
         state.device(index).engine, size, static_cast<std::uint64_t>(state.current_stream(index)),
-        state.site(operation.name, operation.role), &address, message.data(), message.size());
-    if (status == PLIMSOLL_OUT_OF_MEMORY) {
-      state.callbacks.out_of_memory(static_cast<std::uint64_t>(index), size);
-    }
-    TORCH_CHECK_WITH(OutOfMemoryError, status != PLIMSOLL_OUT_OF_MEMORY, message.data());
-    TORCH_CHECK(status == PLIMSOLL_SUCCESS, message.data());
+        state.site(operation.name, operation.role), &address);
+    if (status != PLIMSOLL_SUCCESS) fail(status, index, size);
     auto* const allocation = new Allocation(address, size, index, state.next_serial(index));
     state.devices[static_cast<std::size_t>(index)].live_bytes += size;
     tell_profiler(*allocation, true);
@@ -101,6 +95,15 @@ class DeviceAllocator final : public c10::Allocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, std::size_t) const override {}
+
+ private:
+  [[noreturn]] static void fail(int status, c10::DeviceIndex index, std::size_t size) {
+    const Runtime& state = runtime();
+    const std::string message = state.engines->last_error();
+    TORCH_CHECK(status == PLIMSOLL_OUT_OF_MEMORY, message);
+    state.callbacks.out_of_memory(static_cast<std::uint64_t>(index), size);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, message);
+  }
 };
 
 // The range of memory that an address lies in, or the end.
@@ -188,7 +191,7 @@ class PinnedAllocator final : public c10::Allocator {
     if (within(registered_, address) != registered_.end()) return kAlreadyRegistered;
     const Runtime& state = runtime();
     std::uint64_t accounted = 0;
-    if (state.api->allocate_host(state.device(0).engine, size, &accounted) != PLIMSOLL_SUCCESS) {
+    if (state.gpus->allocate_host(state.device(0).gpu, size, &accounted) != PLIMSOLL_SUCCESS) {
       return kMemoryAllocation;
     }
     registered_.emplace(address, Registered{size, accounted});
@@ -200,7 +203,7 @@ class PinnedAllocator final : public c10::Allocator {
     const auto place = registered_.find(address);
     if (place == registered_.end()) return kNotRegistered;
     const Runtime& state = runtime();
-    state.api->deallocate_host(state.device(0).engine, place->second.accounted);
+    state.gpus->deallocate_host(state.device(0).gpu, place->second.accounted);
     registered_.erase(place);
     return 0;
   }
@@ -228,7 +231,7 @@ class PinnedAllocator final : public c10::Allocator {
     const Runtime& state = runtime();
     for (const auto& [size, memory] : free_) {
       const auto account = accounts_.find(memory);
-      state.api->deallocate_host(state.device(0).engine, account->second);
+      state.gpus->deallocate_host(state.device(0).gpu, account->second);
       accounts_.erase(account);
       ::munmap(memory, size);
       statistics_.allocations.decrease(1);
@@ -285,7 +288,7 @@ class PinnedAllocator final : public c10::Allocator {
   void* take(std::size_t size) {
     Runtime& state = runtime();
     std::uint64_t accounted = 0;
-    const int status = state.api->allocate_host(state.device(0).engine, size, &accounted);
+    const int status = state.gpus->allocate_host(state.device(0).gpu, size, &accounted);
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, "CUDA error: out of memory: no pinned memory of ", size,
                 " bytes: half of the host's memory, which GPUs may share, is spent");
     void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -311,8 +314,8 @@ class PinnedAllocator final : public c10::Allocator {
     Waiting waiting{memory, block.size, {}};
     for (const auto& [device, stream] : block.streams) {
       Event& event = waiting.events.emplace_back(Event{device, 0});
-      state.api->record_event(state.device(device).engine, static_cast<std::uint64_t>(stream),
-                              &event.number);
+      state.gpus->record_event(state.device(device).gpu, static_cast<std::uint64_t>(stream),
+                               &event.number);
     }
     pool.waiting_.push_back(std::move(waiting));
   }
@@ -326,16 +329,15 @@ class PinnedAllocator final : public c10::Allocator {
   // Keeps what its copies are done with, in the order in which it was freed, up to the first that
   // is still in use.
   void reclaim() {
-    const plimsoll_c_api& api = *runtime().api;
+    const plimsoll_device_api& gpus = *runtime().gpus;
     const auto is_done = [&](const Event& event) {
-      return api.query_event(runtime().device(event.device).engine, event.number) ==
-             PLIMSOLL_SUCCESS;
+      return gpus.query_event(runtime().device(event.device).gpu, event.number) == PLIMSOLL_SUCCESS;
     };
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();
       if (!std::all_of(oldest.events.begin(), oldest.events.end(), is_done)) return;
       for (const Event& event : oldest.events) {
-        api.destroy_event(runtime().device(event.device).engine, event.number);
+        gpus.destroy_event(runtime().device(event.device).gpu, event.number);
       }
       keep(oldest.memory, oldest.size);
       waiting_.pop_front();
@@ -432,8 +434,8 @@ void let_go(Allocation& allocation) {
   if (!state.is_over) {
     const CurrentOperation& operation = current_operation();
     if (state.keeps_history) state.pass_host_time(allocation.device, kHistoryHostNs);
-    state.api->free(state.device(allocation.device).engine, allocation.address,
-                    state.record_sites ? state.site(operation.name, operation.role) : 0);
+    state.engines->free(state.device(allocation.device).engine, allocation.address,
+                        state.record_sites ? state.site(operation.name, operation.role) : 0);
     tell_profiler(allocation, false);
     state.count_events(2);
   }

@@ -61,7 +61,7 @@ void Runtime::use(c10::DeviceIndex index) {
 void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
   if (is_over) return;
   Device& on = devices[static_cast<std::size_t>(index)];
-  api->advance(on.engine, ns);
+  gpus->advance(on.gpu, ns);
   const std::lock_guard lock(mutex_);
   on.clock.host_ns += ns;
 }
@@ -74,8 +74,8 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
     return;
   }
   const auto queue = static_cast<std::uint64_t>(current_stream(index));
-  const double begin = api->done_at(on.engine, queue);
-  api->launch(on.engine, queue, ns);
+  const double begin = gpus->done_at(on.gpu, queue);
+  gpus->launch(on.gpu, queue, ns);
   const std::uint32_t number = record_sites ? stack(false) : 0;
   const std::lock_guard lock(mutex_);
   const auto note = [end = begin + ns, begin](double& until, double& sum) {
@@ -108,7 +108,7 @@ void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {
 
 void Runtime::synchronize(c10::DeviceIndex index) const {
   refuse_while_capturing(index);
-  api->synchronize_stream(device(index).engine, static_cast<std::uint64_t>(current_stream(index)));
+  gpus->synchronize_stream(device(index).gpu, static_cast<std::uint64_t>(current_stream(index)));
 }
 
 std::string Runtime::no_such_device(int index) const {
@@ -195,7 +195,7 @@ std::uint32_t Runtime::stack(bool notes) {
     }
     return 0;
   }
-  const std::uint32_t captured = api->capture_stack();
+  const std::uint32_t captured = recorder->capture_stack();
   if (notes && c10::GradMode::is_enabled()) {
     const std::uint64_t next = at::sequence_number::peek();
     if (next > 0 && next < (1U << 28)) {

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "callback.h"
-#include "plimsoll/c_api.h"
+#include "plimsoll/device_api.h"
+#include "plimsoll/engine_api.h"
+#include "plimsoll/recorder_api.h"
 
 namespace plimsoll::simulated {
 
@@ -50,6 +52,7 @@ struct StackTime {
 
 struct Device {
   plimsoll_engine* engine = nullptr;
+  plimsoll_device* gpu = nullptr;
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
   std::atomic<std::uint64_t> live_bytes = 0;  // as asked for
@@ -123,7 +126,9 @@ class Runtime {
  public:
   static Runtime& instance();
 
-  const plimsoll_c_api* api = nullptr;
+  const plimsoll_engine_api* engines = nullptr;
+  const plimsoll_device_api* gpus = nullptr;
+  const plimsoll_recorder_api* recorder = nullptr;
   Callbacks callbacks;
   Ending ending;
   std::deque<Device> devices;

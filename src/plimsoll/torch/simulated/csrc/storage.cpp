@@ -116,8 +116,8 @@ void record_stream(Tensor& self, c10::Stream stream) {
   if (allocation == nullptr) return;
   Runtime& state = runtime();
   state.pass_host_time(allocation->device, kRecordStreamHostNs);
-  state.api->record_stream(state.device(allocation->device).engine, allocation->address,
-                           static_cast<std::uint64_t>(stream.id()));
+  state.engines->record_stream(state.device(allocation->device).engine, allocation->address,
+                               static_cast<std::uint64_t>(stream.id()));
 }
 
 }  // namespace

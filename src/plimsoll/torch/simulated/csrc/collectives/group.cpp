@@ -117,7 +117,7 @@ std::int64_t sum_before(const std::vector<std::int64_t>& sizes, std::size_t plac
 
 double host_time(c10::DeviceIndex device) {
   const Runtime& state = runtime();
-  return state.api->done_at(state.device(device).engine, kHostClock);
+  return state.gpus->done_at(state.device(device).gpu, kHostClock);
 }
 
 bool is_on_device(const std::vector<Tensor>& tensors) {
@@ -198,7 +198,7 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
   state.set_stream(index, before);
   if (shelf == nullptr) return;
   const double ends =
-      state.api->done_at(state.device(index).engine, static_cast<std::uint64_t>(stream.id()));
+      state.gpus->done_at(state.device(index).gpu, static_cast<std::uint64_t>(stream.id()));
   const std::lock_guard lock(mutex_);
   running_.push_back({shelf, ends});
 }

@@ -251,8 +251,8 @@ double bus_ns(const Call& call) {
   const auto in_shared = [&](const Tensor& tensor) -> double {
     const Allocation* const allocation = allocation_of(tensor);
     if (allocation == nullptr || allocation->device != call.device()) return 0;
-    return static_cast<double>(state.api->shared_bytes(
-        state.device(call.device()).engine, reinterpret_cast<std::uint64_t>(tensor.data_ptr()),
+    return static_cast<double>(state.gpus->shared_bytes(
+        state.device(call.device()).gpu, reinterpret_cast<std::uint64_t>(tensor.data_ptr()),
         tensor.nbytes()));
   };
   double read = 0;

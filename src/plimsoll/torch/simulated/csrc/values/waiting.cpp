@@ -127,7 +127,7 @@ bool goes_on(Place& place, const at::Tensor& tensor) {
 
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
                                const Description& description, std::uint32_t operation) {
-  const std::uint32_t stack = runtime().api->capture_stack();
+  const std::uint32_t stack = runtime().recorder->capture_stack();
   if (stack == 0) return values;  // a thread without Python
   if (values.numel() == 0 || values.numel() > kMostElements) return values;
   const std::uint64_t live = runtime().device(tensor.device().index()).live_bytes;

@@ -1,4 +1,4 @@
-#include "plimsoll/live_api.h"
+#include "plimsoll/engine_api.h"
 
 #include <nanobind/nanobind.h>
 #include <unistd.h>
@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "module.h"
-#include "plimsoll/allocator/by_address.h"
-#include "plimsoll/engine/live_engine.h"
+#include "plimsoll/engine/engine.h"
 
 namespace plimsoll::python {
 namespace {
@@ -68,34 +67,33 @@ void require(bool found, Address address) {
 PoolId id_of(plimsoll_pool_id pool) { return {pool.first, pool.second}; }
 plimsoll_pool_id id_of(PoolId pool) { return {pool.first, pool.second}; }
 
-LiveEngine& engine_of(plimsoll_live* handle) { return *reinterpret_cast<LiveEngine*>(handle); }
-LiveAllocator& allocator_of(plimsoll_live* handle) { return engine_of(handle).allocator(); }
+Engine& engine_of(plimsoll_engine* handle) { return *reinterpret_cast<Engine*>(handle); }
 
 const char* last_error() { return error_text().c_str(); }
 
 // --- blocks ------------------------------------------------------------------------------------
 
-int allocate(plimsoll_live* handle, std::uint64_t size, std::uint64_t stream,
-             std::uint64_t* address) {
-  return guarded([&] { *address = engine_of(handle).allocate(size, stream); });
+int allocate(plimsoll_engine* handle, std::uint64_t size, std::uint64_t stream,
+             std::uint32_t context, std::uint64_t* address) {
+  return guarded([&] { *address = engine_of(handle).allocate(size, stream, context); });
 }
 
-int allocate_at(plimsoll_live* handle, std::uint64_t address, std::uint64_t size,
+int allocate_at(plimsoll_engine* handle, std::uint64_t address, std::uint64_t size,
                 std::uint64_t stream, plimsoll_pool_id pool) {
-  return guarded([&] { allocator_of(handle).allocate_at(address, size, stream, id_of(pool)); });
+  return guarded([&] { engine_of(handle).allocate_at(address, size, stream, id_of(pool)); });
 }
 
-int release(plimsoll_live* handle, std::uint64_t address) {
-  return guarded([&] { require(allocator_of(handle).free(address), address); });
+int release(plimsoll_engine* handle, std::uint64_t address, std::uint32_t context) {
+  return guarded([&] { require(engine_of(handle).free(address, context), address); });
 }
 
-int record_stream(plimsoll_live* handle, std::uint64_t address, std::uint64_t stream) {
-  return guarded([&] { require(allocator_of(handle).record_stream(address, stream), address); });
+int record_stream(plimsoll_engine* handle, std::uint64_t address, std::uint64_t stream) {
+  return guarded([&] { require(engine_of(handle).record_stream(address, stream), address); });
 }
 
-int locate(plimsoll_live* handle, std::uint64_t address, plimsoll_place* place) {
+int locate(plimsoll_engine* handle, std::uint64_t address, plimsoll_place* place) {
   return guarded([&] {
-    const std::optional<Location> found = allocator_of(handle).locate(address);
+    const std::optional<Location> found = engine_of(handle).locate(address);
     require(found.has_value(), address);
     *place = {found->block,
               found->block_size,
@@ -108,11 +106,11 @@ int locate(plimsoll_live* handle, std::uint64_t address, plimsoll_place* place) 
   });
 }
 
-int empty_cache(plimsoll_live* handle, plimsoll_pool_id pool) {
+int empty_cache(plimsoll_engine* handle, plimsoll_pool_id pool) {
   return guarded([&] { engine_of(handle).empty_cache(id_of(pool)); });
 }
 
-int memory_info(plimsoll_live* handle, std::uint64_t* free, std::uint64_t* total) {
+int memory_info(plimsoll_engine* handle, std::uint64_t* free, std::uint64_t* total) {
   return guarded([&] {
     const Driver& driver = engine_of(handle).driver();
     const MemoryInfo memory = driver.memory_info();
@@ -122,58 +120,58 @@ int memory_info(plimsoll_live* handle, std::uint64_t* free, std::uint64_t* total
   });
 }
 
-void set_limit(plimsoll_live* handle, int has_limit, std::uint64_t limit) {
+void set_limit(plimsoll_engine* handle, int has_limit, std::uint64_t limit) {
   (void)guarded([&] {
     engine_of(handle).set_limit(has_limit != 0 ? std::optional<Bytes>(limit) : std::nullopt);
   });
 }
 
-std::uint64_t largest_free_block(plimsoll_live* handle) {
+std::uint64_t largest_free_block(plimsoll_engine* handle) {
   Bytes largest = 0;
-  (void)guarded([&] { largest = allocator_of(handle).largest_free_block(); });
+  (void)guarded([&] { largest = engine_of(handle).hold()->largest_free_block(); });
   return largest;
 }
 
 // --- private pools -----------------------------------------------------------------------------
 
-int begin_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool,
+int begin_allocate_to_pool(plimsoll_engine* handle, plimsoll_pool_id pool,
                            int (*filter)(void* data, std::uint64_t stream), void* data,
                            void (*drop)(void* data)) {
   return guarded([&] {
     const std::shared_ptr<void> owner(data, [drop](void* dropped) {
       if (drop != nullptr) drop(dropped);
     });
-    allocator_of(handle).begin_allocate_to_pool(id_of(pool), [filter, owner](StreamId stream) {
+    engine_of(handle).hold()->begin_allocate_to_pool(id_of(pool), [filter, owner](StreamId stream) {
       return filter == nullptr || filter(owner.get(), stream) != 0;
     });
   });
 }
 
-int end_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { allocator_of(handle).end_allocate_to_pool(id_of(pool)); });
+int end_allocate_to_pool(plimsoll_engine* handle, plimsoll_pool_id pool) {
+  return guarded([&] { engine_of(handle).hold()->end_allocate_to_pool(id_of(pool)); });
 }
 
-int begin_graph_capture(plimsoll_live* handle) {
-  return guarded([&] { allocator_of(handle).begin_graph_capture(); });
+int begin_graph_capture(plimsoll_engine* handle) {
+  return guarded([&] { engine_of(handle).hold()->begin_graph_capture(); });
 }
 
-int end_graph_capture(plimsoll_live* handle) {
-  return guarded([&] { allocator_of(handle).end_graph_capture(); });
+int end_graph_capture(plimsoll_engine* handle) {
+  return guarded([&] { engine_of(handle).hold()->end_graph_capture(); });
 }
 
-int use_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
-  return guarded([&] { allocator_of(handle).use_pool(id_of(pool)); });
+int use_pool(plimsoll_engine* handle, plimsoll_pool_id pool) {
+  return guarded([&] { engine_of(handle).hold()->use_pool(id_of(pool)); });
 }
 
-int release_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
+int release_pool(plimsoll_engine* handle, plimsoll_pool_id pool) {
   return guarded([&] { engine_of(handle).release_pool(id_of(pool)); });
 }
 
-int pool_uses(plimsoll_live* handle, plimsoll_pool_id pool, int* uses) {
-  return guarded([&] { *uses = allocator_of(handle).pool_uses(id_of(pool)); });
+int pool_uses(plimsoll_engine* handle, plimsoll_pool_id pool, int* uses) {
+  return guarded([&] { *uses = engine_of(handle).hold()->pool_uses(id_of(pool)); });
 }
 
-int set_pool_option(plimsoll_live* handle, plimsoll_pool_id pool, int option, int on) {
+int set_pool_option(plimsoll_engine* handle, plimsoll_pool_id pool, int option, int on) {
   return guarded([&] {
     engine_of(handle).set_pool_option(id_of(pool), static_cast<PoolOption>(option), on != 0);
   });
@@ -189,9 +187,9 @@ plimsoll_pool_stat stat_of(const PoolStat& stat) {
   return {stat_of(stat.all), stat_of(stat.small_pool), stat_of(stat.large_pool)};
 }
 
-void statistics(plimsoll_live* handle, plimsoll_statistics* result) {
+void statistics(plimsoll_engine* handle, plimsoll_statistics* result) {
   (void)guarded([&] {
-    const Statistics now = allocator_of(handle).statistics();
+    const Statistics now = engine_of(handle).statistics();
     *result = {stat_of(now.allocation),
                stat_of(now.segment),
                stat_of(now.active),
@@ -213,18 +211,18 @@ void statistics(plimsoll_live* handle, plimsoll_statistics* result) {
   });
 }
 
-void reset_peak_statistics(plimsoll_live* handle) {
+void reset_peak_statistics(plimsoll_engine* handle) {
   (void)guarded([&] { engine_of(handle).reset_peak_statistics(); });
 }
 
-void reset_accumulated_statistics(plimsoll_live* handle) {
+void reset_accumulated_statistics(plimsoll_engine* handle) {
   (void)guarded([&] { engine_of(handle).reset_accumulated_statistics(); });
 }
 
-int segments(plimsoll_live* handle, void (*visit)(void* data, const plimsoll_segment*),
+int segments(plimsoll_engine* handle, void (*visit)(void* data, const plimsoll_segment*),
              void* data) {
   return guarded([&] {
-    for (const SegmentInfo& segment : allocator_of(handle).segments()) {
+    for (const SegmentInfo& segment : engine_of(handle).segments()) {
       std::vector<plimsoll_block> blocks;
       blocks.reserve(segment.blocks.size());
       for (const BlockInfo& block : segment.blocks) {
@@ -262,7 +260,7 @@ class Listener final : public Observer {
   void* data_;
 };
 
-void observe(plimsoll_live* handle, Listener::Function function, void* data) {
+void observe(plimsoll_engine* handle, Listener::Function function, void* data) {
   (void)guarded([&] {
     engine_of(handle).listen(function == nullptr ? nullptr
                                                  : std::make_unique<Listener>(function, data));
@@ -271,22 +269,21 @@ void observe(plimsoll_live* handle, Listener::Function function, void* data) {
 
 // --- other GPUs and processes ------------------------------------------------------------------
 
-int enable_peer(plimsoll_live* handle, int device) {
+int enable_peer(plimsoll_engine* handle, int device) {
   return guarded([&] {
-    LiveEngine& engine = engine_of(handle);
-    const Status status = engine.enable_peer()(device);
+    Driver& driver = engine_of(handle).driver();
+    const Status status = driver.enable_peer(device);
     if (status != Status::success) {
-      throw DriverError("let another GPU use this one's memory", status,
-                        engine.driver().last_error());
+      throw DriverError("let another GPU use this one's memory", status, driver.last_error());
     }
   });
 }
 
-int export_memory(plimsoll_live* handle, std::uint64_t address, std::uint64_t* offset,
+int export_memory(plimsoll_engine* handle, std::uint64_t address, std::uint64_t* offset,
                   int* descriptors, std::uint64_t* sizes, std::size_t capacity,
                   std::size_t* count) {
   return guarded([&] {
-    const ExportedMemory memory = allocator_of(handle).export_memory(address);
+    const ExportedMemory memory = engine_of(handle).export_memory(address);
     *offset = memory.offset;
     *count = memory.pieces.size();
     for (std::size_t i = 0; i < memory.pieces.size(); ++i) {
@@ -300,7 +297,7 @@ int export_memory(plimsoll_live* handle, std::uint64_t address, std::uint64_t* o
   });
 }
 
-int import_memory(plimsoll_live* handle, const int* descriptors, const std::uint64_t* sizes,
+int import_memory(plimsoll_engine* handle, const int* descriptors, const std::uint64_t* sizes,
                   std::size_t count, std::uint64_t* address) {
   return guarded([&] {
     std::vector<ImportedMemory::Piece> pieces;
@@ -309,28 +306,28 @@ int import_memory(plimsoll_live* handle, const int* descriptors, const std::uint
   });
 }
 
-int close_memory(plimsoll_live* handle, std::uint64_t address) {
+int close_memory(plimsoll_engine* handle, std::uint64_t address) {
   return guarded([&] { require(engine_of(handle).imported().close(address), address); });
 }
 
 // --- host memory -------------------------------------------------------------------------------
 
-int host_malloc(plimsoll_live* handle, std::uint64_t size, plimsoll_pool_id pool,
+int host_malloc(plimsoll_engine* handle, std::uint64_t size, plimsoll_pool_id pool,
                 std::uint64_t* address) {
   return guarded([&] { *address = engine_of(handle).host_pool().allocate(size, id_of(pool)); });
 }
 
 int host_free(std::uint64_t address) {
   return guarded([&] {
-    HostPool* const pool = LiveEngine::host_pool_if_open();
+    HostPool* const pool = HostPool::of_process_if_open();
     require(pool != nullptr && pool->free(address), address);
   });
 }
 
-int host_record(plimsoll_live* handle, std::uint64_t address, std::uint64_t stream) {
+int host_record(plimsoll_engine* handle, std::uint64_t address, std::uint64_t stream) {
   bool is_known = false;
   const int status = guarded([&] {
-    HostPool* const pool = LiveEngine::host_pool_if_open();
+    HostPool* const pool = HostPool::of_process_if_open();
     is_known = pool != nullptr && pool->record(address, stream, engine_of(handle).driver());
   });
   return status != PLIMSOLL_SUCCESS || is_known ? status : PLIMSOLL_UNKNOWN_ADDRESS;
@@ -340,7 +337,7 @@ int host_record(plimsoll_live* handle, std::uint64_t address, std::uint64_t stre
 template <typename Call>
 int with_host_pool(Call call) {
   return guarded([&] {
-    if (HostPool* const pool = LiveEngine::host_pool_if_open()) call(*pool);
+    if (HostPool* const pool = HostPool::of_process_if_open()) call(*pool);
   });
 }
 
@@ -348,7 +345,7 @@ int host_empty_cache() {
   return with_host_pool([](HostPool& pool) { pool.empty_cache(); });
 }
 
-int host_begin_allocate_to_pool(plimsoll_live* handle, plimsoll_pool_id pool) {
+int host_begin_allocate_to_pool(plimsoll_engine* handle, plimsoll_pool_id pool) {
   return guarded([&] { engine_of(handle).host_pool().begin_allocate_to_pool(id_of(pool)); });
 }
 
@@ -381,8 +378,8 @@ void host_reset_accumulated_statistics() {
   (void)with_host_pool([](HostPool& pool) { pool.reset_accumulated_statistics(); });
 }
 
-constexpr plimsoll_live_api kLiveApi{
-    PLIMSOLL_LIVE_API_VERSION,
+constexpr plimsoll_engine_api kEngineApi{
+    PLIMSOLL_ENGINE_API_VERSION,
     last_error,
     allocate,
     allocate_at,
@@ -424,10 +421,10 @@ constexpr plimsoll_live_api kLiveApi{
 
 }  // namespace
 
-void bind_live_api(nanobind::module_& module) {
+void bind_engine_api(nanobind::module_& module) {
   module.def(
-      "live_api", [] { return reinterpret_cast<std::uintptr_t>(&kLiveApi); },
-      "The address of the table of C functions in plimsoll/live_api.h.");
+      "engine_api", [] { return reinterpret_cast<std::uintptr_t>(&kEngineApi); },
+      "The address of the table of C functions in plimsoll/engine_api.h.");
 }
 
 }  // namespace plimsoll::python

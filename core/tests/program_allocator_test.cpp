@@ -1,6 +1,6 @@
 // Allocators by address from several threads, and blocks at places that the caller chooses.
 
-#include "plimsoll/allocator/live_allocator.h"
+#include "plimsoll/allocator/program_allocator.h"
 
 #include <atomic>
 #include <functional>
@@ -72,7 +72,7 @@ TEST(locked_allocator_serves_by_address) {
   CHECK(!gpu.live->free(second));
   CHECK(!gpu.live->free(first + 512));
   CHECK(gpu.live->free(first));
-  gpu.live->empty_cache({});
+  gpu.live->hold()->empty_cache({});
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
 }
 
@@ -99,7 +99,7 @@ TEST(locked_allocator_finds_the_block_and_segment_around_an_address) {
 
 TEST(a_block_of_an_expandable_segment_is_virtual_and_lies_in_itself) {
   LiveGpu gpu(1_GiB, "expandable_segments:True");
-  gpu.live->begin_allocate_to_pool({0, 1}, {});
+  gpu.live->hold()->begin_allocate_to_pool({0, 1}, {});
   gpu.live->allocate(3_MiB, 0);
   const Address address = gpu.live->allocate(3_MiB, 0);
   const std::optional<Location> found = gpu.live->locate(address);
@@ -114,7 +114,7 @@ TEST(locked_allocator_works_from_several_threads) {
       return std::make_unique<NativeAllocator>(on, AllocatorConfig::parse("", {}));
     });
     Counter counter;
-    gpu.live->set_observer(&counter);
+    gpu.live->hold()->set_observer(&counter);
     constexpr int kThreads = 4;
     constexpr int kRequests = 1000;
     std::atomic<int> failures{0};
@@ -139,7 +139,7 @@ TEST(locked_allocator_works_from_several_threads) {
     }
     for (std::thread& thread : threads) thread.join();
     CHECK_EQUAL(failures.load(), 0);
-    gpu.live->empty_cache({});
+    gpu.live->hold()->empty_cache({});
     gpu.allocator->check_invariants();
     CHECK_EQUAL(gpu.live->statistics().allocation.all.allocated, kThreads * kRequests);
     CHECK_EQUAL(counter.of(Action::alloc), kThreads * kRequests);
@@ -153,10 +153,10 @@ TEST(an_observer_sees_events_while_no_history_is_recorded) {
   LiveGpu gpu(8_MiB);
   Counter counter;
   gpu.live->free(gpu.live->allocate(512, 0));
-  gpu.live->set_observer(&counter);
+  gpu.live->hold()->set_observer(&counter);
   gpu.live->free(gpu.live->allocate(512, 0));
   CHECK_THROWS(gpu.live->allocate(30_MiB, 0), OutOfMemory);
-  gpu.live->set_observer(nullptr);
+  gpu.live->hold()->set_observer(nullptr);
   gpu.live->free(gpu.live->allocate(512, 0));
   CHECK_EQUAL(counter.of(Action::alloc), 1);
   CHECK_EQUAL(counter.of(Action::free_requested), 1);
@@ -177,18 +177,18 @@ TEST(uses_of_a_pool_are_counted) {
       return std::make_unique<NativeAllocator>(on, AllocatorConfig::parse("", {}));
     });
     const PoolId pool{0, 1};
-    CHECK_EQUAL(gpu.live->pool_uses(pool), 0);
-    CHECK_THROWS(gpu.live->release_pool(pool), std::invalid_argument);
-    CHECK_THROWS(gpu.live->set_pool_option(pool, PoolOption::no_split, true),
+    CHECK_EQUAL(gpu.live->hold()->pool_uses(pool), 0);
+    CHECK_THROWS(gpu.live->hold()->release_pool(pool), std::invalid_argument);
+    CHECK_THROWS(gpu.live->hold()->set_pool_option(pool, PoolOption::no_split, true),
                  std::invalid_argument);
-    gpu.live->use_pool(pool);
-    gpu.live->begin_allocate_to_pool(pool, {});
-    gpu.live->end_allocate_to_pool(pool);
-    CHECK_EQUAL(gpu.live->pool_uses(pool), 2);
-    gpu.live->release_pool(pool);
-    gpu.live->release_pool(pool);
-    CHECK_EQUAL(gpu.live->pool_uses(pool), 0);
-    CHECK_THROWS(gpu.live->release_pool(pool), std::invalid_argument);
+    gpu.live->hold()->use_pool(pool);
+    gpu.live->hold()->begin_allocate_to_pool(pool, {});
+    gpu.live->hold()->end_allocate_to_pool(pool);
+    CHECK_EQUAL(gpu.live->hold()->pool_uses(pool), 2);
+    gpu.live->hold()->release_pool(pool);
+    gpu.live->hold()->release_pool(pool);
+    CHECK_EQUAL(gpu.live->hold()->pool_uses(pool), 0);
+    CHECK_THROWS(gpu.live->hold()->release_pool(pool), std::invalid_argument);
   }
 }
 

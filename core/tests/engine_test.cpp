@@ -1,6 +1,6 @@
-// A live engine over a simulated driver: what it adds to the allocator that it holds.
+// An engine, of the process and on a simulated GPU: what it adds to the allocator that it holds.
 
-#include "plimsoll/engine/live_engine.h"
+#include "plimsoll/engine/engine.h"
 
 #include <cstdint>
 #include <deque>
@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "plimsoll/driver/locked.h"
+#include "plimsoll/engine/process_engines.h"
 #include "plimsoll/simulated/driver.h"
 #include "support.h"
 
@@ -35,10 +36,10 @@ struct Machine {
         driver(host, dedicated, DriverModel::linux, static_cast<std::uint32_t>(number)) {}
 
   template <typename Wrapped = LockedDriver>
-  LiveEngine& engine(const std::string& allocator, bool account = true) {
-    return *new LiveEngine(
-        std::make_unique<Wrapped>(driver), "simulated", [](int) { return Status::not_supported; },
-        LiveEngine::Options{allocator, "", TorchVersion::parse("2.11"), device, account});
+  Engine& engine(const std::string& allocator, bool account = true) {
+    return ProcessEngines::add(std::make_unique<Engine>(
+        std::make_unique<Wrapped>(driver),
+        Engine::Options{allocator, "", TorchVersion::parse("2.11"), device, account}));
   }
 
   int device;
@@ -62,20 +63,20 @@ class Actions final : public Observer {
 
 }  // namespace
 
-TEST(live_engine_obeys_the_lower_of_two_limits) {
-  LiveEngine& engine = machine(1_GiB).engine("elastic");
+TEST(engine_obeys_the_lower_of_two_limits) {
+  Engine& engine = machine(1_GiB).engine("elastic");
   engine.set_limit(64_MiB);  // the program's fraction
   engine.set_dedicated_limit(128_MiB);
   CHECK_THROWS(engine.allocate(100_MiB, kStream), OutOfMemory);
   engine.set_limit(std::nullopt);
   CHECK_EQUAL(*engine.limit(), Bytes{128_MiB});
-  CHECK(engine.allocator().free(engine.allocate(100_MiB, kStream)));
+  CHECK(engine.free(engine.allocate(100_MiB, kStream)));
   engine.set_dedicated_limit(std::nullopt);
   CHECK(!engine.limit());
 }
 
-TEST(live_engine_tells_of_the_first_spill_only) {
-  LiveEngine& engine = machine(64_MiB, 1_GiB).engine("elastic");
+TEST(engine_tells_of_the_first_spill_only) {
+  Engine& engine = machine(64_MiB, 1_GiB).engine("elastic");
   std::vector<Bytes> told;
   engine.elastic().set_spill_policy(SpillPolicy::spill);
   engine.spill_watch().set([&](Bytes size) { told.push_back(size); });
@@ -87,16 +88,16 @@ TEST(live_engine_tells_of_the_first_spill_only) {
   CHECK_EQUAL(told.front(), Bytes{50_MiB});
 }
 
-TEST(live_engine_keeps_the_account_of_the_whole_run) {
-  LiveEngine& engine = machine(1_GiB).engine("elastic");
+TEST(engine_keeps_the_account_of_the_whole_run) {
+  Engine& engine = machine(1_GiB).engine("elastic");
   const Address first = engine.allocate(100_MiB, kStream);
-  CHECK(engine.allocator().free(first));
+  CHECK(engine.free(first));
   engine.empty_cache({});
   engine.reset_peak_statistics();
   engine.reset_accumulated_statistics();
   static_cast<void>(engine.allocate(1_MiB, kStream));
   CHECK_THROWS(engine.allocate(2_GiB, kStream), OutOfMemory);
-  const LiveEngine::Account account = engine.account();
+  const Engine::Account account = engine.account();
   CHECK_EQUAL(account.peak_allocated, Bytes{100_MiB});
   CHECK_EQUAL(account.peak_reserved, Bytes{100_MiB});
   CHECK_EQUAL(*account.card_peak, Bytes{100_MiB});
@@ -107,43 +108,68 @@ TEST(live_engine_keeps_the_account_of_the_whole_run) {
   CHECK_EQUAL(account.torch->stopped, std::string());
 }
 
-TEST(live_engine_without_an_account_says_what_the_allocator_knows) {
-  LiveEngine& engine = machine(1_GiB).engine("native", false);
+TEST(engine_without_an_account_says_what_the_allocator_knows) {
+  Engine& engine = machine(1_GiB).engine("native", false);
   static_cast<void>(engine.allocate(30_MiB, kStream));
-  const LiveEngine::Account account = engine.account();
+  const Engine::Account account = engine.account();
   CHECK_EQUAL(account.peak_allocated, Bytes{30_MiB});
   CHECK(!account.card_peak && !account.torch);
   CHECK_THROWS(static_cast<void>(engine.elastic()), std::invalid_argument);
 }
 
-TEST(live_engine_falls_back_where_the_driver_has_no_virtual_memory) {
-  LiveEngine& engine = machine(1_GiB).engine<OldDriver>("elastic");
+TEST(engine_falls_back_where_the_driver_has_no_virtual_memory) {
+  Engine& engine = machine(1_GiB).engine<OldDriver>("elastic");
   CHECK(engine.fell_back()->find("no virtual memory") != std::string::npos);
   const Address address = engine.allocate(3_MiB, kStream);
-  CHECK_EQUAL(engine.allocator().locate(address)->segment_size, Bytes{20_MiB});  // PyTorch's rules
+  CHECK_EQUAL(engine.locate(address)->segment_size, Bytes{20_MiB});  // PyTorch's rules
   CHECK_THROWS(machine(1_GiB).engine("elastik"), std::invalid_argument);
 }
 
-TEST(live_engine_listens_until_told_otherwise) {
-  LiveEngine& engine = machine(1_GiB).engine("elastic", false);
+TEST(engine_listens_until_told_otherwise) {
+  Engine& engine = machine(1_GiB).engine("elastic", false);
   std::vector<Action> heard;
   engine.listen(std::make_unique<Actions>(heard));
   const Address address = engine.allocate(4_MiB, kStream);
   engine.listen(nullptr);
-  CHECK(engine.allocator().free(address));
+  CHECK(engine.free(address));
   CHECK(heard.front() == Action::segment_map);
   CHECK(heard.back() == Action::alloc);
 }
 
-TEST(live_engine_is_found_by_its_device_and_by_addresses) {
+TEST(engine_is_found_by_its_device_and_by_addresses) {
   Machine& gpus = machine(1_GiB);
-  LiveEngine& engine = gpus.engine("elastic");
+  Engine& engine = gpus.engine("elastic");
   const Address address = engine.allocate(4_MiB, kStream);
-  CHECK(LiveEngine::owner_of(address) == &engine);
-  CHECK(LiveEngine::on(-1) == nullptr && LiveEngine::on(64) == nullptr);
+  CHECK(ProcessEngines::owner_of(address) == &engine);
+  CHECK(ProcessEngines::on(-1) == nullptr && ProcessEngines::on(64) == nullptr);
   bool is_there = false;
-  LiveEngine::for_each([&](LiveEngine& each) { is_there = is_there || &each == &engine; });
+  ProcessEngines::for_each([&](Engine& each) { is_there = is_there || &each == &engine; });
   CHECK(is_there);
+}
+
+TEST(engine_on_a_simulated_gpu_meters_what_its_driver_spills) {
+  SimulatedHost host(1_GiB);
+  SimulatedDriver gpu(host, 64_MiB, DriverModel::wddm);
+  Engine engine(gpu, {"native", "", TorchVersion::parse("2.11")});
+  engine.hold()->history().record_up_to(100);
+  const Address fits = engine.allocate(40_MiB, kStream, 7);
+  const Address spilled = engine.allocate(40_MiB, kStream, 8);
+  const History& history = engine.hold()->history();
+  const TraceEvent& last = history[history.size() - 1];
+  CHECK(last.action == Action::alloc && last.address == spilled && last.context == 8);
+  CHECK_EQUAL(last.shared, Bytes{16_MiB});
+  CHECK_EQUAL(engine.statistics().shared_allocated_bytes.current,
+              static_cast<std::int64_t>(16_MiB));
+  CHECK_EQUAL(engine.peak_dedicated(), Bytes{64_MiB});
+  CHECK(engine.may_spill() && engine.excludes_calls());
+  CHECK(!engine.free(fits + 512) && engine.free(fits) && engine.free(spilled));
+  CHECK_EQUAL(engine.statistics().shared_allocated_bytes.current, std::int64_t{0});
+}
+
+TEST(engines_of_the_process_exclude_no_calls_and_meter_no_tiers) {
+  Engine& engine = machine(1_GiB).engine("elastic", false);
+  CHECK(!engine.excludes_calls() && !engine.exclude_calls().owns_lock());
+  CHECK_THROWS(static_cast<void>(engine.peak_dedicated()), std::logic_error);
 }
 
 }  // namespace plimsoll

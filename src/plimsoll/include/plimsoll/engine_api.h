@@ -1,16 +1,17 @@
-/* A live engine for other native libraries: a table of plain C functions.
+/* An engine for other native libraries: a table of plain C functions.
  *
  * A library that cannot link to plimsoll._core (it is built later, against the installed PyTorch)
- * gets the table's address from `plimsoll._core.live_api()`. A live engine is an allocator on one
- * GPU over the CUDA driver; its handle comes from `LiveEngine.handle` and is valid until the
- * process ends. Every function may be called from any thread, with or without the interpreter's
- * lock, and none takes that lock or throws. Sizes are bytes; a stream is the value of its handle.
+ * gets the table's address from `plimsoll._core.engine_api()`. An engine is an allocator on one
+ * GPU, a real or a simulated one; its handle comes from `Engine.handle`, and is valid as long as
+ * that Python object, or, if the engine is one of the process's, until the process ends. Every
+ * function may be called from any thread, with or without the interpreter's lock, and none takes
+ * that lock or throws. Sizes are bytes; a stream is the value of its handle.
  *
  * Functions that return `int` return a plimsoll_status; `last_error` then says more, for the thread
  * that called. A call that fails has changed nothing.
  */
-#ifndef PLIMSOLL_LIVE_API_H
-#define PLIMSOLL_LIVE_API_H
+#ifndef PLIMSOLL_ENGINE_API_H
+#define PLIMSOLL_ENGINE_API_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,9 +22,9 @@
 extern "C" {
 #endif
 
-#define PLIMSOLL_LIVE_API_VERSION 5
+#define PLIMSOLL_ENGINE_API_VERSION 1
 
-typedef struct plimsoll_live plimsoll_live;
+typedef struct plimsoll_engine plimsoll_engine;
 
 typedef struct plimsoll_pool_id {
   uint64_t first;
@@ -115,88 +116,91 @@ typedef struct plimsoll_place {
   uint32_t reserved;
 } plimsoll_place;
 
-typedef struct plimsoll_live_api {
+typedef struct plimsoll_engine_api {
   uint32_t version;
 
   /* What the last call of this thread that failed has to say; empty if none did. */
   const char* (*last_error)(void);
 
-  /* PLIMSOLL_OUT_OF_MEMORY: `last_error` is PyTorch's text. */
-  int (*malloc)(plimsoll_live*, uint64_t size, uint64_t stream, uint64_t* address);
+  /* PLIMSOLL_OUT_OF_MEMORY: `last_error` is PyTorch's text. `context` is the caller's number for
+   * the call, a stack's for one; an engine on a simulated GPU keeps it with block and event, others
+   * tell those who `observe` at once. */
+  int (*malloc)(plimsoll_engine*, uint64_t size, uint64_t stream, uint32_t context,
+                uint64_t* address);
   /* A block of exactly these bytes, of free memory of that pool and stream. Fails if any of it is
    * in use or has no memory. */
-  int (*malloc_at)(plimsoll_live*, uint64_t address, uint64_t size, uint64_t stream,
+  int (*malloc_at)(plimsoll_engine*, uint64_t address, uint64_t size, uint64_t stream,
                    plimsoll_pool_id);
   /* PLIMSOLL_UNKNOWN_ADDRESS: it is no live block of this engine. */
-  int (*free)(plimsoll_live*, uint64_t address);
-  int (*record_stream)(plimsoll_live*, uint64_t address, uint64_t stream);
+  int (*free)(plimsoll_engine*, uint64_t address, uint32_t context);
+  int (*record_stream)(plimsoll_engine*, uint64_t address, uint64_t stream);
   /* `address` may be anywhere inside a live block. */
-  int (*locate)(plimsoll_live*, uint64_t address, plimsoll_place*);
+  int (*locate)(plimsoll_engine*, uint64_t address, plimsoll_place*);
 
-  int (*empty_cache)(plimsoll_live*, plimsoll_pool_id);
-  int (*memory_info)(plimsoll_live*, uint64_t* free, uint64_t* total);
-  void (*set_limit)(plimsoll_live*, int has_limit, uint64_t limit);
+  int (*empty_cache)(plimsoll_engine*, plimsoll_pool_id);
+  int (*memory_info)(plimsoll_engine*, uint64_t* free, uint64_t* total);
+  void (*set_limit)(plimsoll_engine*, int has_limit, uint64_t limit);
   /* The largest free block that a request on any stream of the default pool could get. */
-  uint64_t (*largest_free_block)(plimsoll_live*);
+  uint64_t (*largest_free_block)(plimsoll_engine*);
 
   /* Requests for which `filter` says yes go to the pool, between begin and end; before PyTorch
    * 2.13, while any pool is begun, no event is recorded or queried. `drop` is called with `data`
    * once it is not used any more. */
-  int (*begin_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id,
+  int (*begin_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id,
                                 int (*filter)(void* data, uint64_t stream), void* data,
                                 void (*drop)(void* data));
-  int (*end_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id);
+  int (*end_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id);
   /* Around a graph's capture, besides the pool that it begins. The rules of PyTorch 2.13 and later
    * take nothing else for one. */
-  int (*begin_graph_capture)(plimsoll_live*);
-  int (*end_graph_capture)(plimsoll_live*);
+  int (*begin_graph_capture)(plimsoll_engine*);
+  int (*end_graph_capture)(plimsoll_engine*);
   /* Makes the pool if it is new; each call, like each begin, is one more use. */
-  int (*use_pool)(plimsoll_live*, plimsoll_pool_id);
-  int (*release_pool)(plimsoll_live*, plimsoll_pool_id);
-  int (*pool_uses)(plimsoll_live*, plimsoll_pool_id, int* uses);
+  int (*use_pool)(plimsoll_engine*, plimsoll_pool_id);
+  int (*release_pool)(plimsoll_engine*, plimsoll_pool_id);
+  int (*pool_uses)(plimsoll_engine*, plimsoll_pool_id, int* uses);
   /* A plimsoll_pool_option, on (1) or off (0). */
-  int (*set_pool_option)(plimsoll_live*, plimsoll_pool_id, int option, int on);
+  int (*set_pool_option)(plimsoll_engine*, plimsoll_pool_id, int option, int on);
 
-  void (*statistics)(plimsoll_live*, plimsoll_statistics*);
-  void (*reset_peak_statistics)(plimsoll_live*);
-  void (*reset_accumulated_statistics)(plimsoll_live*);
+  void (*statistics)(plimsoll_engine*, plimsoll_statistics*);
+  void (*reset_peak_statistics)(plimsoll_engine*);
+  void (*reset_accumulated_statistics)(plimsoll_engine*);
   /* Calls `visit` for each segment, by address. It must not call the engine. */
-  int (*segments)(plimsoll_live*, void (*visit)(void* data, const plimsoll_segment*), void* data);
+  int (*segments)(plimsoll_engine*, void (*visit)(void* data, const plimsoll_segment*), void* data);
   /* Calls `observe` for every event from now on, or nobody if it is null. It is called under the
    * lock of the block's stream, by several threads at a time, and must not call the engine. */
-  void (*observe)(plimsoll_live*, void (*observe)(void* data, const plimsoll_event*), void* data);
+  void (*observe)(plimsoll_engine*, void (*observe)(void* data, const plimsoll_event*), void* data);
 
   /* Lets another GPU of this process use all of this engine's memory. */
-  int (*enable_peer)(plimsoll_live*, int device);
+  int (*enable_peer)(plimsoll_engine*, int device);
   /* The memory behind a live virtual block as file descriptors, the caller's to close, in address
    * order; `offset` is the block's within the first. Writes at most `capacity`, and the number that
    * there are into `count`. */
-  int (*export_memory)(plimsoll_live*, uint64_t address, uint64_t* offset, int* descriptors,
+  int (*export_memory)(plimsoll_engine*, uint64_t address, uint64_t* offset, int* descriptors,
                        uint64_t* sizes, size_t capacity, size_t* count);
   /* Maps memory that another process exported; the descriptors stay the caller's. */
-  int (*import_memory)(plimsoll_live*, const int* descriptors, const uint64_t* sizes, size_t count,
-                       uint64_t* address);
-  int (*close_memory)(plimsoll_live*, uint64_t address);
+  int (*import_memory)(plimsoll_engine*, const int* descriptors, const uint64_t* sizes,
+                       size_t count, uint64_t* address);
+  int (*close_memory)(plimsoll_engine*, uint64_t address);
 
   /* Page-locked host memory, which every GPU of the process reaches. One pool serves the process,
    * over the driver of the engine that was first asked for some; until then, no address is known
    * and there is nothing to count. The private pool is one that was begun, or {0, 0}. */
-  int (*host_malloc)(plimsoll_live*, uint64_t size, plimsoll_pool_id, uint64_t* address);
+  int (*host_malloc)(plimsoll_engine*, uint64_t size, plimsoll_pool_id, uint64_t* address);
   /* PLIMSOLL_UNKNOWN_ADDRESS: it is no live block of the pool. */
   int (*host_free)(uint64_t address);
   /* Queued work of a stream of this engine's GPU uses the block; `address` may be anywhere in it.
    * PLIMSOLL_UNKNOWN_ADDRESS costs no more than success does. */
-  int (*host_record)(plimsoll_live*, uint64_t address, uint64_t stream);
+  int (*host_record)(plimsoll_engine*, uint64_t address, uint64_t stream);
   int (*host_empty_cache)(void);
   /* Around a graph's capture. Blocks of the private pool are not used again before each begin has
    * had its release. */
-  int (*host_begin_allocate_to_pool)(plimsoll_live*, plimsoll_pool_id);
+  int (*host_begin_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id);
   int (*host_end_allocate_to_pool)(void);
   int (*host_release_pool)(plimsoll_pool_id);
   void (*host_statistics)(plimsoll_host_statistics*);
   void (*host_reset_peak_statistics)(void);
   void (*host_reset_accumulated_statistics)(void);
-} plimsoll_live_api;
+} plimsoll_engine_api;
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,107 @@
+// An allocator as a program uses it: by address, from any thread.
+//
+// What has an address is here. All else is Allocator's, which `hold` gives: so the two contracts
+// have nothing in common but what an address makes different. Functions that may fail throw what
+// Allocator's do, and have then changed nothing.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/imported_memory.h"
+#include "plimsoll/base/address_map.h"
+
+namespace plimsoll {
+
+// Where an address lies.
+struct Location {
+  Address block = 0;
+  Bytes block_size = 0;
+  Bytes requested = 0;
+  Address segment = 0;  // the driver's allocation around the block; if virtual, the block itself
+  Bytes segment_size = 0;
+  StreamId stream = 0;
+  PoolId pool;
+  bool is_virtual = false;  // the memory is mapped handles, not one allocation of the driver
+};
+
+// The memory behind a block, for another process.
+struct ExportedMemory {
+  Bytes offset = 0;                           // of the block in the first piece
+  std::vector<ImportedMemory::Piece> pieces;  // by address, without gaps
+};
+
+class ProgramAllocator {
+ public:
+  // The allocator by block. While somebody holds it nobody else calls it, if it needs that.
+  class Held {
+   public:
+    explicit Held(Allocator& allocator, std::unique_lock<std::mutex> lock = {})
+        : lock_(std::move(lock)), allocator_(&allocator) {}
+    Allocator* operator->() const { return allocator_; }
+    Allocator& operator*() const { return *allocator_; }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+    Allocator* allocator_;
+  };
+
+  ProgramAllocator() = default;
+  ProgramAllocator(const ProgramAllocator&) = delete;
+  ProgramAllocator& operator=(const ProgramAllocator&) = delete;
+  virtual ~ProgramAllocator() = default;
+
+  // `size` > 0 bytes for work on `stream`. Throws OutOfMemory.
+  virtual Address allocate(Bytes size, StreamId stream) = 0;
+  // A block of exactly these bytes, of free memory of that pool and stream. Throws
+  // std::invalid_argument if any of it is in use or has no memory.
+  virtual void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) = 0;
+  // Both are false, and nothing is done, if no live block begins at `address`.
+  virtual bool free(Address address) = 0;
+  virtual bool record_stream(Address address, StreamId stream) = 0;
+  // Of the live block that begins at `address`, after rounding; nothing if none does.
+  [[nodiscard]] virtual std::optional<Bytes> block_size(Address address) const = 0;
+  // `address` may be anywhere inside a live block; nothing if it is in none. Takes its time where
+  // the driver's allocation has many blocks.
+  [[nodiscard]] virtual std::optional<Location> locate(Address address) const = 0;
+  // The memory behind the live block at `address`. Throws std::invalid_argument if there is none,
+  // or if it is not virtual.
+  [[nodiscard]] virtual ExportedMemory export_memory(Address address) = 0;
+
+  // Pools, limits, statistics' resets, segments, observers. Not to be held during a call by
+  // address.
+  [[nodiscard]] virtual Held hold() = 0;
+  [[nodiscard]] virtual Statistics statistics() const = 0;
+};
+
+// Any allocator that is not thread-safe, behind one lock.
+class LockedAllocator final : public ProgramAllocator {
+ public:
+  explicit LockedAllocator(std::unique_ptr<Allocator> allocator)
+      : allocator_(std::move(allocator)) {}
+
+  Address allocate(Bytes size, StreamId stream) override;
+  void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
+  bool free(Address address) override;
+  bool record_stream(Address address, StreamId stream) override;
+  [[nodiscard]] std::optional<Bytes> block_size(Address address) const override;
+  [[nodiscard]] std::optional<Location> locate(Address address) const override;
+  [[nodiscard]] ExportedMemory export_memory(Address address) override;
+
+  [[nodiscard]] Held hold() override { return Held(*allocator_, std::unique_lock(mutex_)); }
+  [[nodiscard]] Statistics statistics() const override;
+
+ private:
+  // The live block that begins at `address`; null if there is none.
+  [[nodiscard]] Block* find(Address address) const;
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<Allocator> allocator_;
+  AddressMap<Block*> live_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,52 @@
+/* A simulated GPU for other native libraries: a table of plain C functions for what it does besides
+ * memory, which is in plimsoll/engine_api.h.
+ *
+ * The table's address comes from `plimsoll._core.device_api()`, and a device's handle from
+ * `SimulatedDriver.handle`; it lives as long as that Python object. Every function may be called
+ * from any thread, with or without the interpreter's lock; none throws. Sizes are bytes, times
+ * nanoseconds. A status of 0 is success.
+ */
+#ifndef PLIMSOLL_DEVICE_API_H
+#define PLIMSOLL_DEVICE_API_H
+
+#include <stdint.h>
+
+#include "plimsoll/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PLIMSOLL_DEVICE_API_VERSION 1
+
+typedef struct plimsoll_device plimsoll_device;
+
+typedef struct plimsoll_device_api {
+  uint32_t version;
+
+  /* The device's queues. An event is a number; 0 is none. */
+  void (*launch)(plimsoll_device*, uint64_t stream, double duration_ns);
+  void (*advance)(plimsoll_device*, double host_ns);
+  /* When all that is queued on the stream will be done. */
+  double (*done_at)(plimsoll_device*, uint64_t stream);
+  int (*record_event)(plimsoll_device*, uint64_t stream, uint64_t* event);
+  int (*query_event)(plimsoll_device*, uint64_t event);
+  int (*synchronize_event)(plimsoll_device*, uint64_t event);
+  int (*destroy_event)(plimsoll_device*, uint64_t event);
+  int (*wait_event)(plimsoll_device*, uint64_t stream, uint64_t event);
+  int (*synchronize_stream)(plimsoll_device*, uint64_t stream);
+  void (*synchronize_device)(plimsoll_device*);
+
+  /* Pinned host memory, by bytes: the accounting only. */
+  int (*allocate_host)(plimsoll_device*, uint64_t size, uint64_t* address);
+  int (*deallocate_host)(plimsoll_device*, uint64_t address);
+
+  /* What of this memory of the device's lies in the host's, so that kernels reach it by the bus. */
+  uint64_t (*shared_bytes)(plimsoll_device*, uint64_t address, uint64_t size);
+} plimsoll_device_api;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
