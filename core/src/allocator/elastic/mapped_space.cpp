@@ -90,10 +90,11 @@ Block* MappedSpace::take_again(Bytes size) {
   if (no_split_) return nullptr;
   const auto expected = repetition_.expect(size);
   if (expected[0] == 0) return nullptr;
-  const Block* const best = free_.lower_bound(size);
+  Block* const best = free_.lower_bound(size);
   if (best == nullptr) return nullptr;
   for (const Address address : expected) {
-    if (address == 0 || address == best->address) return nullptr;
+    if (address == 0) return nullptr;
+    if (address == best->address) return take_from(best, address, size);
     Block* const block = free_.find_if(size, kMostLooked, [&](const Block* each) {
       return each->address <= address && address + size <= each->address + each->size;
     });
