@@ -17,7 +17,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-core-windows test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub docs clean
 
@@ -62,6 +62,15 @@ test-wheels-aarch64: wheels
 	  --customize-hook='copy-in dist packaging examples /srv' \
 	  --customize-hook='chroot "$$1" sh -c "python3 /srv/packaging/try_wheel.py /srv/dist/*-cp311-*_aarch64.whl"' \
 	  bookworm
+
+# The core's tests, compiled for Windows and run by Wine. On Debian it needs: apt install wine.
+WINDOWS_TESTS := build/core-tests-windows
+test-core-windows: $(VENV)/.packaging
+	PLIMSOLL_ZIG=$$(echo $(CURDIR)/$(SITE)/ziglang/zig) PLIMSOLL_TARGET=x86_64-windows-gnu \
+	  cmake -S . -B $(WINDOWS_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
+	  -DCMAKE_TOOLCHAIN_FILE=packaging/zig.cmake >/dev/null
+	cmake --build $(WINDOWS_TESTS) -- --quiet
+	WINEDEBUG=-all wine $(WINDOWS_TESTS)/core_tests.exe
 
 # The oldest versions that pyproject.toml allows, also of what builds the package. PyTorch's is
 # tried by `make test-torch TORCH=2.9.0`. Screens are drawn as Textual's newest does.

@@ -56,6 +56,8 @@ def steps(page: Path) -> list[Step]:
         Step(("replay", TRAINING), "Every address and segment is as recorded."),
         Step(("explain", OUT_OF_MEMORY), "out of memory"),
         Step(("view", TRAINING, "-o", str(page)), "plimsoll"),
+        Step(("metrics", "--rules"), "groups:"),
+        Step(("sweep", TRAINING, "--vary=gpu=RTX 4090,H100"), "RTX 4090"),
         Step(("top", "--once"), "next:" if IS_LINUX else NEEDS_LINUX, 0 if IS_LINUX else 2),
         Step(("predict", script), missing, 2),
         Step(("run", "--simulate", "H100", script), missing, 2),
@@ -104,6 +106,7 @@ def _run(
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf-8",
+        errors="replace",  # what a program prints there may have another encoding
         check=False,
     )
     if done.returncode != status or says.lower() not in done.stdout.lower():

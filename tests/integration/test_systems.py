@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +16,21 @@ from tests.recordings import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
+ENCODINGS = {
+    "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
+}  # fmt: skip
+"""A pipe has no sign for most letters, and a file is no UTF-8 unless it is opened as that."""
 
 
 def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command where Python lacks what Windows' lacks."""
     program = ROOT / "tests" / "programs" / "without_posix.py"
     return subprocess.run(
-        [sys.executable, str(program), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, str(program), *arguments],
+        capture_output=True,
+        encoding="cp1252",
+        env={**os.environ, **ENCODINGS},
+        check=False,
     )
 
 
@@ -38,6 +48,31 @@ def test_a_page_is_written_on_windows(tmp_path: Path) -> None:
     done = on_windows("view", RECORDING, "-o", str(page))
     assert done.returncode == 0, done.stderr
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("gpus",), "RTX 4090"),
+        (("metrics", "--rules"), "groups:"),
+        (("metrics", "--dashboard"), '"panels"'),
+        (("doctor",), "All that can work here works; needs Linux: use WSL"),
+    ],
+)
+def test_what_needs_no_recording_answers_on_windows(arguments: tuple[str, ...], says: str) -> None:
+    done = on_windows(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
+
+
+def test_recordings_are_swept_on_windows(tmp_path: Path) -> None:
+    table = tmp_path / "table.parquet"
+    cards = "--vary=gpu=RTX 3050 Laptop,H100"
+    done = on_windows("sweep", RECORDING, cards, f"--results={table}", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert [row["fits"] for row in json.loads(done.stdout)["rows"]] == [False, True]
+    assert table.exists()
 
 
 @pytest.mark.parametrize("verb", ["predict", "fit", "run", "top"])

@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "plimsoll/base/numbers.h"
+
 namespace plimsoll {
 namespace {
 
@@ -130,12 +132,9 @@ const std::string& single(const Setting& setting) {
 
 template <typename Number>
 Number number(const std::string& key, const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    fail("'" + key + "' takes a number, not '" + text + "'");
-  }
-  return value;
+  const std::optional<Number> value = parse_number<Number>(text);
+  if (!value) fail("'" + key + "' takes a number, not '" + text + "'");
+  return *value;
 }
 
 bool boolean(const Setting& setting) {
@@ -201,10 +200,9 @@ void read_divisions(const Setting& setting, AllocatorConfig& config) {
 // without it.
 std::variant<double, Bytes> reserve(const Setting& setting, const std::string& text) {
   const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');
-  const char* const end = text.data() + text.size() - (is_size ? 1 : 0);
-  double value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || rest != end || !std::isfinite(value) || !(value > 0)) {
+  const auto digits = std::string_view(text).substr(0, text.size() - (is_size ? 1 : 0));
+  const double value = parse_number<double>(digits).value_or(0);
+  if (!std::isfinite(value) || !(value > 0)) {
     fail("'" + setting.key +
          "' takes a part of the device's memory, such as 0.5, or a size such as " + "40G, not '" +
          text + "'");

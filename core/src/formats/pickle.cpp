@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "plimsoll/base/numbers.h"
 #include "plimsoll/base/text.h"
 
 namespace plimsoll {
@@ -520,12 +521,9 @@ void PickleDocument::Reader::check_frame() {
 }
 
 std::size_t PickleDocument::Reader::take_index_line() {
-  const std::string_view line = take_line();
-  std::size_t index = 0;
-  const char* end = line.data() + line.size();
-  const auto [stopped, error] = std::from_chars(line.data(), end, index);
-  if (error != std::errc{} || stopped != end) fail("a memo index is not a number");
-  return index;
+  const auto index = parse_number<std::size_t>(take_line());
+  if (!index) fail("a memo index is not a number");
+  return *index;
 }
 
 void PickleDocument::Reader::push_int_line(std::string_view line) {
@@ -583,11 +581,9 @@ void PickleDocument::Reader::push_long(std::uint64_t size) {
 }
 
 void PickleDocument::Reader::push_real_line(std::string_view line) {
-  double value = 0;
-  const char* end = line.data() + line.size();
-  const auto [stopped, error] = std::from_chars(line.data(), end, value);
-  if (error != std::errc{} || stopped != end) fail("a float is malformed");
-  push(Kind::real, {.real = value});
+  const auto value = parse_number<double>(line);
+  if (!value) fail("a float is malformed");
+  push(Kind::real, {.real = *value});
 }
 
 // A string literal of Python 2, in quotes.

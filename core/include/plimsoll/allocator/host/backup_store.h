@@ -42,7 +42,7 @@ class BackupFile final : public BackupStore {
   void read(Bytes offset, Address to, Bytes size) override;
 
  private:
-  int file_;
+  [[maybe_unused]] int file_;
 };
 
 // For memory that has no content, as that of a simulated GPU: the file stays empty, but it must be
