@@ -181,10 +181,9 @@ void Engine::set_pool_option(PoolId pool, PoolOption option, bool on) {
 // --- limits ------------------------------------------------------------------------------------
 
 void Engine::set_lower_limit() {
-  const bool both = limit_of_program_ && limit_of_person_;
-  hold()->set_limit(both                ? std::min(*limit_of_program_, *limit_of_person_)
-                    : limit_of_program_ ? limit_of_program_
-                                        : limit_of_person_);
+  std::optional<Bytes> lower = limit_of_program_;
+  if (!lower || (limit_of_person_ && *limit_of_person_ < *lower)) lower = limit_of_person_;
+  hold()->set_limit(lower);
 }
 
 void Engine::set_limit(std::optional<Bytes> limit) {
