@@ -116,6 +116,27 @@ TEST(repetition_forgets_what_is_too_long_ago) {
   CHECK(shorter.right_in_a_step() > step.size() * 9 / 10);
 }
 
+TEST(repetition_is_sure_once_as_many_requests_repeat_as_tell_one_from_others) {
+  Repetition past;
+  past.open();
+  Bytes count = 0;
+  const auto request = [&](Bytes size) {
+    static_cast<void>(past.expect(size));
+    past.note(size, ++count);
+  };
+  const auto step = [&] {
+    for (Bytes i = 1; i <= 30; ++i) request(i * 1_MiB);
+  };
+  step();
+  for (Bytes i = 1; i <= 2 * Repetition::kContext; ++i) {
+    CHECK(!past.is_sure());
+    request(i * 1_MiB);
+  }
+  CHECK(past.is_sure());
+  request(77_MiB);
+  CHECK(!past.is_sure());
+}
+
 TEST(repetition_expects_only_addresses_of_requests_of_the_same_size) {
   Random random(5);
   Repetition past;

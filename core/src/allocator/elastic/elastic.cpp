@@ -38,7 +38,7 @@ Block* ElasticAllocator::malloc(Bytes requested, StreamId stream) {
   if (Arena* const arena = arenas_.known(stream)) {
     const Arena::Guard guard(arena->lock);
     if (!arena->waiting.has(size) && !arena->borrowed) {
-      Block* const block = arena->space_for(size <= kSmallRequest).take(size);
+      Block* const block = arena->space_for(size <= kSmallRequest).take_at_once(size);
       if (block != nullptr) return lending_.lend(block, requested);
     }
   }
@@ -66,6 +66,7 @@ Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId str
     if (Block* const block = take(arena.shared)) return block;
     if (Block* const block = growth_.try_to_grow(request.in(arena.shared))) return block;
   }
+  if (Block* const block = growth_.bring_back(request)) return block;
   if (Block* const block = take(*request.space)) return block;
   if (Block* const block = growth_.grow(request, prefers_shared)) return block;
   refresh_statistics();

@@ -1,10 +1,19 @@
 #include "plimsoll/allocator/elastic/growth.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <mutex>
 
 namespace plimsoll {
+
+// Before best fit takes other memory, which a later request of the step then lacks where it was.
+Block* Growth::bring_back(const Request& request) {
+  const Arena::Guard guard(request.arena().lock);
+  MappedSpace& space = *request.space;
+  if (!request.arena().pool->may_give() || !space.may_come_back(request.size)) return nullptr;
+  return revive(request, std::array{space.expected(request.size)[0]});
+}
 
 Block* Growth::grow(const Request& request, bool prefers_shared) {
   Block* block = try_to_grow(request);
@@ -87,21 +96,32 @@ Block* Growth::recall(const Request& request) {
   if (moves_.go_home(space, Moves::kEverywhere)) {
     if (Block* const block = take(request)) return block;
   }
+  if (Block* const block = revive(request, space.expected(request.size))) return block;
   gather(request);
   if (Block* const block = take(request)) return block;
-  if (space.remembered(request.size).empty()) return nullptr;
+  return revive(request, space.remembered(request.size));
+}
+
+// At the first of these addresses, the rest of which may be 0, to which all memory comes back.
+Block* Growth::revive(const Request& request, std::span<const Address> addresses) {
+  if (addresses.empty() || addresses.front() == 0) return nullptr;
+  MappedSpace& space = *request.space;
   FreePieces pieces;
   for (const FreePiece& piece : space.free_pieces(kAnyAge)) pieces.add(piece);
-  const std::optional<Place> place = recall_place(space, request.size, pieces);
-  if (!place) return nullptr;
-  std::vector<Filling> fillings;
-  for (const Address address : place->revived) {
-    Piece* const piece = space.retired().at(address).piece;
-    fillings.push_back(Filling::by({piece, pieces.block_of(piece)}, true));
-    fillings.back().address = address;
+  for (const Address address : addresses) {
+    if (address == 0) break;
+    const std::optional<Place> place = place_at(space, address, request.size, pieces);
+    if (!place) continue;
+    std::vector<Filling> fillings;
+    for (const Address retired : place->revived) {
+      Piece* const piece = space.retired().at(retired).piece;
+      fillings.push_back(Filling::by({piece, pieces.block_of(piece)}, true));
+      fillings.back().address = retired;
+    }
+    moves_.commit(space, fillings);
+    return lend_grown(request);
   }
-  moves_.commit(space, fillings);
-  return lend_grown(request);
+  return nullptr;
 }
 
 // Where much is free, and still no block is large enough, homes are scattered: all free pieces get

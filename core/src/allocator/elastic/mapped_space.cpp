@@ -87,12 +87,11 @@ Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
 }
 
 Block* MappedSpace::take_again(Bytes size) {
-  if (no_split_) return nullptr;
-  const auto expected = repetition_.expect(size);
-  if (expected[0] == 0) return nullptr;
+  const auto addresses = expected(size);
+  if (addresses[0] == 0) return nullptr;
   Block* const best = free_.lower_bound(size);
   if (best == nullptr) return nullptr;
-  for (const Address address : expected) {
+  for (const Address address : addresses) {
     if (address == 0) return nullptr;
     if (address == best->address) return take_from(best, address, size);
     Block* const block = free_.find_if(size, kMostLooked, [&](const Block* each) {
@@ -101,6 +100,23 @@ Block* MappedSpace::take_again(Bytes size) {
     if (block != nullptr) return take_from(block, address, size);
   }
   return nullptr;
+}
+
+bool MappedSpace::may_come_back(Bytes size) {
+  if (retired_.empty()) return false;
+  const Address address = expected(size)[0];
+  if (address == 0 || !repetition_.is_sure()) return false;
+  auto next = retired_.lower_bound(address);
+  if (next != retired_.begin()) {
+    const Block* const before = std::prev(next)->second.block;
+    if (before->address + before->size > address) --next;
+  }
+  const auto first = next;
+  for (; next != retired_.end() && next->first < address + size; ++next) {
+    const Piece* const piece = next->second.piece;
+    if (piece == nullptr || piece->space != this) return false;
+  }
+  return next != first;
 }
 
 Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
@@ -237,14 +253,12 @@ void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uin
 
 std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const AddressRange& range) {
   std::vector<FreePiece> found;
-  auto next = pieces_.upper_bound(range.address);
-  if (next != pieces_.begin()) --next;
-  for (; next != pieces_.end() && next->first < range.end(); ++next) {
+  const Address end = block->address + block->size;
+  auto next = pieces_.lower_bound(block->address);
+  if (range.address > block->address) next = std::prev(pieces_.upper_bound(range.address));
+  for (; next != pieces_.end() && next->first < range.end() && next->second->end() <= end; ++next) {
     Piece& piece = *next->second;
-    if (piece.home == piece.address || piece.address < block->address ||
-        piece.end() > block->address + block->size) {
-      continue;
-    }
+    if (piece.home == piece.address || piece.address < block->address) continue;
     const auto home = retired_.find(piece.home);
     if (home != retired_.end() && home->second.piece == &piece) {
       found.push_back({&piece, block});
@@ -287,6 +301,10 @@ void MappedSpace::clear(Address address) {
   if (Piece* const piece = found->second.piece; piece != nullptr) piece->forget(found->second);
   make_hole(found->second.block);
   retired_.erase(found);
+  if (times_cleared_.size() >= kMostCleared && !times_cleared_.contains(address)) {
+    times_cleared_.clear();
+  }
+  ++times_cleared_[address];
 }
 
 Block* MappedSpace::block_at(Address address) const {

@@ -7,9 +7,12 @@ namespace plimsoll {
 namespace {
 
 // Of a byte. What is unmapped cannot come back there any more, so addresses without memory are
-// rather taken, as long as there are any near by.
+// rather taken, as long as there are any near by. Where places of a program that repeats itself
+// unmap each other's memory, unmapping costs more each time, until one of them lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
-constexpr Bytes kPriceOfUnmapping = 3;
+Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
+  return 3 + space.times_cleared(block->address);
+}
 
 struct Search {
   const MappedSpace& space;
@@ -33,6 +36,8 @@ class PlaceBuilder {
   [[nodiscard]] bool is_done() const { return left_ == 0; }
   [[nodiscard]] Place take() { return std::move(place_); }
 
+  // Of the first block, so many bytes are before the place.
+  void skip(Bytes size) { skipped_ = size; }
   // False if the block cannot serve.
   bool add(const Block* block) {
     if (block == nullptr) return false;
@@ -60,7 +65,7 @@ class PlaceBuilder {
     }
     if (!search_.may_unmap(retired)) return false;
     place_.cleared.push_back(block->address);
-    place_.price += block->size * kPriceOfUnmapping;
+    place_.price += block->size * price_of_unmapping(search_.space, block);
     add_gap(block);
     return true;
   }
@@ -74,7 +79,7 @@ class PlaceBuilder {
   }
 
   Bytes use(const Block* block) {
-    const Bytes used = std::min(left_, block->size);
+    const Bytes used = std::min(left_, block->size - std::exchange(skipped_, 0));
     left_ -= used;
     return used;
   }
@@ -97,6 +102,7 @@ class PlaceBuilder {
   const Search& search_;
   Place place_;
   Bytes left_;
+  Bytes skipped_ = 0;
   bool is_upwards_;
   bool was_gap_ = false;  // the last block that was added
   std::vector<const Piece*> revived_;
@@ -134,7 +140,7 @@ std::optional<Bytes> price_of(const Search& search, const Block* block) {
   const Retired& retired = *block->retired;
   if (search.pieces.has(retired.piece)) return 0;
   if (!search.may_unmap(retired)) return std::nullopt;
-  return kPriceOfUnmapping + kPriceOfMapping;
+  return price_of_unmapping(search.space, block) + kPriceOfMapping;
 }
 
 // The whole row around a block that can serve.
@@ -219,20 +225,17 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
   return best;
 }
 
-std::optional<Place> recall_place(const MappedSpace& space, Bytes size, const FreePieces& free) {
+std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
+                              const FreePieces& free) {
+  const Block* block = space.block_at(address);
+  if (block == nullptr) return std::nullopt;
+  if (space.no_split() && (block->address != address || block->size != size)) return std::nullopt;
   const Search search{space, size, free, {}};
-  for (const Address address : space.remembered(size)) {
-    const Block* first = nullptr;
-    if (const auto retired = space.retired().find(address); retired != space.retired().end()) {
-      first = retired->second.block;
-    } else if (const auto piece = space.pieces().find(address); piece != space.pieces().end()) {
-      first = free.block_of(piece->second.get());
-    }
-    if (first == nullptr) continue;
-    std::optional<Place> place = place_from(search, first);
-    if (place && place->price == 0) return place;
+  PlaceBuilder builder(search, address, true);
+  for (builder.skip(address - block->address); !builder.is_done(); block = block->next) {
+    if (block == nullptr || is_hole(block) || !builder.add(block)) return std::nullopt;
   }
-  return std::nullopt;
+  return builder.take();
 }
 
 }  // namespace plimsoll

@@ -9,7 +9,10 @@ void Repetition::open() {
 }
 
 std::array<Address, 2> Repetition::expect(Bytes size) {
-  if (!is_following_ || request(followed_).size != size) is_following_ = find(size);
+  if (!is_following_ || request(followed_).size != size) {
+    followed_for_ = 0;
+    is_following_ = find(size);
+  }
   if (!is_following_) return {};
   std::array<Address, 2> expected{request(followed_).address, 0};
   const std::size_t step = count_ - followed_;

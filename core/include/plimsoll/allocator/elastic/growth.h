@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "plimsoll/allocator/elastic/filler.h"
@@ -57,6 +58,9 @@ class Growth {
     return prefers_shared || spill_policy_ == SpillPolicy::spill;
   }
 
+  // A lent block where the program had the request in the step before, if its memory serves
+  // elsewhere and is free; else null.
+  [[nodiscard]] Block* bring_back(const Request& request);
   // A lent block for the request; null if all ways were tried. Throws DriverError.
   [[nodiscard]] Block* grow(const Request& request, bool prefers_shared);
   // Likewise, in this space, and without waiting.
@@ -67,6 +71,7 @@ class Growth {
 
   Block* take(const Request& request);
   Block* recall(const Request& request);
+  Block* revive(const Request& request, std::span<const Address> addresses);
   void gather(const Request& request);
   Block* lend_grown(const Request& request);
   Block* spill(const Request& request);

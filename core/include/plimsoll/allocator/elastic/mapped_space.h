@@ -21,6 +21,7 @@
 //   piece->space == this and pieces_[piece->address] == piece, for each piece here.
 #pragma once
 
+#include <array>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -83,18 +84,34 @@ class MappedSpace {
   [[nodiscard]] Arena& arena() const { return arena_; }
 
   // A free block, cut to size: where the program had this request in the step before, else the
-  // smallest of at least `size` bytes; null if there is none. The hot path: it allocates nothing.
+  // smallest of at least `size` bytes; null if there is none.
   Block* take(Bytes size) {
     if (!small_) {
       if (Block* const block = take_again(size)) return block;
     }
-    Block* const block = free_.take(size);
-    return block == nullptr ? nullptr : cut(block, size);
+    return take_best_fit(size);
+  }
+  // Likewise, but null as well where the memory that the request had in the step before serves
+  // elsewhere and may come back. The hot path: it allocates nothing.
+  Block* take_at_once(Bytes size) {
+    if (!small_) {
+      if (Block* const block = take_again(size)) return block;
+      if (may_come_back(size)) return nullptr;
+    }
+    return take_best_fit(size);
   }
   // The block was lent.
   void note_lent(const Block* block) {
     if (!small_) repetition_.note(block->size, block->address);
   }
+  // Where the program had a request of this size in the step before, and in the one before that; 0
+  // where that is unknown.
+  [[nodiscard]] std::array<Address, 2> expected(Bytes size) {
+    return no_split_ ? std::array<Address, 2>{} : repetition_.expect(size);
+  }
+  // Whether what the request surely had in the step before is retired, in part or as a whole, and
+  // its pieces still serve this space.
+  [[nodiscard]] bool may_come_back(Bytes size);
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
   // `age` says which frees came before; see `free_pieces`. Returns the free block around it.
@@ -138,6 +155,11 @@ class MappedSpace {
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
+  // How often what was retired there was unmapped.
+  [[nodiscard]] Bytes times_cleared(Address address) const {
+    const auto found = times_cleared_.find(address);
+    return found == times_cleared_.end() ? 0 : found->second;
+  }
 
   // By address.
   [[nodiscard]] const std::map<Address, std::unique_ptr<Piece>>& pieces() const { return pieces_; }
@@ -169,11 +191,16 @@ class MappedSpace {
  private:
   static constexpr std::size_t kMostRemembered = 4;  // of a size
   static constexpr std::size_t kMostSizes = 4096;
-  static constexpr std::size_t kMostLooked = 64;  // free blocks, for one around an address
+  static constexpr std::size_t kMostCleared = 4096;  // addresses
+  static constexpr std::size_t kMostLooked = 64;     // free blocks, for one around an address
 
   [[nodiscard]] Block* make(Address address, Bytes size);
-  // Null if the step before does not say, or best fit will say the same.
+  // Null if the step before does not say, or there is no such free block.
   [[nodiscard]] Block* take_again(Bytes size);
+  Block* take_best_fit(Bytes size) {
+    Block* const block = free_.take(size);
+    return block == nullptr ? nullptr : cut(block, size);
+  }
   [[nodiscard]] Block* take_from(Block* block, Address address, Bytes size);
   void drop(Block* block);
   // Makes a free block that is in no index the block of these bytes; what is left is free again.
@@ -210,6 +237,7 @@ class MappedSpace {
   std::map<Address, std::unique_ptr<Piece>> pieces_;
   std::size_t pieces_away_ = 0;  // of `pieces_`, those whose home is elsewhere
   std::map<Address, Retired> retired_;
+  std::unordered_map<Address, Bytes> times_cleared_;
   std::unordered_map<Bytes, std::vector<Address>> remembered_;
   Repetition repetition_;  // of large requests
   std::vector<AddressRange> reservations_;

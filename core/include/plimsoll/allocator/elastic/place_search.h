@@ -62,9 +62,9 @@ class FreePieces {
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
 
-// The place that served so many bytes before, if all its memory is there or comes back; the quick
-// way of a program that repeats itself.
-[[nodiscard]] std::optional<Place> recall_place(const MappedSpace& space, Bytes size,
-                                                const FreePieces& free);
+// The place for `size` bytes at `address`, if all its memory is there or comes back; the quick way
+// of a program that repeats itself.
+[[nodiscard]] std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
+                                            const FreePieces& free);
 
 }  // namespace plimsoll

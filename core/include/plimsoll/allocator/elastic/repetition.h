@@ -35,6 +35,10 @@ class Repetition {
   // outlive a step take turns; 0 where that is unknown. Several calls before a `note` say the same.
   [[nodiscard]] std::array<Address, 2> expect(Bytes size);
 
+  // Whether sizes went on as in the step before for as many requests as tell one from others:
+  // layers of the same sizes look like steps for a while.
+  [[nodiscard]] bool is_sure() const { return followed_for_ >= kContext; }
+
   // The request was served. Allocates nothing.
   void note(Bytes size, Address address) {
     if (latest_.empty()) return;
@@ -42,6 +46,7 @@ class Repetition {
     const Bytes oldest = count_ < kContext ? 0 : request(count_ - kContext).size;
     context_ = context_ * kFactor + size - oldest * kFactorOfOldest;
     if (is_following_) is_following_ = request(followed_++).size == size;
+    followed_for_ = is_following_ ? followed_for_ + 1 : 0;
     if (past_.size() < kCapacity) {
       past_.push_back({size, address});
     } else {
@@ -76,6 +81,7 @@ class Repetition {
   std::size_t count_ = 0;              // of requests
   std::size_t followed_ = 0;
   bool is_following_ = false;
+  std::size_t followed_for_ = 0;  // requests in a row
   std::uint64_t context_ = 0;
 };
 
