@@ -53,7 +53,8 @@ class Replay {
   Replay(const std::string& allocator, const std::string& conf, const std::string& version,
          std::optional<Bytes> limit, Bytes gpu_memory, std::optional<Bytes> shared_memory,
          bool compare, const std::string& completion,
-         std::optional<std::vector<std::uint64_t>> emptied, std::size_t device)
+         std::optional<std::vector<std::uint64_t>> emptied, std::size_t device,
+         const std::string& recorded)
       : host_(shared_memory.value_or(0)),
         driver_(host_, gpu_memory,
                 shared_memory && allocator != "elastic" ? DriverModel::wddm : DriverModel::linux),
@@ -67,6 +68,9 @@ class Replay {
     allocator_ = std::move(made.allocator);
     if (limit) allocator_->set_limit(limit);
     ReplayOptions options;
+    options.recorded = recorded == "elastic"    ? RecordedAllocator::elastic
+                       : recorded == "uncached" ? RecordedAllocator::uncached
+                                                : RecordedAllocator::native;
     options.compare = compare;
     options.completion = completion == "late"      ? Completion::late
                          : completion == "at_once" ? Completion::at_once
@@ -150,9 +154,10 @@ void bind_replay(nb::module_& module) {
   nb::class_<Replay>(module, "Replay")
       .def(nb::init<const std::string&, const std::string&, const std::string&,
                     std::optional<Bytes>, Bytes, std::optional<Bytes>, bool, const std::string&,
-                    std::optional<std::vector<std::uint64_t>>, std::size_t>(),
+                    std::optional<std::vector<std::uint64_t>>, std::size_t, const std::string&>(),
            "allocator"_a, "conf"_a, "version"_a, "limit"_a.none(), "gpu_memory"_a,
-           "shared_memory"_a.none(), "compare"_a, "completion"_a, "emptied"_a.none(), "device"_a)
+           "shared_memory"_a.none(), "compare"_a, "completion"_a, "emptied"_a.none(), "device"_a,
+           "recorded"_a)
       .def("restore", &Replay::restore, "segments"_a)
       .def("feed", &Replay::feed, "columns"_a)
       .def("finish", &Replay::finish)

@@ -35,6 +35,12 @@ TraceEvent free_completed(Address address, Bytes size, PoolId pool = {}) {
 TraceEvent segment_alloc(Address address, Bytes size, PoolId pool = {}) {
   return event(Action::segment_alloc, address, size, pool);
 }
+TraceEvent segment_map(Address address, Bytes size) {
+  return event(Action::segment_map, address, size);
+}
+TraceEvent segment_unmap(Address address, Bytes size) {
+  return event(Action::segment_unmap, address, size);
+}
 TraceEvent segment_free(Address address, Bytes size, PoolId pool = {}) {
   return event(Action::segment_free, address, size, pool);
 }
@@ -274,6 +280,39 @@ TEST(replay_empties_the_cache_only_where_it_is_told_to) {
     replay.run(events);
     CHECK_EQUAL(replay.gpu.reserved(), emptied.empty() ? 70_MiB : 40_MiB);
   }
+}
+
+// The elastic allocator moves memory by itself, for a request and at a free.
+TEST(replay_takes_memory_that_moved_for_no_emptied_cache) {
+  std::vector<TraceEvent> events{
+      segment_map(kA, 30_MiB),    alloc(kA, 30_MiB),          alloc(kC, 1_MiB),
+      free_requested(kA, 30_MiB), free_completed(kA, 30_MiB), segment_unmap(kA, 30_MiB),
+      segment_map(kB, 40_MiB),    alloc(kB, 40_MiB),          free_requested(kB, 40_MiB),
+      free_completed(kB, 40_MiB), segment_unmap(kB, 30_MiB),  segment_map(kA, 30_MiB),
+      free_requested(kC, 1_MiB),  free_completed(kC, 1_MiB)};
+  const auto emptied = [&](RecordedAllocator recorded) {
+    return Replay({.recorded = recorded, .compare = true}).run(events).replayer.emptied();
+  };
+  CHECK(emptied(RecordedAllocator::elastic).empty());
+  CHECK((emptied(RecordedAllocator::native) == std::vector<std::uint64_t>{5, 10}));
+  events.insert(events.end() - 2, segment_unmap(kA, 30_MiB));
+  CHECK((emptied(RecordedAllocator::elastic) == std::vector<std::uint64_t>{10}));
+}
+
+TEST(replay_takes_what_an_allocator_without_a_cache_gives_back_for_no_emptied_cache) {
+  std::vector<TraceEvent> events;
+  for (int i = 0; i < 3; ++i) {
+    for (const TraceEvent& event :
+         {segment_alloc(kA, 30_MiB), alloc(kA, 30_MiB), free_requested(kA, 30_MiB),
+          free_completed(kA, 30_MiB), segment_free(kA, 30_MiB)}) {
+      events.push_back(event);
+    }
+  }
+  const ReplayOptions options{.recorded = RecordedAllocator::uncached, .compare = true};
+  Replay replay(options);
+  replay.run(events);
+  CHECK(replay.replayer.emptied().empty());
+  CHECK_EQUAL(replay.gpu.allocator.statistics().num_device_alloc, 1);
 }
 
 // --- running out of memory ---------------------------------------------------------------------

@@ -89,6 +89,37 @@ def test_the_command_records_a_script_that_knows_nothing_of_it(tmp_path: Path) -
     assert result.matches_recording is True
 
 
+@pytest.mark.parametrize(
+    ("allocator", "empties"), [("elastic", True), ("elastic", False), ("uncached", False)]
+)
+def test_a_recording_of_another_allocator_is_replayed_as_one_of_pytorchs_own(
+    allocator: str, empties: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "churns.py"
+    script.write_text(
+        "import torch\n"
+        "kept = []\n"
+        "for step in range(40):\n"
+        "    sizes = [(4 + (step * i) % 23) << 20 for i in range(1, 12)]\n"
+        "    live = [torch.empty(size, dtype=torch.uint8, device='cuda') for size in sizes]\n"
+        "    kept.append(live.pop(step % 7)[: 1 << 20].clone())\n"
+        f"    if {empties} and step == 25:\n"
+        "        del live\n"
+        "        torch.cuda.empty_cache()\n"
+    )
+    recordings = {}
+    for name in ("native", allocator):
+        done = run(script, tmp_path, "--allocator", name, "--record", f"{name}.plim")
+        assert done.returncode == 0, done.stderr
+        recordings[name] = read_recording(tmp_path / f"{name}.plim")
+    (own,), (other,) = (replay(recording) for recording in recordings.values())
+    assert own.matches_recording is True
+    assert other.matches_recording is None
+    assert other.peak_allocated_bytes == own.peak_allocated_bytes
+    assert other.peak_reserved_bytes == own.peak_reserved_bytes
+    assert len(own.emptied_caches) == len(other.emptied_caches) == empties
+
+
 def test_a_recording_names_its_card(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim")
     assert done.returncode == 0, done.stderr

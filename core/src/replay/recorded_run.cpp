@@ -2,6 +2,17 @@
 
 namespace plimsoll {
 
+bool RecordedRun::gave_back() const {
+  if (by_ != RecordedAllocator::elastic) return by_ == RecordedAllocator::native;
+  Bytes released = 0;
+  Bytes taken = 0;
+  for (const TraceEvent& event : events_) {
+    if (is_release(event)) released += event.size;
+    if (is_growth(event)) taken += event.size;
+  }
+  return released > taken;
+}
+
 std::optional<PoolId> RecordedRun::emptied_pool() const {
   std::optional<PoolId> only;
   bool several = false;

@@ -49,6 +49,7 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
       native_(native),
       tiers_(allocator, driver),
       options_(options),
+      run_(options.recorded),
       blocks_(allocator, driver, tiers_, options.completion),
       pools_(allocator, native != nullptr && native->version().tells_captures_from_pools()),
       emptied_(options.emptied) {
@@ -59,7 +60,7 @@ void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   const std::optional<Bytes> limit = allocator_.limit();
   allocator_.set_limit(std::nullopt);  // what was there, was there
   try {
-    if (native_ != nullptr) {
+    if (native_ != nullptr && options_.recorded == RecordedAllocator::native) {
       for (Block* const block : StateRestorer(*native_, driver_).restore(segments)) {
         blocks_.keep(block->address, block);
       }
@@ -271,10 +272,10 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// The program did something else than ask for memory: what the allocator did, it was told to do.
+// The program did something else than ask for memory.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
-  if (!run_.is_cut_free()) empty_cache();
+  if (run_.was_told()) empty_cache();
   if (options_.compare) {
     complete_run();
     compare(nullptr);

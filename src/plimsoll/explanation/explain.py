@@ -260,7 +260,7 @@ def _past(
         past = RecordedPast(trace, lifetimes, "native", base.conf, base.version)
         return past, base, [*notes, *past.notes]
     start = trace.start(recording.conf, base.version)
-    return ReplayedPast(trace, start, base), base, notes
+    return ReplayedPast(trace, start, base, recording.allocator), base, notes
 
 
 def _under(
@@ -277,7 +277,11 @@ def _under(
         raise InputError(f"there is no replay of the allocator {recording.allocator}")
     (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
     start = trace.start(recording.conf, base.version)
-    return ReplayedPast(trace, start, base), base, _notes(base, is_limited=True)
+    return (
+        ReplayedPast(trace, start, base, recording.allocator),
+        base,
+        _notes(base, is_limited=True),
+    )
 
 
 def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:

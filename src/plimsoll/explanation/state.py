@@ -107,10 +107,15 @@ class ReplayedPast(Past):
         trace: The events.
         start: The segments before the first.
         replayed: What their replay found.
+        recorded_allocator: Which allocator the events are of.
     """
 
     def __init__(
-        self, trace: DeviceTrace, start: list[_core.SegmentInfo], replayed: ReplayResult
+        self,
+        trace: DeviceTrace,
+        start: list[_core.SegmentInfo],
+        replayed: ReplayResult,
+        recorded_allocator: str,
     ) -> None:
         super().__init__(trace, replayed.allocator, replayed.conf, replayed.version)
         self.peak_allocated_bytes = replayed.peak_allocated_bytes
@@ -121,6 +126,7 @@ class ReplayedPast(Past):
         self.is_what_if = replayed.limit_source == "given" and not self.is_exact
         self._start = start
         self._replayed = replayed
+        self._recorded_allocator = recorded_allocator
         self.peak = self._with_movable(replayed.peak)
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
@@ -198,6 +204,7 @@ class ReplayedPast(Past):
             "recorded",
             None if compare else list(replayed.emptied_caches),
             self.trace.device,
+            self._recorded_allocator,
         )
         if self._start:
             run.restore(self._start)

@@ -99,6 +99,7 @@ def replay(
             gpu_memory=tiers[0],
             shared_memory=tiers[1],
             card=recorded_card(recording.settings, trace.device),
+            recorded_allocator=recording.allocator,
         )
         try:
             results.append(_replay_device(trace, request, recorded_conf, progress))
@@ -119,6 +120,7 @@ class _Request:
     gpu_memory: int | None
     shared_memory: int | None
     card: RecordedCard | None
+    recorded_allocator: str
 
 
 def _tiers(
@@ -175,7 +177,7 @@ def _replay_device(
     recorded = replace(recorded, gpu_memory=None, shared_memory=None)
     if evidence.range is not None:
         recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
-    comparable = bool(start) or evidence.has_segments
+    comparable = recorded.recorded_allocator == "native" and (bool(start) or evidence.has_segments)
     limit, limit_source = request.limit, "given"
     if limit is None and request.gpu_memory is None:
         limit, limit_source = recorded.limit, "inferred"
@@ -206,7 +208,8 @@ def _same_policy(request: _Request, recorded: _Request) -> bool:
     def settings(conf: str) -> list[str]:
         return sorted(conf.replace(" ", "").split(","))
 
-    return request.allocator == "native" and settings(request.conf) == settings(recorded.conf)
+    allocators = {request.allocator, recorded.recorded_allocator}
+    return allocators == {"native"} and settings(request.conf) == settings(recorded.conf)
 
 
 def _spilled(trace: DeviceTrace, start: list[_core.SegmentInfo]) -> bool:
@@ -235,9 +238,12 @@ def _inferred_limit(
 
     What the card has is tried first. Where a replay differs, the first difference says whether its
     limit was too high or too low. If that leads nowhere, something else differs, and the middle is
-    as good as any.
+    as good as any. The rules of other allocators than PyTorch's are not replayed here.
     """
     least, below = bounds
+    if recorded.recorded_allocator != "native":
+        room = 0 if recorded.card is None else recorded.card.usable_bytes
+        return room if least <= room < below else (least + below) // 2
     if recorded.card is not None and least <= (room := recorded.card.usable_bytes) < below:
         run = _run(trace, start, replace(recorded, limit=room), compare=True)
         if run.first_difference is None:
@@ -280,6 +286,7 @@ def _run(
         completion,
         emptied,
         trace.device,
+        request.recorded_allocator,
     )
     if start:
         run.restore(start)

@@ -21,8 +21,17 @@ struct Difference {
   std::optional<TraceEvent> replayed;
 };
 
+// Which allocator was recorded, for each gives memory back in its own way.
+enum class RecordedAllocator : std::uint8_t {
+  native,    // PyTorch's own: between requests it does nothing that it is not told to do
+  elastic,   // it moves memory by itself: what is unmapped and mapped in one run went nowhere
+  uncached,  // it gives back whatever is freed
+};
+
 class RecordedRun {
  public:
+  explicit RecordedRun(RecordedAllocator by) : by_(by) {}
+
   void add(const TraceEvent& event, std::uint64_t index) {
     if (events_.empty()) start_ = index;
     events_.push_back(event);
@@ -33,23 +42,24 @@ class RecordedRun {
   // The number of its first event, also after `clear`.
   [[nodiscard]] std::uint64_t start() const { return start_; }
   [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
-  // A history that was cut between a free and its completion begins with the latter.
-  [[nodiscard]] bool is_cut_free() const {
-    return start_ == 0 && events_.size() == 1 && events_.front().action == Action::free_completed;
+  // Whether the program told the allocator to do this, no request having followed.
+  [[nodiscard]] bool was_told() const {
+    return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }
 
   // Calls function(const TraceEvent&) for everything that went back to the driver.
   template <typename Function>
   void for_each_release(Function function) const {
+    if (!gave_back()) return;
     for (const TraceEvent& event : events_) {
       if (is_release(event)) function(event);
     }
   }
   template <typename Matches>
   [[nodiscard]] bool released_any(Matches matches) const {
-    return std::any_of(events_.begin(), events_.end(), [&](const TraceEvent& event) {
-      return is_release(event) && matches(event);
-    });
+    return gave_back() && std::any_of(events_.begin(), events_.end(), [&](const TraceEvent& event) {
+             return is_release(event) && matches(event);
+           });
   }
   [[nodiscard]] bool released_any() const {
     return released_any([](const TraceEvent&) { return true; });
@@ -64,10 +74,20 @@ class RecordedRun {
                std::optional<Difference>& first) const;
 
  private:
+  // A history that was cut between a free and its completion begins with the latter.
+  [[nodiscard]] bool is_cut_free() const {
+    return start_ == 0 && events_.size() == 1 && events_.front().action == Action::free_completed;
+  }
   [[nodiscard]] static bool is_release(const TraceEvent& event) {
     return event.action == Action::segment_free || event.action == Action::segment_unmap;
   }
+  [[nodiscard]] static bool is_growth(const TraceEvent& event) {
+    return event.action == Action::segment_alloc || event.action == Action::segment_map;
+  }
+  // Whether the releases of this run are any, and not what the allocator does by itself.
+  [[nodiscard]] bool gave_back() const;
 
+  RecordedAllocator by_;
   std::vector<TraceEvent> events_;
   std::uint64_t start_ = 0;
 };

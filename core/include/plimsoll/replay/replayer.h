@@ -40,6 +40,7 @@ struct PeakState {
 };
 
 struct ReplayOptions {
+  RecordedAllocator recorded = RecordedAllocator::native;
   bool compare = false;
   Completion completion = Completion::recorded;
   // The events before which the program emptied the cache; none: find out, which needs `compare`.
