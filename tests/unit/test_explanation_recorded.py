@@ -148,10 +148,22 @@ def test_a_history_that_begins_late_is_told_with_its_unknown(tmp_path: Path) -> 
     assert "pieces of unknown size" in " ".join(found.notes)
 
 
+def test_a_limit_is_replayed_for_a_recording_that_starts_late(tmp_path: Path) -> None:
+    allocator = elastic()
+    churn(allocator, 200)
+    found = explain(recorded(allocator, tmp_path), limit="100MiB")
+    assert str(found).startswith("Not in 100.00 MiB: out of memory at event 0; ")
+    assert found.advice[0].kind == "limit"
+    notes = " ".join(found.notes)
+    assert "under the given limit reserved memory follows the allocator's rules" in notes
+    assert "the recording starts late" in notes
+
+
 def test_a_limit_that_cannot_be_replayed_is_answered_as_far_as_can_be(tmp_path: Path) -> None:
     allocator = elastic()
     churn(allocator, 200)
     recording = recorded(allocator, tmp_path)
+    recording = replace(recording, settings={**recording.settings, "allocator": "another"})
     found = explain(recording, limit="100MiB")
     assert str(found).startswith("Not in 100.00 MiB: ")
     assert found.reserved == explain(recording, advice=False).reserved
