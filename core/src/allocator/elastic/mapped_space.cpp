@@ -89,11 +89,12 @@ Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
 Block* MappedSpace::take_again(Bytes size) {
   const auto addresses = expected(size);
   if (addresses[0] == 0) return nullptr;
-  Block* const best = free_.lower_bound(size);
+  Block* const best = free_.take(size);
   if (best == nullptr) return nullptr;
+  if (best->address == addresses[0]) return cut(best, size);
+  free_.insert(best);
   for (const Address address : addresses) {
     if (address == 0) return nullptr;
-    if (address == best->address) return take_from(best, address, size);
     Block* const block = free_.find_if(size, kMostLooked, [&](const Block* each) {
       return each->address <= address && address + size <= each->address + each->size;
     });
