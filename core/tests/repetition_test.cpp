@@ -30,13 +30,13 @@ class Program {
     const auto before = [&](std::size_t steps) {
       return count_ < steps * period ? 0 : address_of(count_ - steps * period);
     };
-    const Answer answer{past_.expect(size), {before(1), before(2)}};
-    CHECK(past_.expect(size) == answer.expected);
+    const Answer answer{past_.expect_both(size), {before(1), before(2)}};
+    CHECK(past_.expect_both(size) == answer.expected);
     past_.note(size, address_of(count_++));
     return answer;
   }
   void request_of(Bytes size) {
-    static_cast<void>(past_.expect(size));
+    static_cast<void>(past_.expect_both(size));
     past_.note(size, 1);
   }
   // How many requests of a step were expected where they lay in the step before.
@@ -86,7 +86,7 @@ TEST(repetition_expects_nothing_of_what_it_never_saw) {
   Repetition closed;
   for (int i = 0; i < 100; ++i) {
     closed.note(20_MiB, kGranule);
-    CHECK(closed.expect(20_MiB) == Expected{});
+    CHECK(closed.expect_both(20_MiB) == Expected{});
   }
 }
 
@@ -121,7 +121,7 @@ TEST(repetition_is_sure_once_as_many_requests_repeat_as_tell_one_from_others) {
   past.open();
   Bytes count = 0;
   const auto request = [&](Bytes size) {
-    static_cast<void>(past.expect(size));
+    static_cast<void>(past.expect_both(size));
     past.note(size, ++count);
   };
   const auto step = [&] {
@@ -145,7 +145,7 @@ TEST(repetition_expects_only_addresses_of_requests_of_the_same_size) {
   std::size_t expected = 0;
   for (Bytes i = 0; i < 60'000; ++i) {
     const Bytes size = 1_MiB * (i % 40 < 30 ? i % 40 % 7 + 1 : random.between(1, 4));
-    for (const Address address : past.expect(size)) {
+    for (const Address address : past.expect_both(size)) {
       if (address == 0) continue;
       CHECK_EQUAL(size_at[address], size);
       ++expected;

@@ -87,13 +87,13 @@ Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
 }
 
 Block* MappedSpace::take_again(Bytes size) {
-  const auto addresses = expected(size);
-  if (addresses[0] == 0) return nullptr;
+  const Address first = no_split_ ? 0 : repetition_.expect(size);
+  if (first == 0) return nullptr;
   Block* const best = free_.take(size);
   if (best == nullptr) return nullptr;
-  if (best->address == addresses[0]) return cut(best, size);
+  if (best->address == first) return cut(best, size);
   free_.insert(best);
-  for (const Address address : addresses) {
+  for (const Address address : expected(size)) {
     if (address == 0) return nullptr;
     Block* const block = free_.find_if(size, kMostLooked, [&](const Block* each) {
       return each->address <= address && address + size <= each->address + each->size;
@@ -105,7 +105,7 @@ Block* MappedSpace::take_again(Bytes size) {
 
 bool MappedSpace::may_come_back(Bytes size) {
   if (retired_.empty()) return false;
-  const Address address = expected(size)[0];
+  const Address address = no_split_ ? 0 : repetition_.expect(size);
   if (address == 0 || !repetition_.is_sure()) return false;
   auto next = retired_.lower_bound(address);
   if (next != retired_.begin()) {

@@ -4,22 +4,23 @@ namespace plimsoll {
 
 void Repetition::open() {
   if (!latest_.empty()) return;
-  past_.reserve(kCapacity);
+  past_.resize(kCapacity);
   latest_.assign(std::size_t{1} << kSlotBits, 0);
 }
 
-std::array<Address, 2> Repetition::expect(Bytes size) {
-  if (!is_following_ || request(followed_).size != size) {
-    followed_for_ = 0;
-    is_following_ = find(size);
-  }
-  if (!is_following_) return {};
-  std::array<Address, 2> expected{request(followed_).address, 0};
+std::array<Address, 2> Repetition::expect_both(Bytes size) {
+  std::array<Address, 2> expected{expect(size), 0};
+  if (!is_following_) return expected;
   const std::size_t step = count_ - followed_;
   if (followed_ < step || 2 * step > kCapacity) return expected;
   const Request& before = request(followed_ - step);
   if (before.size == size) expected[1] = before.address;
   return expected;
+}
+
+bool Repetition::find_again(Bytes size) {
+  followed_for_ = 0;
+  return is_following_ = find(size);
 }
 
 // The latest request of this size that came after the same sizes as the next one does.

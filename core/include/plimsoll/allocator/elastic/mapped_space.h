@@ -107,7 +107,7 @@ class MappedSpace {
   // Where the program had a request of this size in the step before, and in the one before that; 0
   // where that is unknown.
   [[nodiscard]] std::array<Address, 2> expected(Bytes size) {
-    return no_split_ ? std::array<Address, 2>{} : repetition_.expect(size);
+    return no_split_ ? std::array<Address, 2>{} : repetition_.expect_both(size);
   }
   // Whether what the request surely had in the step before is retired, in part or as a whole, and
   // its pieces still serve this space.

@@ -7,7 +7,8 @@
 // Requests are told apart by their sizes. `followed_` is the request of the past that the next one
 // repeats, as long as sizes go on as they did then. Where they do not, the latest request is looked
 // up that was of the same size and came after the same sizes. What always holds:
-//   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_;
+//   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_, and empty before
+//     the first;
 //   context_ == the hash of the last kContext sizes;
 //   if is_following_, followed_ < count_, and request number followed_ is in the past.
 #pragma once
@@ -31,9 +32,14 @@ class Repetition {
   // Makes room for the past; until then nothing is noted or expected.
   void open();
 
-  // Where a request of this size lay in the step before, and in the one before that, as blocks that
-  // outlive a step take turns; 0 where that is unknown. Several calls before a `note` say the same.
-  [[nodiscard]] std::array<Address, 2> expect(Bytes size);
+  // Where a request of this size lay in the step before; 0 where that is unknown. Several calls
+  // before a `note` say the same.
+  [[nodiscard]] Address expect(Bytes size) {
+    const bool follows = is_following_ && request(followed_).size == size;
+    return follows || find_again(size) ? request(followed_).address : 0;
+  }
+  // And in the one before that, as blocks that outlive a step take turns.
+  [[nodiscard]] std::array<Address, 2> expect_both(Bytes size);
 
   // Whether sizes went on as in the step before for as many requests as tell one from others:
   // layers of the same sizes look like steps for a while.
@@ -43,16 +49,11 @@ class Repetition {
   void note(Bytes size, Address address) {
     if (latest_.empty()) return;
     latest_[slot_of(size)] = static_cast<std::uint32_t>(count_ + 1);
-    const Bytes oldest = count_ < kContext ? 0 : request(count_ - kContext).size;
+    const Bytes oldest = request(count_ - kContext).size;
     context_ = context_ * kFactor + size - oldest * kFactorOfOldest;
     if (is_following_) is_following_ = request(followed_++).size == size;
     followed_for_ = is_following_ ? followed_for_ + 1 : 0;
-    if (past_.size() < kCapacity) {
-      past_.push_back({size, address});
-    } else {
-      past_[count_ % kCapacity] = {size, address};
-    }
-    ++count_;
+    past_[count_++ % kCapacity] = {size, address};
   }
 
  private:
@@ -74,6 +75,8 @@ class Repetition {
   [[nodiscard]] std::size_t slot_of(Bytes size) const {
     return ((context_ + size) * kFactor) >> (64 - kSlotBits);
   }
+  // Sizes did not go on as they did: whether there is another request to follow.
+  [[nodiscard]] bool find_again(Bytes size);
   [[nodiscard]] bool find(Bytes size);
 
   std::vector<Request> past_;
