@@ -2,6 +2,8 @@
 
 #include "history.h"
 
+#include <c10/cuda/CUDAFunctions.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -38,6 +40,18 @@ bool is_of_request(TraceEntry::Action action) {
          action == TraceEntry::SEGMENT_MAP;
 }
 
+// PyTorch takes snapshots of all devices one after the other, in their order, and says of each that
+// it is device 0's (c10/cuda/CUDACachingAllocator.cpp). plimsoll's allocators name the device.
+DeviceIndex device_of(const TraceEntry& entry) {
+  if (entry.action_ != TraceEntry::SNAPSHOT || torch_allocator::get()->name() != "native") {
+    return entry.device_;
+  }
+  thread_local DeviceIndex next = 0;
+  const DeviceIndex device = entry.device_ != 0 ? entry.device_ : next;
+  next = static_cast<DeviceIndex>((device + 1) % c10::cuda::device_count());
+  return device;
+}
+
 void take_entry(const TraceEntry& entry) {
   auto* const buffer = sink.load(std::memory_order_acquire);
   const bool is_known = static_cast<uint32_t>(entry.action_) <= PLIMSOLL_OOM;
@@ -55,7 +69,7 @@ void take_entry(const TraceEntry& entry) {
     stack = stack_of_request;
     if (ends_request(entry.action_)) stack_of_request = 0;
   }
-  recorder.load(std::memory_order_acquire)->add(buffer, entry.device_, &event, stack);
+  recorder.load(std::memory_order_acquire)->add(buffer, device_of(entry), &event, stack);
 }
 
 const std::vector<std::string>& all_actions() {
