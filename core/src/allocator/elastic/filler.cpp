@@ -178,7 +178,7 @@ Status Filler::clear(MappedSpace& space, const std::vector<Address>& retired) {
   for (const Address address : retired) {
     const Status status = memory_.unmap({address, space.retired().at(address).block->size});
     if (status != Status::success) return status;
-    space.clear(address);
+    space.give_way(address);
   }
   return Status::success;
 }

@@ -302,10 +302,12 @@ void MappedSpace::clear(Address address) {
   if (Piece* const piece = found->second.piece; piece != nullptr) piece->forget(found->second);
   make_hole(found->second.block);
   retired_.erase(found);
-  if (times_cleared_.size() >= kMostCleared && !times_cleared_.contains(address)) {
-    times_cleared_.clear();
-  }
-  ++times_cleared_[address];
+}
+
+void MappedSpace::give_way(Address address) {
+  clear(address);
+  if (given_way_.size() >= kMostGivenWay && !given_way_.contains(address)) given_way_.clear();
+  ++given_way_[address];
 }
 
 Block* MappedSpace::block_at(Address address) const {

@@ -11,7 +11,7 @@ namespace {
 // unmap each other's memory, unmapping costs more each time, until one of them lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
-  return 3 + space.times_cleared(block->address);
+  return 3 + space.times_given_way(block->address);
 }
 
 struct Search {

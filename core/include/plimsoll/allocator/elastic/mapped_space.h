@@ -155,10 +155,12 @@ class MappedSpace {
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
-  // How often what was retired there was unmapped.
-  [[nodiscard]] Bytes times_cleared(Address address) const {
-    const auto found = times_cleared_.find(address);
-    return found == times_cleared_.end() ? 0 : found->second;
+  // Likewise, for another piece to be mapped there.
+  void give_way(Address address);
+  // How often that happened there.
+  [[nodiscard]] Bytes times_given_way(Address address) const {
+    const auto found = given_way_.find(address);
+    return found == given_way_.end() ? 0 : found->second;
   }
 
   // By address.
@@ -191,8 +193,8 @@ class MappedSpace {
  private:
   static constexpr std::size_t kMostRemembered = 4;  // of a size
   static constexpr std::size_t kMostSizes = 4096;
-  static constexpr std::size_t kMostCleared = 4096;  // addresses
-  static constexpr std::size_t kMostLooked = 64;     // free blocks, for one around an address
+  static constexpr std::size_t kMostGivenWay = 4096;  // addresses
+  static constexpr std::size_t kMostLooked = 64;      // free blocks, for one around an address
 
   [[nodiscard]] Block* make(Address address, Bytes size);
   // Null if the step before does not say, or there is no such free block.
@@ -237,7 +239,7 @@ class MappedSpace {
   std::map<Address, std::unique_ptr<Piece>> pieces_;
   std::size_t pieces_away_ = 0;  // of `pieces_`, those whose home is elsewhere
   std::map<Address, Retired> retired_;
-  std::unordered_map<Address, Bytes> times_cleared_;
+  std::unordered_map<Address, Bytes> given_way_;  // how often, by address
   std::unordered_map<Bytes, std::vector<Address>> remembered_;
   Repetition repetition_;  // of large requests
   std::vector<AddressRange> reservations_;
