@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -137,7 +139,8 @@ def _explain_ranks(
     from plimsoll.ranks import explain_ranks
     from plimsoll.ranks.text import ranks_text
 
-    with Progress(f"reading the recordings in {folder}") as progress:
+    reading = Progress(f"reading the recordings in {folder}")
+    with reading as progress, redirect_stdout(sys.stderr):  # where Ray prints what died
         found = explain_ranks(
             folder, pattern=pattern, advice=advice, search_events=search_events, memory=memory,
             address=address, progress=progress.reach,

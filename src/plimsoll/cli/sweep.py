@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,7 +96,8 @@ def sweep(
     if html is not None:
         check_ending(html, ".html", ".htm", what="a page")
         check_can_be_made(html, force=force)
-    with Progress("sweep") as progress:
+    # Ray prints there which of its workers died.
+    with Progress("sweep") as progress, redirect_stdout(sys.stderr):
         progress.say(f"{where(processes=processes, address=address)}; what is done is in {kept}")
 
         def show_row(row: Row, done: int, total: int) -> None:
