@@ -177,7 +177,7 @@ def _replay_device(
     recorded = replace(recorded, gpu_memory=None, shared_memory=None)
     if evidence.range is not None:
         recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
-    comparable = recorded.recorded_allocator == "native" and (bool(start) or evidence.has_segments)
+    comparable = bool(start) or evidence.has_segments
     limit, limit_source = request.limit, "given"
     if limit is None and request.gpu_memory is None:
         limit, limit_source = recorded.limit, "inferred"
