@@ -38,8 +38,8 @@ def dies(item: tuple[str, int]) -> int:
 
 
 def waits(path: str) -> None:
-    Path(path, str(os.getpid())).touch()
     try:
+        Path(path, str(os.getpid())).touch()
         time.sleep(60)
     finally:
         Path(path, f"{os.getpid()}.undone").touch()

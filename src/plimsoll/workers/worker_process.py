@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Work until there is nothing more."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _end)
     asked, answers = _own_streams()
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
     module, name, path = pickle.load(asked)  # noqa: S301
@@ -37,6 +37,12 @@ def main() -> None:
     while True:
         pickle.dump(answer(function, items.get()), answers)
         answers.flush()
+
+
+def _end(*_: object) -> None:
+    """Undo what was begun; being told again does not interrupt that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
