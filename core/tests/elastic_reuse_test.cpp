@@ -133,7 +133,7 @@ class RepeatedStep {
 
 TEST(elastic_steps_whose_blocks_outlive_them_settle) {
   int settled = 0;
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     ElasticGpu gpu(40_GiB);
     RepeatedStep step(gpu, seed);
     for (int i = 0; i < 30; ++i) step.run();
@@ -142,13 +142,13 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  CHECK(settled >= 27);  // 12 by best fit alone; the others move a few pieces for ever
+  CHECK(settled >= 55);  // by best fit alone less than half; the others move a few pieces for ever
 }
 
 // As with batches of so many sizes: the step before is never like this one.
 TEST(elastic_different_steps_that_take_turns_settle) {
   int settled = 0;
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     ElasticGpu gpu(40_GiB);
     std::vector<RepeatedStep> steps;
     for (std::uint64_t i = 0; i < 3; ++i) steps.emplace_back(gpu, 3 * seed + i);
@@ -161,7 +161,7 @@ TEST(elastic_different_steps_that_take_turns_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  CHECK(settled >= 16);
+  CHECK(settled >= 27);
 }
 
 TEST(elastic_counts_a_segment_for_each_piece_of_the_driver) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <span>
 #include <string>
 
 namespace plimsoll {
@@ -79,8 +80,8 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
       left = 0;
     }
     if (left == 0) continue;
-    for (const Bytes most = piece_size(space, left, tier); left > 0;) {
-      Bytes size = std::min(left, most);
+    while (left > 0) {
+      Bytes size = piece_size(space, left, tier, left == gap.range.size);
       if (tiers == Tiers::both && tier == Tier::dedicated) {
         if (is_whole ? size > dedicated_room : dedicated_room == 0) break;
         size = std::min(size, dedicated_room);
@@ -93,16 +94,21 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
   lie_side_by_side(address, std::span(fillings).subspan(first));
 }
 
-// How large the pieces are that make up so much new memory.
-Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Tier tier) const {
+// How large the next piece is of so much new memory, which fills a whole gap or not. Parts become
+// smaller towards the end: few are mapped, and a live block that ends there holds little.
+Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Tier tier, bool is_whole) const {
   if (space.no_split()) return missing;
   if (space.small()) return kGranule;
   const Bytes room = tier == Tier::dedicated ? memory_.dedicated_room() : memory_.shared_room();
   const Bytes largest = std::max(room / kRoomParts, kGranule);
   const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
-  if (missing <= own) return missing;
-  const Bytes tile = std::min(ledger_.reserved() / kTiles, largest);
-  return std::clamp(std::bit_floor(tile), kGranule, kLargestTile);
+  if (is_whole && missing <= own) return missing;
+  const auto part = [&](Bytes parts) {
+    const Bytes size = std::bit_floor(std::min(ledger_.reserved() / parts, largest));
+    return std::clamp(size, kGranule, kLargestPart);
+  };
+  const Bytes half = std::bit_floor(missing / 2);
+  return std::min(missing, std::clamp(half, part(kMostParts), part(kFewestParts)));
 }
 
 std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(

@@ -93,18 +93,12 @@ Block* Growth::recall(const Request& request) {
   const Arena::Guard guard(request.arena().lock);
   if (Block* const block = take(request)) return block;
   if (!request.arena().pool->may_give()) return nullptr;
-  if (moves_.go_home(space, Moves::kEverywhere)) {
-    if (Block* const block = take(request)) return block;
-  }
-  if (Block* const block = revive(request, space.expected(request.size))) return block;
-  gather(request);
-  if (Block* const block = take(request)) return block;
-  return revive(request, space.remembered(request.size));
+  return revive(request, space.expected(request.size));
 }
 
-// At the first of these addresses, the rest of which may be 0, to which all memory comes back.
+// At the first of these addresses to which all memory comes back; from 0 on they are unknown.
 Block* Growth::revive(const Request& request, std::span<const Address> addresses) {
-  if (addresses.empty() || addresses.front() == 0) return nullptr;
+  if (addresses.front() == 0) return nullptr;
   MappedSpace& space = *request.space;
   FreePieces pieces;
   for (const FreePiece& piece : space.free_pieces(kAnyAge)) pieces.add(piece);
@@ -124,41 +118,10 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
   return nullptr;
 }
 
-// Where much is free, and still no block is large enough, homes are scattered: all free pieces get
-// one home, side by side. That is done seldom, since each costs a mapping.
-void Growth::gather(const Request& request) {
-  MappedSpace& space = *request.space;
-  Arena& arena = request.arena();
-  if (space.small() || space.no_split() || space.tiers() != Tiers::dedicated ||
-      arenas_.is_capturing() || moves_.count() < arena.gathers_at) {
-    return;
-  }
-  std::vector<FreePiece> pieces = space.free_pieces(kAnyAge);
-  Bytes free = 0;
-  for (const FreePiece& each : pieces) free += each.piece->size;
-  if (free < kPlenty * request.size) return;
-  const std::optional<AddressRange> hole = space.hole_for(free);
-  if (!hole) return;
-  std::ranges::sort(pieces, {}, [](const FreePiece& each) { return each.piece->address; });
-  std::vector<Filling> fillings;
-  Address address = hole->address;
-  for (const FreePiece& each : pieces) {
-    fillings.push_back(Filling::by(each));
-    fillings.back().address = address;
-    address += each.piece->size;
-  }
-  if (filler_.map(space, fillings) != Status::success) return;
-  moves_.commit(space, fillings);
-  for (const FreePiece& each : pieces) space.set_home(*each.piece);
-  arena.gather_pause = std::max<std::uint64_t>(2 * arena.gather_pause, 8 * pieces.size());
-  arena.gathers_at = moves_.count() + arena.gather_pause;
-}
-
 // Of memory that was brought together for the request.
 Block* Growth::lend_grown(const Request& request) {
   Block* const block = take(request);
   block->borrows = request.space->has_pieces_away();
-  request.space->remember(request.size, block->address);
   return block;
 }
 

@@ -275,20 +275,6 @@ void MappedSpace::set_home(Piece& piece) {
   piece.home = piece.address;
 }
 
-void MappedSpace::remember(Bytes size, Address address) {
-  if (remembered_.size() >= kMostSizes && !remembered_.contains(size)) remembered_.clear();
-  std::vector<Address>& addresses = remembered_[size];
-  std::erase(addresses, address);
-  if (addresses.size() == kMostRemembered) addresses.pop_back();
-  addresses.insert(addresses.begin(), address);
-}
-
-std::span<const Address> MappedSpace::remembered(Bytes size) const {
-  const auto found = remembered_.find(size);
-  if (found == remembered_.end()) return {};
-  return found->second;
-}
-
 void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
 
 Retired& MappedSpace::retire(Block* block, std::uint64_t age) {

@@ -38,15 +38,15 @@ void Moves::commit(MappedSpace& space, std::vector<Filling>& fillings) {
   ledger_.note_run();
 }
 
-bool Moves::go_home(MappedSpace& space, const AddressRange& range) {
-  if (!space.has_pieces_away() || range.size == 0) return false;
+void Moves::go_home(MappedSpace& space, const AddressRange& range) {
+  if (!space.has_pieces_away()) return;
   std::vector<FreePiece> free;
   const auto add = [&](Block* block) {
     if (block->address >= range.end() || block->address + block->size <= range.address) return;
     for (const FreePiece& each : space.pieces_to_go_home(block, range)) free.push_back(each);
   };
   space.free().for_each(add, kGranule);
-  if (free.empty()) return false;
+  if (free.empty()) return;
   std::ranges::sort(free, {}, [](const FreePiece& each) { return each.piece->address; });
   const std::uint64_t age = ++space.arena().age;
   std::vector<std::unique_ptr<Piece>> pieces;
@@ -61,7 +61,6 @@ bool Moves::go_home(MappedSpace& space, const AddressRange& range) {
   }
   ledger_.note_run();
   count_ += pieces.size();
-  return true;
 }
 
 }  // namespace plimsoll

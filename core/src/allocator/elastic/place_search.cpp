@@ -8,10 +8,10 @@ namespace {
 
 // Of a byte. What is unmapped cannot come back there any more, so addresses without memory are
 // rather taken, as long as there are any near by. Where places of a program that repeats itself
-// unmap each other's memory, unmapping costs more each time, until one of them lies elsewhere.
+// unmap each other's memory, unmapping costs as much again each time, until one lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
-  return 3 + space.times_given_way(block->address);
+  return 6 * (1 + space.times_given_way(block->address));
 }
 
 struct Search {

@@ -49,8 +49,6 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  std::uint64_t gathers_at = 0;  // the allocator's number of moves from which on pieces may gather
-  std::uint64_t gather_pause = 0;    // how many moves were between the last two times
   std::optional<Borrowed> borrowed;  // free, and its pieces are not at home yet
 
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:

@@ -46,14 +46,16 @@ class Filler {
 
  private:
   static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
-  static constexpr Bytes kLargestTile = 16 * kMiB;
-  static constexpr Bytes kTiles = 128;                     // to what is reserved
+  static constexpr Bytes kLargestPart = 16 * kMiB;
+  static constexpr Bytes kFewestParts = 64;  // of what is reserved
+  static constexpr Bytes kMostParts = 512;
   static constexpr Bytes kRoomParts = 256;                 // of what may still be reserved, at most
   static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
 
   void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
                 std::vector<FreePiece>& sources, std::vector<Filling>& fillings) const;
-  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Tier tier) const;
+  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Tier tier,
+                                 bool is_whole) const;
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room);
   [[nodiscard]] Status clear(MappedSpace& space, const std::vector<Address>& retired);

@@ -67,12 +67,9 @@ class Growth {
   [[nodiscard]] Block* try_to_grow(const Request& request);
 
  private:
-  static constexpr Bytes kPlenty = 3;  // times a request: what is free then should serve it
-
   Block* take(const Request& request);
   Block* recall(const Request& request);
   Block* revive(const Request& request, std::span<const Address> addresses);
-  void gather(const Request& request);
   Block* lend_grown(const Request& request);
   Block* spill(const Request& request);
   Block* take_from_oom_pools(const Request& request);

@@ -28,7 +28,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -147,9 +146,6 @@ class MappedSpace {
   void set_home(Piece& piece);
   // Whether any piece is away from home.
   [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
-  // Where requests of a size lay for which pieces had to come together, the latest first.
-  void remember(Bytes size, Address address);
-  [[nodiscard]] std::span<const Address> remembered(Bytes size) const;
   // Physical memory without an owner is mapped in a hole until the driver takes it back.
   void retire(const AddressRange& range);
   [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
@@ -191,8 +187,6 @@ class MappedSpace {
   void check_invariants() const;
 
  private:
-  static constexpr std::size_t kMostRemembered = 4;  // of a size
-  static constexpr std::size_t kMostSizes = 4096;
   static constexpr std::size_t kMostGivenWay = 4096;  // addresses
   static constexpr std::size_t kMostLooked = 64;      // free blocks, for one around an address
 
@@ -240,8 +234,7 @@ class MappedSpace {
   std::size_t pieces_away_ = 0;  // of `pieces_`, those whose home is elsewhere
   std::map<Address, Retired> retired_;
   std::unordered_map<Address, Bytes> given_way_;  // how often, by address
-  std::unordered_map<Bytes, std::vector<Address>> remembered_;
-  Repetition repetition_;  // of large requests
+  Repetition repetition_;                         // of large requests
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // of each reservation
 };

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,8 +33,6 @@ struct Filling {
 
 class Moves {
  public:
-  static constexpr AddressRange kEverywhere{0, std::numeric_limits<Bytes>::max()};
-
   explicit Moves(Ledger& ledger) : ledger_(ledger) {}
 
   // Pieces that were mapped at another address so far.
@@ -45,8 +42,8 @@ class Moves {
   // give pieces are locked.
   void commit(MappedSpace& space, std::vector<Filling>& fillings);
   // Free pieces of these bytes go home, where nothing else was mapped: so a program that repeats
-  // itself finds free memory as it found it before. Whether any did; the arena is locked.
-  bool go_home(MappedSpace& space, const AddressRange& range);
+  // itself finds free memory as it found it before. The arena is locked.
+  void go_home(MappedSpace& space, const AddressRange& range);
 
  private:
   Ledger& ledger_;
