@@ -9,16 +9,17 @@
 namespace plimsoll {
 namespace {
 
-// The pieces that come back to retired addresses of a place; they are no sources any more.
-void add_revivals(const MappedSpace& space, const Place& place, std::vector<FreePiece>& sources,
-                  std::vector<Filling>& fillings) {
-  for (const Address address : place.revived) {
-    const Piece* const piece = space.retired().at(address).piece;
-    const auto source = std::ranges::find(sources, piece, &FreePiece::piece);
-    fillings.push_back(Filling::by(*source, true));
-    fillings.back().address = address;
-    sources.erase(source);
-  }
+// The best first: the arena's own, then those of others; large ones first, and of equal ones those
+// of small free blocks, which are of less use where they are.
+void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces) {
+  const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
+    const bool is_own = a.block->arena == &own;
+    if (is_own != (b.block->arena == &own)) return is_own;
+    if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
+    if (a.block->size != b.block->size) return a.block->size < b.block->size;
+    return a.piece->address > b.piece->address;
+  };
+  std::ranges::sort(pieces, is_better);
 }
 
 void lie_side_by_side(Address address, std::span<Filling> fillings) {
@@ -30,15 +31,27 @@ void lie_side_by_side(Address address, std::span<Filling> fillings) {
 
 }  // namespace
 
+std::vector<Filling> Filler::revivals(const MappedSpace& space, const Place& place,
+                                      FreePieces& pieces) {
+  std::vector<Filling> fillings;
+  for (const Address address : place.revived) {
+    fillings.push_back(Filling::by(pieces.take(space.retired().at(address).piece), true));
+    fillings.back().address = address;
+  }
+  return fillings;
+}
+
 std::vector<Filling> Filler::plan(const MappedSpace& space, const Place& place,
-                                  std::vector<FreePiece>& sources) const {
+                                  FreePieces& pieces) const {
+  std::vector<Filling> fillings = revivals(space, place, pieces);
+  if (place.gaps.empty()) return fillings;
+  std::vector<FreePiece> sources = pieces.left();
   std::erase_if(sources, [&](const FreePiece& source) {  // it serves where it is
     const Piece& piece = *source.piece;
     return piece.space == &space && piece.address < place.extent.end() &&
            place.extent.address < piece.end();
   });
-  std::vector<Filling> fillings;
-  add_revivals(space, place, sources, fillings);
+  sort_best_first(space.arena(), sources);
   Bytes room = space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
   for (const Gap& gap : place.gaps) fill_gap(space, gap, room, sources, fillings);
   return fillings;
@@ -111,8 +124,9 @@ Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Tier tier, boo
   return std::min(missing, std::clamp(half, part(kMostParts), part(kFewestParts)));
 }
 
-std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(
-    MappedSpace& space, Bytes size, std::vector<FreePiece>& sources) {
+std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(MappedSpace& space, Bytes size,
+                                                                   std::vector<FreePiece> sources) {
+  sort_best_first(space.arena(), sources);
   std::vector<Filling> fillings;
   Bytes total = 0;
   while (total < size && !sources.empty()) {

@@ -74,14 +74,14 @@ Block* Growth::try_to_grow(const Request& request) {
     if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
     givers.emplace_back(other.lock);
   }
-  std::vector<FreePiece> sources = sources_for(request);
-  const std::optional<Place> place = place_for(request, sources);
+  FreePieces pieces;
+  for (const FreePiece& each : sources_for(request)) pieces.add(each);
+  const std::optional<Place> place = place_for(request, pieces);
   if (!place) return nullptr;
-  std::vector<Filling> fillings = filler_.plan(*request.space, *place, sources);
+  std::vector<Filling> fillings = filler_.plan(*request.space, *place, pieces);
   if (!filler_.fill(*request.space, fillings, place->cleared)) {
     if (request.space->no_split()) return nullptr;
-    sources = sources_for(request);
-    auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources);
+    auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources_for(request));
     if (!whole || !filler_.fill(*request.space, *whole)) return nullptr;
   }
   return lend_grown(request);
@@ -106,12 +106,7 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
     if (address == 0) break;
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
     if (!place) continue;
-    std::vector<Filling> fillings;
-    for (const Address retired : place->revived) {
-      Piece* const piece = space.retired().at(retired).piece;
-      fillings.push_back(Filling::by({piece, pieces.block_of(piece)}, true));
-      fillings.back().address = retired;
-    }
+    std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
     moves_.commit(space, fillings);
     return lend_grown(request);
   }
@@ -125,8 +120,7 @@ Block* Growth::lend_grown(const Request& request) {
   return block;
 }
 
-// All pieces that may serve the request, best first: the arena's own, then those of others; large
-// ones first, and of equal ones those of small free blocks, which are of less use where they are.
+// All pieces that may serve the request.
 std::vector<FreePiece> Growth::sources_for(const Request& request) const {
   std::vector<FreePiece> sources;
   const Arena& own = request.arena();
@@ -136,25 +130,14 @@ std::vector<FreePiece> Growth::sources_for(const Request& request) const {
     }
   };
   if (own.pool->may_give()) add(own, kAnyAge);
-  const auto first_of_others = static_cast<std::ptrdiff_t>(sources.size());
   for (const Arena& other : arenas_.all()) {
     if (&other == &own || !other.pool->may_give() || other.idle_age == 0) continue;
     add(other, other.idle_age);
   }
-  const auto is_better = [](const FreePiece& a, const FreePiece& b) {
-    if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
-    if (a.block->size != b.block->size) return a.block->size < b.block->size;
-    return a.piece->address > b.piece->address;
-  };
-  std::sort(sources.begin(), sources.begin() + first_of_others, is_better);
-  std::sort(sources.begin() + first_of_others, sources.end(), is_better);
   return sources;
 }
 
-std::optional<Place> Growth::place_for(const Request& request,
-                                       const std::vector<FreePiece>& sources) {
-  FreePieces pieces;
-  for (const FreePiece& source : sources) pieces.add(source);
+std::optional<Place> Growth::place_for(const Request& request, const FreePieces& pieces) {
   std::optional<std::uint64_t> idle_age;
   if (!arenas_.is_capturing()) idle_age = request.arena().idle_age;
   const auto find = [&] { return find_place(*request.space, request.size, pieces, idle_age); };

@@ -161,7 +161,13 @@ struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;
   Bytes price = 0;
+  std::size_t number = 0;  // in the order in which they were found
 };
+
+// The first in a heap costs the least, and of equal ones was found first.
+bool is_later(const Candidate& a, const Candidate& b) {
+  return a.price != b.price ? a.price > b.price : a.number > b.number;
+}
 
 // For each block of a row the place that begins there, or, `is_upwards` false, ends there.
 void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_upwards,
@@ -181,7 +187,8 @@ void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_
     if (size < search.size) return;
     const bool maps_last = cell(next - 1).price > 0;
     const Bytes unused = maps_last ? round_down(size - search.size, kGranule) : 0;
-    found.push_back({cell(first).block, is_upwards, price - unused * kPriceOfMapping});
+    found.push_back(
+        {cell(first).block, is_upwards, price - unused * kPriceOfMapping, found.size()});
     size -= cell(first).block->size;
     price -= cell(first).block->size * cell(first).price;
   }
@@ -217,8 +224,10 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
     look_around(retired.block);
   }
   for (; hole != space.holes().end(); ++hole) look_around(*hole);
-  std::ranges::stable_sort(candidates, {}, &Candidate::price);
-  for (const Candidate& each : candidates) {
+  std::ranges::make_heap(candidates, is_later);
+  for (; !candidates.empty(); candidates.pop_back()) {
+    std::ranges::pop_heap(candidates, is_later);
+    const Candidate& each = candidates.back();
     if (best && best->price <= each.price) break;
     consider(each.is_upwards ? place_from(search, each.block) : place_to(search, each.block));
   }

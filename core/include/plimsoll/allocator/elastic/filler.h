@@ -28,14 +28,17 @@ class Filler {
   Filler(Driver& driver, Arenas& arenas, DriverMemory& memory, const Ledger& ledger, Moves& moves)
       : driver_(driver), arenas_(arenas), memory_(memory), ledger_(ledger), moves_(moves) {}
 
-  // What fills the place: pieces that come back to it, then `sources`, the best first, then new
-  // memory. Takes what it uses out of `sources`.
+  // The pieces that come back to retired addresses of the place.
+  [[nodiscard]] static std::vector<Filling> revivals(const MappedSpace& space, const Place& place,
+                                                     FreePieces& pieces);
+  // What fills the place: pieces that come back to it, then other free ones, then new memory. Takes
+  // the first out of `pieces`.
   [[nodiscard]] std::vector<Filling> plan(const MappedSpace& space, const Place& place,
-                                          std::vector<FreePiece>& sources) const;
+                                          FreePieces& pieces) const;
   // Without new memory, and with pieces that may be more than the request needs. Nothing if they do
   // not suffice.
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
-      MappedSpace& space, Bytes size, std::vector<FreePiece>& sources);
+      MappedSpace& space, Bytes size, std::vector<FreePiece> pieces);
   // Makes, clears, maps and commits. False, and nothing has changed, if the limit or the driver
   // refuses. Throws DriverError.
   [[nodiscard]] bool fill(MappedSpace& space, std::vector<Filling>& fillings,

@@ -74,8 +74,7 @@ class Growth {
   Block* spill(const Request& request);
   Block* take_from_oom_pools(const Request& request);
   [[nodiscard]] std::vector<FreePiece> sources_for(const Request& request) const;
-  [[nodiscard]] std::optional<Place> place_for(const Request& request,
-                                               const std::vector<FreePiece>& sources);
+  [[nodiscard]] std::optional<Place> place_for(const Request& request, const FreePieces& pieces);
 
   Arenas& arenas_;
   QueuedWork& work_;

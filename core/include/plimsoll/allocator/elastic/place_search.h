@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
@@ -30,7 +31,7 @@ struct Place {
   Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
 };
 
-// The pieces that may be taken away. One at a time holds a piece, which knows that.
+// The pieces that may be taken away. One of these at a time holds a piece, which knows that.
 class FreePieces {
  public:
   FreePieces() = default;
@@ -44,10 +45,18 @@ class FreePieces {
     free.piece->offered = free.block;
     pieces_.push_back(free.piece);
   }
-  [[nodiscard]] bool has(const Piece* piece) const { return block_of(piece) != nullptr; }
-  // The free block around the piece; null if it may not be taken away.
-  [[nodiscard]] Block* block_of(const Piece* piece) const {
-    return piece == nullptr ? nullptr : piece->offered;
+  // It serves from now on; it was offered.
+  FreePiece take(Piece* piece) { return {piece, std::exchange(piece->offered, nullptr)}; }
+  [[nodiscard]] bool has(const Piece* piece) const {
+    return piece != nullptr && piece->offered != nullptr;
+  }
+  // What was not taken.
+  [[nodiscard]] std::vector<FreePiece> left() const {
+    std::vector<FreePiece> left;
+    for (Piece* const piece : pieces_) {
+      if (has(piece)) left.push_back({piece, piece->offered});
+    }
+    return left;
   }
 
  private:
