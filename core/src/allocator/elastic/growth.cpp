@@ -1,6 +1,5 @@
 #include "plimsoll/allocator/elastic/growth.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <mutex>

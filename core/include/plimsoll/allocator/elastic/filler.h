@@ -28,7 +28,7 @@ class Filler {
   Filler(Driver& driver, Arenas& arenas, DriverMemory& memory, const Ledger& ledger, Moves& moves)
       : driver_(driver), arenas_(arenas), memory_(memory), ledger_(ledger), moves_(moves) {}
 
-  // The pieces that come back to retired addresses of the place.
+  // The pieces that come back to retired addresses of the place; `pieces` has them no more.
   [[nodiscard]] static std::vector<Filling> revivals(const MappedSpace& space, const Place& place,
                                                      FreePieces& pieces);
   // What fills the place: pieces that come back to it, then other free ones, then new memory. Takes
@@ -50,8 +50,8 @@ class Filler {
  private:
   static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
   static constexpr Bytes kLargestPart = 16 * kMiB;
-  static constexpr Bytes kFewestParts = 64;  // of what is reserved
-  static constexpr Bytes kMostParts = 512;
+  static constexpr Bytes kFewestParts = 64;                // that make up all that is reserved
+  static constexpr Bytes kMostParts = 512;                 // likewise
   static constexpr Bytes kRoomParts = 256;                 // of what may still be reserved, at most
   static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
 

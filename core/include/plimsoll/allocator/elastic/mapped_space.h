@@ -12,8 +12,7 @@
 // that was queued when they were retired must be done.
 //
 // What always holds, and `check_invariants` checks:
-//   the blocks of a reservation make it up, without gaps; two neighbours that are both free, or
-//   both
+//   the blocks of a reservation make it up, without gaps; two neighbours that are both free, or two
 //     holes, are merged (free ones not in a space that does not split);
 //   bytes in blocks with memory == sum of piece->size; pieces, holes and retired blocks begin and
 //     end at granules, and a retired block is one piece's addresses;

@@ -7,9 +7,8 @@
 // Requests are told apart by their sizes. `followed_` is the request of the past that the next one
 // repeats, as long as sizes go on as they did then. Where they do not, the latest request is looked
 // up that was of the same size and came after the same sizes. What always holds:
-//   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_, and empty
-//   before
-//     the first;
+//   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_; before the
+//     first it is empty;
 //   context_ == the hash of the last kContext sizes;
 //   if is_following_, followed_ < count_, and request number followed_ is in the past.
 #pragma once
