@@ -68,6 +68,44 @@ TEST(elastic_reuses_the_block_that_was_freed_just_now) {
   gpu.allocator.check_invariants();
 }
 
+TEST(elastic_reuses_the_block_that_was_freed_last_before_a_better_fit) {
+  ElasticGpu gpu(1_GiB);
+  for (const Bytes size : {Bytes{4_KiB}, Bytes{6_MiB}}) {
+    Block* const first = gpu.malloc(size);
+    gpu.malloc(size);
+    Block* const last = gpu.malloc(size);
+    gpu.malloc(size);
+    const Address at = last->address;
+    gpu.free({first, last});  // of equal ones the best fit is the one that lies lowest
+    CHECK_EQUAL(gpu.malloc(size)->address, at);
+    CHECK(gpu.malloc(size)->address < at);
+  }
+  gpu.allocator.check_invariants();
+}
+
+TEST(elastic_merges_the_block_that_was_freed_last_as_soon_as_anything_else_happens) {
+  ElasticGpu gpu(1_GiB);
+  Block* const first = gpu.malloc(4_MiB);
+  Block* const second = gpu.malloc(4_MiB);
+  Block* const third = gpu.malloc(4_MiB);
+  const Address at = first->address;
+  const std::uint64_t before = gpu.mapping_calls();
+  gpu.free({first, third, second});
+  CHECK_EQUAL(gpu.malloc(12_MiB)->address, at);
+  CHECK_EQUAL(gpu.mapping_calls(), before);
+  gpu.allocator.check_invariants();
+}
+
+TEST(elastic_gives_the_block_that_was_freed_last_to_the_driver_and_to_other_streams) {
+  ElasticGpu gpu(64_MiB);
+  gpu.free({gpu.malloc(40_MiB)});
+  gpu.allocator.empty_cache({});
+  CHECK_EQUAL(gpu.reserved(), Bytes{0});
+  gpu.free({gpu.malloc(40_MiB)});
+  gpu.malloc(60_MiB, 1);
+  gpu.allocator.check_invariants();
+}
+
 // A step that repeats itself: blocks of a few sizes that die soon, in the order of a backward pass,
 // or in the next step, as a loss does that is kept until there is another.
 class RepeatedStep {

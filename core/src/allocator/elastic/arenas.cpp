@@ -59,7 +59,7 @@ Arena& Arenas::of(ElasticPool& pool, StreamId stream) {
     place = unused_.back();
     unused_.pop_back();
   }
-  const Arena::Guard guard(place->lock);
+  const Arena::Guard guard(*place);
   place->stream = stream;
   place->pool = &pool;
   for (MappedSpace* const space : place->spaces()) space->set_no_split(pool.no_split);
@@ -122,9 +122,9 @@ bool Arenas::forget_if_unused(ElasticPool& pool) {
 
 Bytes Arenas::free_in_private_pools() const {
   Bytes bytes = 0;
-  for (const Arena& arena : arenas_) {
+  for (Arena& arena : arenas_) {
     if (arena.pool->is_default() || arena.pool->is_region()) continue;
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
       space->free().for_each([&](const Block* block) { bytes += block->size; });
     }

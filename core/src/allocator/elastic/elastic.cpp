@@ -36,9 +36,9 @@ ElasticAllocator::~ElasticAllocator() = default;
 Block* ElasticAllocator::malloc(Bytes requested, StreamId stream) {
   const Bytes size = round_up(std::min(requested, kMostRequest + 1), kAlignment);
   if (Arena* const arena = arenas_.known(stream)) {
-    const Arena::Guard guard(arena->lock);
+    const std::lock_guard guard(arena->lock);
     if (!arena->waiting.has(size) && !arena->borrowed) {
-      Block* const block = arena->space_for(size <= kSmallRequest).take_at_once(size);
+      Block* const block = arena->take_at_once(size, size <= kSmallRequest);
       if (block != nullptr) return lending_.lend(block, requested);
     }
   }
@@ -55,7 +55,7 @@ Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId str
   Arena& arena = arenas_.for_request(stream);
   work_.poll_for(arena, size);
   const auto take = [&](MappedSpace& space) -> Block* {
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     Block* const block = space.take(size);
     return block == nullptr ? nullptr : lending_.lend(block, requested);
   };
@@ -81,7 +81,7 @@ Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream,
       pool.is_default() ? arenas_.default_pool() : arenas_.private_pools().at(pool);
   entry.require_not_paused();
   Arena& arena = arenas_.of(entry, stream);
-  const Arena::Guard guard(arena.lock);
+  const Arena::Guard guard(arena);
   if (size > 0 && size % kAlignment == 0 && address % kAlignment == 0) {
     for (MappedSpace* const space : arena.spaces()) {
       if (Block* const block = space->take_at(address, size)) return lending_.lend(block, size);
@@ -94,7 +94,7 @@ Block* ElasticAllocator::malloc_at(Address address, Bytes size, StreamId stream,
 void ElasticAllocator::free(Block* block) {
   Arena& arena = *block->arena;
   {
-    const Arena::Guard guard(arena.lock);
+    const std::lock_guard guard(arena.lock);
     if (block->stream_uses.empty() && !block->borrows) {
       arena.live.erase(block->address);
       lending_.free(block);
@@ -109,7 +109,7 @@ bool ElasticAllocator::free(Address address) {
   if (arena == nullptr) return false;
   Block* block = nullptr;
   {
-    const Arena::Guard guard(arena->lock);
+    const std::lock_guard guard(arena->lock);
     Block* const* const found = arena->live.find(address);
     if (found == nullptr) return false;
     block = *found;
@@ -130,7 +130,7 @@ void ElasticAllocator::free_slowly(Block* block) {
     work_.wait_to_free(block);
     return;
   }
-  const Arena::Guard guard(block->arena->lock);
+  const Arena::Guard guard(*block->arena);
   block->arena->live.erase(block->address);
   lending_.free(block);
 }
@@ -141,7 +141,7 @@ void ElasticAllocator::record_stream(Block* block, StreamId stream) {
     const std::lock_guard lock(mutex_);
     work_.note_use(block, stream);
   }
-  const Arena::Guard guard(block->arena->lock);
+  const std::lock_guard guard(block->arena->lock);
   auto& uses = block->stream_uses;
   if (std::ranges::find(uses, stream) == uses.end()) uses.push_back(stream);
 }
@@ -151,7 +151,7 @@ bool ElasticAllocator::record_stream(Address address, StreamId stream) {
   if (arena == nullptr) return false;
   Block* block = nullptr;
   {
-    const Arena::Guard guard(arena->lock);
+    const std::lock_guard guard(arena->lock);
     Block* const* const found = arena->live.find(address);
     if (found == nullptr) return false;
     block = *found;
@@ -178,7 +178,7 @@ void ElasticAllocator::empty_cache(PoolId pool) {
 std::optional<Bytes> ElasticAllocator::block_size(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;
-  const Arena::Guard guard(arena->lock);
+  const std::lock_guard guard(arena->lock);
   Block* const* const found = arena->live.find(address);
   if (found == nullptr) return std::nullopt;
   return (*found)->size;
@@ -187,7 +187,7 @@ std::optional<Bytes> ElasticAllocator::block_size(Address address) const {
 std::optional<Location> ElasticAllocator::locate(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;
-  const Arena::Guard guard(arena->lock);
+  const std::lock_guard guard(arena->lock);
   Block* const* const live = arena->live.find(address);
   const Block* block = live != nullptr ? *live : nullptr;
   for (const MappedSpace* const space : arena->spaces()) {  // inside a block
@@ -203,7 +203,7 @@ ExportedMemory ElasticAllocator::export_memory(Address address) {
   Arena* const arena = arenas_.around(address);
   ExportedMemory memory;
   if (arena != nullptr) {
-    const Arena::Guard guard(arena->lock);
+    const std::lock_guard guard(arena->lock);
     Block* const* const found = arena->live.find(address);
     if (found != nullptr) {
       (*found)->space->for_each_piece(address, (*found)->size, [](const Piece& piece) {
@@ -264,7 +264,7 @@ void ElasticAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) 
   ElasticPool& entry = arenas_.private_pools().at(pool);
   entry.set(option, on);
   arenas_.for_each_of(entry, [&entry](Arena& arena) {
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     for (MappedSpace* const space : arena.spaces()) space->set_no_split(entry.no_split);
   });
 }

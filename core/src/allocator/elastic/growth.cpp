@@ -2,13 +2,13 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
+#include <deque>
 
 namespace plimsoll {
 
 // Before best fit takes other memory, which a later request of the step then lacks where it was.
 Block* Growth::bring_back(const Request& request) {
-  const Arena::Guard guard(request.arena().lock);
+  const Arena::Guard guard(request.arena());
   MappedSpace& space = *request.space;
   if (!request.arena().pool->may_give() || !space.may_come_back(request.size)) return nullptr;
   return revive(request, std::array{space.expected(request.size)[0]});
@@ -64,14 +64,14 @@ Block* Growth::try_to_grow(const Request& request) {
     request.space->no_split() ? release_.clear_retired(arena) : release_.bound_retired(arena);
   }
   memory_.map_lost();
-  const Arena::Guard guard(arena.lock);
+  const Arena::Guard guard(arena);
   if (Block* const block = take(request)) return block;
 
   // Who gives memory stays locked until it is given.
-  std::vector<std::unique_lock<SpinLock>> givers;
+  std::deque<Arena::Guard> givers;
   for (Arena& other : arenas_.all()) {
     if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
-    givers.emplace_back(other.lock);
+    givers.emplace_back(other);
   }
   FreePieces pieces;
   for (const FreePiece& each : sources_for(request)) pieces.add(each);
@@ -89,7 +89,7 @@ Block* Growth::try_to_grow(const Request& request) {
 // What free memory there is at hand, or can be without a call of the driver, as it was once before.
 Block* Growth::recall(const Request& request) {
   MappedSpace& space = *request.space;
-  const Arena::Guard guard(request.arena().lock);
+  const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;
   if (!request.arena().pool->may_give()) return nullptr;
   return revive(request, space.expected(request.size));
@@ -151,7 +151,7 @@ Block* Growth::take_from_oom_pools(const Request& request) {
     if (!pool.use_on_oom || pool.is_paused) continue;
     Arena* const arena = arenas_.find(pool, request.arena().stream);
     if (arena == nullptr) continue;
-    const Arena::Guard guard(arena->lock);
+    const Arena::Guard guard(*arena);
     if (Block* const block = take(request.in(arena->space_for(request.space->small())))) {
       return block;
     }

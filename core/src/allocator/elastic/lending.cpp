@@ -15,6 +15,7 @@ void Lending::request_free(Block* block) {
 
 void Lending::complete_free(Block* block) {
   Arena& arena = *block->arena;
+  arena.settle();
   block->stream_uses.clear();
   arena.waiting.remove(block->size);
   arena.shard.complete_free(block->size <= AllocatorConfig::kSmallRequest, block->size,
@@ -35,7 +36,7 @@ void Lending::take_back_borrowed(Block* block) {
 
 Block* Lending::take_borrowed(MappedSpace& space, Bytes size, Bytes requested) {
   Arena& arena = space.arena();
-  const Arena::Guard guard(arena.lock);
+  const Arena::Guard guard(arena);
   if (!arena.borrowed) return nullptr;
   const auto [lender, range] = *arena.borrowed;
   arena.borrowed.reset();

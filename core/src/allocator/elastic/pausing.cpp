@@ -97,7 +97,7 @@ void Pausing::require_no_capture() const {
 std::vector<PausedPiece> Pausing::pieces_to_pause(const ElasticPool& pool) {
   std::vector<PausedPiece> pieces;
   arenas_.for_each_of(pool, [&](Arena& arena) {
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     for (MappedSpace* const space : arena.spaces()) {
       space->for_each_block([](const Block* block) {
         if (block->allocated && block->exported) throw is_exported();
@@ -116,7 +116,7 @@ void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
   if (pool.is_held()) return;
   std::vector<std::unique_ptr<Piece>> freed;
   arenas_.for_each_of(pool, [&](Arena& arena) {
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     for (MappedSpace* const space : arena.spaces()) {
       const std::size_t first = freed.size();
       for (const FreePiece& free : space->free_pieces(kAnyAge)) {
@@ -138,7 +138,7 @@ void Pausing::count(PausedMemory& memory) {
   for (PausedPiece& each : memory.pieces()) {
     Piece& piece = *each.piece;
     if (piece.has_memory() == each.is_counted) continue;
-    const Arena::Guard guard(piece.space->arena().lock);
+    const Arena::Guard guard(piece.space->arena());
     each.is_counted = piece.has_memory();
     piece.space->set_home(piece);
     if (each.is_counted) {
@@ -158,8 +158,8 @@ std::optional<RegionUse> Pausing::use_of(RegionId region) const {
   });
   if (pool == arenas_.private_pools().end()) return std::nullopt;
   RegionUse use;
-  arenas_.for_each_of(pool->second, [&](const Arena& arena) {
-    const Arena::Guard guard(arena.lock);
+  arenas_.for_each_of(pool->second, [&](Arena& arena) {
+    const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
       space->for_each_block([&](const Block* block) {
         if (block->allocated) use.allocated += block->size;

@@ -11,7 +11,7 @@ void QueuedWork::wait_to_free(Block* block) {
     waiting_.forget_capture_uses(block);
     waiting_.wait(block);
   }
-  const Arena::Guard guard(block->arena->lock);
+  const Arena::Guard guard(*block->arena);
   lending_.request_free(block);
 }
 
@@ -25,7 +25,7 @@ void QueuedWork::poll() {
 
 void QueuedWork::poll_for(Arena& arena, Bytes size) {
   {
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     if (!arena.waiting.has(size)) return;
   }
   poll();
@@ -36,7 +36,7 @@ void QueuedWork::mark_idle(Arena& arena, bool wait) {
     const Event event = arena.marker->event;
     if ((wait ? driver_.synchronize(event) : driver_.query(event)) != Status::success) return false;
     driver_.destroy(event);
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     arena.idle_age = arena.marker->age;
     arena.marker.reset();
     return true;
@@ -44,7 +44,7 @@ void QueuedWork::mark_idle(Arena& arena, bool wait) {
   if (arena.marker && !is_passed()) return;
   std::uint64_t age = 0;
   {
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     if (arena.idle_age == arena.age || (!arena.has_free_piece() && !arena.has_retired())) return;
     age = arena.age;
   }
@@ -64,7 +64,7 @@ bool QueuedWork::may_gain_by_waiting(const Arena& own, Tiers tiers) {
   if (!waiting_.is_empty()) return true;
   return std::ranges::any_of(arenas_.all(), [&](Arena& arena) {
     if (&arena == &own || !arena.pool->may_give()) return false;
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     if (arena.idle_age == arena.age) return false;
     return std::ranges::any_of(arena.free_pieces(kAnyAge), [&](const FreePiece& free) {
       return may_use(tiers, free.piece->tier) && free.block->age_base > arena.idle_age;

@@ -6,12 +6,12 @@
 namespace plimsoll {
 
 void Release::clear_retired(Arena& arena) {
-  const Arena::Guard guard(arena.lock);
+  const Arena::Guard guard(arena);
   clear_idle(arena, kAll);
 }
 
 void Release::bound_retired(Arena& arena) {
-  const Arena::Guard guard(arena.lock);
+  const Arena::Guard guard(arena);
   if (arena.retired_count() > kMostRetired) clear_idle(arena, kAtATime);
 }
 
@@ -72,7 +72,7 @@ void Release::release_free_memory(const ElasticPool& pool) {
 }
 
 void Release::release_free_pieces(Arena& arena) {
-  const Arena::Guard guard(arena.lock);
+  const Arena::Guard guard(arena);
   for (MappedSpace* const space : arena.spaces()) {
     std::vector<Address> unmapped;
     Status status = Status::success;

@@ -39,9 +39,9 @@ void ElasticAllocator::reset_accumulated_statistics() {
 Bytes ElasticAllocator::largest_free_block() const {
   const std::lock_guard lock(mutex_);
   Bytes largest = 0;
-  for (const Arena& arena : arenas_.all()) {
+  for (Arena& arena : arenas_.all()) {
     if (!arena.pool->is_default()) continue;
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
       if (const Block* const block = space->free().last()) largest = std::max(largest, block->size);
     }
@@ -64,8 +64,8 @@ std::optional<Bytes> ElasticAllocator::fragments() const {
   std::size_t count = 0;
   Bytes free = 0;
   Bytes movable = 0;
-  for (const Arena& arena : arenas_.all()) {
-    const Arena::Guard guard(arena.lock);
+  for (Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
       count += space->free().count();
       if (count > kMostFreeBlocks) return std::nullopt;
@@ -79,8 +79,8 @@ std::optional<Bytes> ElasticAllocator::fragments() const {
 std::vector<SegmentInfo> ElasticAllocator::segments() const {
   const std::lock_guard lock(mutex_);
   std::vector<SegmentInfo> result;
-  for (const Arena& arena : arenas_.all()) {
-    const Arena::Guard guard(arena.lock);
+  for (Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
       Address end = 0;
       space->for_each_block([&](const Block* block) {
@@ -120,8 +120,8 @@ void ElasticAllocator::check_invariants() const {
   Bytes shared_allocated = 0;
   Bytes paused = 0;
   std::uint64_t pieces = 0;
-  for (const Arena& arena : arenas_.all()) {
-    const Arena::Guard guard(arena.lock);
+  for (Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena);
     std::size_t live = 0;
     WaitingSizes waiting;
     Bytes in_arena = 0;

@@ -21,7 +21,7 @@ Bytes TierMover::rebalance(Bytes most) {
     if (!move.is_done) continue;
     Piece& piece = *move.piece;
     Arena& arena = piece.space->arena();
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     ledger_.note(Action::segment_unmap, piece);
     ledger_.leave_shared(piece);
     piece.exchange_memory(*move.by);
@@ -31,7 +31,7 @@ Bytes TierMover::rebalance(Bytes most) {
     changed.insert(&arena);
   }
   for (Arena* const arena : changed) {
-    const Arena::Guard guard(arena->lock);
+    const Arena::Guard guard(*arena);
     arena->live.for_each([&](Address, Block* block) {
       if (block->shared != 0) lending_.recount_shared(*block);
     });
@@ -50,7 +50,7 @@ std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   if (room < kGranule) return moves;
   for (Arena& arena : arenas_.all()) {
     if (arena.pool->is_paused) continue;
-    const Arena::Guard guard(arena.lock);
+    const Arena::Guard guard(arena);
     arena.spilled.for_each_block([&](const Block* block) {
       if (!block->allocated || block->shared == 0) return;
       arena.spilled.for_each_piece(block->address, block->size, [&](Piece& piece) {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/allocator/elastic/mapped_space.h"
@@ -32,9 +33,16 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  using Guard = std::lock_guard<SpinLock>;
+  // Holds the lock; the block that rests is given back before.
+  class Guard {
+   public:
+    explicit Guard(Arena& arena) : guard_(arena.lock) { arena.settle(); }
 
-  mutable SpinLock lock;
+   private:
+    std::lock_guard<SpinLock> guard_;
+  };
+
+  SpinLock lock;
   StreamId stream;    // constant while the arena has any memory
   ElasticPool* pool;  // likewise
   ConcurrentStatistics::Shard& shard;
@@ -51,6 +59,10 @@ struct alignas(64) Arena {
   };
   std::optional<Borrowed> borrowed;  // free, and its pieces are not at home yet
 
+  // The block that was freed last: its space has it back as soon as anything else happens than a
+  // request for just that, which so costs the least.
+  Block* resting = nullptr;
+
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
   // its memory may go to other streams.
   std::uint64_t age = 0;
@@ -60,6 +72,29 @@ struct alignas(64) Arena {
     std::uint64_t age = 0;
   };
   std::optional<Marker> marker;
+
+  // A free block, cut to size, where that takes no more than the books. The hot path: it allocates
+  // nothing.
+  Block* take_at_once(Bytes size, bool is_small) {
+    MappedSpace& space = space_for(is_small);
+    if (resting != nullptr) {
+      const bool is_it =
+          resting->size == size && resting->space == &space && space.may_serve_again(resting);
+      if (is_it) return std::exchange(resting, nullptr);
+      settle();
+    }
+    return space.take_at_once(size);
+  }
+  // The block is free from now on; none rests.
+  void rest(Block* block) {
+    block->age_base = ++age;
+    resting = block;
+  }
+  void settle() {
+    if (resting == nullptr) return;
+    Block* const block = std::exchange(resting, nullptr);
+    block->space->give_back(block, block->age_base);
+  }
 
   [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
   [[nodiscard]] std::array<MappedSpace*, 4> spaces() { return {&small, &large, &shared, &spilled}; }

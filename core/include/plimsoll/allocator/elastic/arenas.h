@@ -42,8 +42,8 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  [[nodiscard]] std::deque<Arena>& all() { return arenas_; }
-  [[nodiscard]] const std::deque<Arena>& all() const { return arenas_; }
+  // Whose lock is taken, they change.
+  [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
   void for_each_of(const ElasticPool& pool, Function function) const {
@@ -84,7 +84,7 @@ class Arenas {
   ConcurrentStatistics& counters_;
   ElasticPool default_pool_{PoolId{}};
   PrivatePools<ElasticPool> private_pools_;
-  std::deque<Arena> arenas_;
+  mutable std::deque<Arena> arenas_;
   std::map<std::pair<const ElasticPool*, StreamId>, Arena*> index_;
   std::vector<Arena*> unused_;
   std::array<std::atomic<Arena*>, kSlots> slots_{};

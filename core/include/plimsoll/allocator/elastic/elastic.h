@@ -1,10 +1,10 @@
 // The elastic allocator: reserved memory follows allocated memory within a granule or so, because
 // memory has no fixed place. It is thread-safe, with a lock for each stream.
 //
-// A request is served from the free blocks of its stream: a large one where the program had it in
-// the step before, else by best fit, to 512 bytes. Among the blocks is one of its size whose free
-// has waited for other streams until now. When none is large enough, memory comes together where
-// the request is to lie.
+// A request is served from the free blocks of its stream: by the one that was freed last, if that
+// is of its size; else a large one where the program had it in the step before, and others by best
+// fit, to 512 bytes. Among the blocks is one of its size whose free has waited for other streams
+// until now. When none is large enough, memory comes together where the request is to lie.
 //
 // Each piece of memory has a home, where it was mapped first. A block for which pieces came
 // together borrows them: when it is freed they go home, for their old mappings are kept. So a

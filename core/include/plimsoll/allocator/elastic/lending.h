@@ -47,6 +47,7 @@ class Lending {
   // The program freed the block, which no other stream uses, and which `live` knows no more.
   void free(Block* block) {
     Arena& arena = *block->arena;
+    arena.settle();  // while the block is no neighbour to merge with
     const Bytes shared = block->shared;
     block->allocated = false;
     if (shared != 0) count_shared(*block, 0);
@@ -90,7 +91,7 @@ class Lending {
     if (block->borrows) {
       take_back_borrowed(block);
     } else {
-      block->space->give_back(block, ++block->arena->age);
+      block->arena->rest(block);
     }
   }
   void take_back_borrowed(Block* block);

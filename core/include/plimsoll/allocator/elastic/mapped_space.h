@@ -98,6 +98,12 @@ class MappedSpace {
     }
     return take_best_fit(size);
   }
+  // Whether a free block may be what the next request of its size gets, or is to lie elsewhere.
+  [[nodiscard]] bool may_serve_again(const Block* block) {
+    if (small_) return true;
+    const Address address = repetition_.expect(block->size);
+    return address == 0 || address == block->address;
+  }
   // The block was lent.
   void note_lent(const Block* block) {
     if (!small_) repetition_.note(block->size, block->address);

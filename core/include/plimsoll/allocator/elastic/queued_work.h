@@ -48,7 +48,7 @@ class QueuedWork {
   Lending& lending_;
   Statistics& statistics_;
   WaitingFrees waiting_{driver_, [this](Block* block) {
-                          const Arena::Guard guard(block->arena->lock);
+                          const Arena::Guard guard(*block->arena);
                           lending_.complete_free(block);
                         }};
 };
