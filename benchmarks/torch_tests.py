@@ -7,9 +7,9 @@ test_cuda_primary_ctx.py, VERSION, the version that they are of, and site, what 
 PyTorch. They are PyTorch's, and no part of this project.
 
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
-processes at a time; those that fail run again, each in a process of its own, and those that pass
-under PyTorch's allocator and still fail under another, once more with the card for themselves. The
-last run counts. Results go to benchmarks/results/torch_tests.txt.
+processes at a time; those that fail run again, each in a process of its own. Those that pass under
+PyTorch's allocator and still fail under another run once more with the card for themselves, at last
+under PyTorch's too: some pass there only because others have filled the cache. The last run counts. Results go to benchmarks/results/torch_tests.txt.
 
 Exit status: 0 none fails but under PyTorch's allocator too, or because it asserts PyTorch's
 segments, 1 others do, or some did not run.
@@ -277,11 +277,11 @@ def main() -> int:
     report("what fails under PyTorch's allocator ran alone")
     runner.repeat(ALLOCATORS[1:], options.jobs)
     report("what fails under plimsoll's ran alone")
-    left = {name for allocator in ALLOCATORS[1:] for name in runner.failing(allocator)}
-    runner.run_all((("torch", [name]) for name in sorted(left)), options.jobs)
-    report("and under PyTorch's, as alone")
     runner.repeat(ALLOCATORS[1:], 1)
     report("and with the card for itself")
+    left = {name for allocator in ALLOCATORS[1:] for name in runner.failing(allocator)}
+    runner.run_all((("torch", [name]) for name in sorted(left)), 1)
+    report("and under PyTorch's likewise")
 
     version = (folder / "VERSION").read_text().strip()
     text = (
