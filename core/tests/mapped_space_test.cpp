@@ -249,10 +249,13 @@ class SpaceProgram {
     FreePieces free;
     for (const FreePiece& each : found) free.add(each);
     const std::uint64_t idle_age = random_.below(age_ + 1);
-    const std::optional<Place> place = find_place(space(), size, free, idle_age);
-    CHECK(place.has_value() || !least);
+    const bool is_found = !random_.one_in(3);
+    const std::optional<Place> place =
+        is_found ? find_place(space(), size, free, idle_age)
+                 : place_at(space(), random_address(), size, free, idle_age);
+    CHECK(place.has_value() || !least || !is_found);
     if (!place) return;
-    CHECK(!least || place->price <= *least);
+    CHECK(!least || place->price <= *least || !is_found);
     std::map<const Piece*, Address> revived;
     for (const Address address : place->revived) {
       const Piece* const piece = space().retired().at(address).piece;
@@ -275,6 +278,12 @@ class SpaceProgram {
       clear(address);
     }
     fill(*place, size);
+  }
+
+  Address random_address() {
+    const AddressRange& range =
+        space().reservations()[random_.below(space().reservations().size())];
+    return range.address + random_.below(range.size / kCell) * kCell;
   }
 
   void fill(const Place& where, Bytes size) {
@@ -301,9 +310,10 @@ class SpaceProgram {
     CHECK(known != pieces_.end() && known->second == free.piece);
     CHECK(model_.is(range.address, range.size, State::free));
     pieces_.erase(range.address);
-    std::unique_ptr<Piece> piece = space().remove_piece(free, age_);
+    const std::uint64_t freed_at = space().block_at(range.address)->age_base;
+    std::unique_ptr<Piece> piece = space().remove_piece(free);
     CHECK(piece.get() == free.piece);
-    CHECK_EQUAL(space().retired().at(range.address).age, age_);
+    CHECK_EQUAL(space().retired().at(range.address).age, freed_at);
     CHECK(space().retired().at(range.address).piece == free.piece);
     model_.set(range.address, range.size, State::retired);
     return piece;

@@ -100,11 +100,13 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
   if (addresses.front() == 0) return nullptr;
   MappedSpace& space = *request.space;
   FreePieces pieces;
-  for (const FreePiece& piece : space.free_pieces(kAnyAge)) pieces.add(piece);
+  for (const FreePiece& free : request.arena().free_pieces(kAnyAge)) {
+    if (may_use(space.tiers(), free.piece->tier)) pieces.add(free);
+  }
   for (const Address address : addresses) {
     if (address == 0) break;
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
-    if (!place) continue;
+    if (!place || !place->gaps.empty()) continue;
     std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
     moves_.commit(space, fillings);
     return lend_grown(request);
@@ -136,9 +138,16 @@ std::vector<FreePiece> Growth::sources_for(const Request& request) const {
   return sources;
 }
 
+// Where the program had the request in the step before, as long as little is to be mapped there,
+// even if all is mapped elsewhere: what lies elsewhere takes the place of another, and that of the
+// next, until all of a step is mapped anew.
 std::optional<Place> Growth::place_for(const Request& request, const FreePieces& pieces) {
   std::optional<std::uint64_t> idle_age;
   if (!arenas_.is_capturing()) idle_age = request.arena().idle_age;
+  if (const Address address = request.space->expected(request.size)[0]; address != 0) {
+    std::optional<Place> place = place_at(*request.space, address, request.size, pieces, idle_age);
+    if (place && place->price <= request.size / kSizePerPriceOfStaying) return place;
+  }
   const auto find = [&] { return find_place(*request.space, request.size, pieces, idle_age); };
   std::optional<Place> place = find();
   if (place || !arenas_.add_reservation(*request.space, request.size)) return place;

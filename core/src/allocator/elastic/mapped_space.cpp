@@ -220,7 +220,7 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   give_back(block, age);
 }
 
-std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece, std::uint64_t age) {
+std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
   const Address address = free_piece.piece->address;
   const Bytes size = free_piece.piece->size;
   Block* block = free_piece.block;
@@ -237,7 +237,7 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece, st
   std::unique_ptr<Piece> piece = std::move(found->second);
   pieces_.erase(found);
   if (piece->home != address) --pieces_away_;
-  piece->left(retire(block, age));
+  piece->left(retire(block, block->age_base));
   return piece;
 }
 

@@ -13,7 +13,7 @@ void Moves::commit(MappedSpace& space, std::vector<Filling>& fillings) {
   std::ranges::sort(moved, {}, [](const Filling* filling) { return filling->from->address; });
   for (Filling* const filling : moved) {
     MappedSpace& from = *filling->from->space;
-    filling->made = from.remove_piece({filling->from, filling->block}, ++from.arena().age);
+    filling->made = from.remove_piece({filling->from, filling->block});
     if (&from != &space) ledger_.remove(*filling->made);
     ledger_.note_in_run(Action::segment_unmap, *filling->made);
   }
@@ -51,7 +51,7 @@ void Moves::go_home(MappedSpace& space, const AddressRange& range) {
   const std::uint64_t age = ++space.arena().age;
   std::vector<std::unique_ptr<Piece>> pieces;
   for (const FreePiece& each : free) {
-    pieces.push_back(space.remove_piece(each, age));
+    pieces.push_back(space.remove_piece(each));
     ledger_.note_in_run(Action::segment_unmap, *pieces.back());
   }
   for (std::unique_ptr<Piece>& each : pieces) {

@@ -121,7 +121,7 @@ void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
       const std::size_t first = freed.size();
       for (const FreePiece& free : space->free_pieces(kAnyAge)) {
         if (free.piece->has_memory()) continue;
-        freed.push_back(space->remove_piece(free, arena.age));
+        freed.push_back(space->remove_piece(free));
         ledger_.statistics().paused_bytes.decrease(freed.back()->size);
       }
       for (std::size_t i = first; i < freed.size(); ++i) space->clear(freed[i]->address);

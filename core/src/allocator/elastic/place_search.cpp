@@ -85,9 +85,11 @@ class PlaceBuilder {
   }
 
   void add_gap(const Block* block) {
-    const Bytes used = round_up(use(block), kGranule);
-    const Bytes room = block->size - used;
-    const Address address = is_upwards_ ? block->address : block->address + room;
+    const Bytes before = round_down(skipped_, kGranule);
+    const Bytes skipped = skipped_ - before;
+    const Bytes used = round_up(skipped + use(block), kGranule);
+    const Bytes room = block->size - before - used;
+    const Address address = block->address + (is_upwards_ ? before : room);
     place_.price += used * kPriceOfMapping;
     if (!was_gap_) {
       place_.gaps.push_back({{address, used}, 0, 0});
@@ -235,14 +237,14 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
 }
 
 std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
-                              const FreePieces& free) {
+                              const FreePieces& free, std::optional<std::uint64_t> idle_age) {
   const Block* block = space.block_at(address);
   if (block == nullptr) return std::nullopt;
   if (space.no_split() && (block->address != address || block->size != size)) return std::nullopt;
-  const Search search{space, size, free, {}};
+  const Search search{space, size, free, idle_age};
   PlaceBuilder builder(search, address, true);
   for (builder.skip(address - block->address); !builder.is_done(); block = block->next) {
-    if (block == nullptr || is_hole(block) || !builder.add(block)) return std::nullopt;
+    if (!builder.add(block)) return std::nullopt;
   }
   return builder.take();
 }

@@ -79,7 +79,7 @@ void Release::release_free_pieces(Arena& arena) {
     for (const FreePiece& free : space->free_pieces(arena.idle_age)) {
       status = memory_.unmap({free.piece->address, free.piece->size});
       if (status != Status::success) break;
-      const std::unique_ptr<Piece> piece = space->remove_piece(free, arena.age);
+      const std::unique_ptr<Piece> piece = space->remove_piece(free);
       unmapped.push_back(piece->address);
       ledger_.remove(*piece);
       ++ledger_.statistics().num_device_free;

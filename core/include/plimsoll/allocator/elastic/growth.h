@@ -67,6 +67,8 @@ class Growth {
   [[nodiscard]] Block* try_to_grow(const Request& request);
 
  private:
+  static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least
+
   Block* take(const Request& request);
   Block* recall(const Request& request);
   Block* revive(const Request& request, std::span<const Address> addresses);

@@ -9,7 +9,7 @@
 // Retired addresses are how a program that repeats itself stops moving memory: the piece comes back
 // to them without a call of the driver, as soon as it is free where it serves. Only where another
 // piece is to be mapped, or the memory goes back to the driver, they are unmapped; by then the work
-// that was queued when they were retired must be done.
+// must be done that was queued when they were freed.
 //
 // What always holds, and `check_invariants` checks:
 //   the blocks of a reservation make it up, without gaps; two neighbours that are both free, or two
@@ -138,10 +138,10 @@ class MappedSpace {
 
   // A piece was mapped into a hole: its memory is free.
   void add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // A free piece will serve elsewhere, or be no more: its addresses are retired. Several free
-  // pieces of one call to `free_pieces` are removed by ascending address, before anything else
-  // happens.
-  [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece, std::uint64_t age);
+  // A free piece will serve elsewhere, or be no more: its addresses are retired, at the age at
+  // which they were freed. Several free pieces of one call to `free_pieces` are removed by
+  // ascending address, before anything else happens.
+  [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // The piece that was retired at `address`, and was removed from where it served, is back: free.
   void revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // The pieces in a free block, and in or across `range`, that are not at home but can go there, by

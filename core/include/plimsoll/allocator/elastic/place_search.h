@@ -71,9 +71,10 @@ class FreePieces {
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
 
-// The place for `size` bytes at `address`, if all its memory is there or comes back; the quick way
-// of a program that repeats itself.
+// The place for `size` bytes at `address`, if it can be had, likewise; the quick way of a program
+// that repeats itself.
 [[nodiscard]] std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
-                                            const FreePieces& free);
+                                            const FreePieces& free,
+                                            std::optional<std::uint64_t> idle_age = {});
 
 }  // namespace plimsoll
