@@ -9,7 +9,8 @@ PyTorch. They are PyTorch's, and no part of this project.
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
 processes at a time; those that fail run again, each in a process of its own. Those that pass under
 PyTorch's allocator and still fail under another run once more with the card for themselves, at last
-under PyTorch's too: some pass there only because others have filled the cache. The last run counts. Results go to benchmarks/results/torch_tests.txt.
+under PyTorch's too: some pass there only because others have filled the cache. The last run counts.
+Results go to benchmarks/results/torch_tests.txt.
 
 Exit status: 0 none fails but under PyTorch's allocator too, or because it asserts PyTorch's
 segments, 1 others do, or some did not run.
