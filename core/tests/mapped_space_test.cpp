@@ -201,6 +201,49 @@ class SpaceProgram {
     space().revive(address, std::move(piece), age_);
   }
 
+  // Free pieces, by ascending address, come back to retired addresses: one by one, or all at once.
+  template <typename Function>
+  void bring(const std::vector<FreePiece>& pieces, Function address_for) {
+    if (random_.one_in(2)) {
+      std::vector<std::unique_ptr<Piece>> coming;
+      for (const FreePiece& each : pieces) coming.push_back(remove(each));
+      for (std::unique_ptr<Piece>& piece : coming) {
+        const Address address = address_for(piece.get());
+        revive(address, std::move(piece));
+      }
+      return;
+    }
+    std::vector<Return> returns;
+    for (const FreePiece& each : pieces) {
+      const Address from = each.piece->address;
+      const Address to = address_for(each.piece);
+      const Bytes size = each.piece->size;
+      CHECK(model_.is(from, size, State::free));
+      CHECK(model_.is(to, size, State::retired));
+      returns.push_back({each, to});
+      model_.set(from, size, State::retired);
+      model_.set(to, size, State::free);
+      pieces_.erase(from);
+      pieces_.emplace(to, each.piece);
+    }
+    ++age_;
+    for (const Return& each : returns) mark_age(each.to, each.free.piece->size);
+    std::vector<std::uint64_t> freed_at;
+    std::vector<Address> left;
+    for (const Return& each : returns) {
+      left.push_back(each.free.piece->address);
+      freed_at.push_back(space().block_at(left.back())->age_base);
+    }
+    space().come_back(returns, age_);
+    for (std::size_t i = 0; i < returns.size(); ++i) {
+      const Piece* const piece = returns[i].free.piece;
+      CHECK_EQUAL(piece->address, returns[i].to);
+      CHECK(space().retired().at(left[i]).piece == piece);
+      CHECK_EQUAL(space().retired().at(left[i]).age, freed_at[i]);
+      CHECK(!space().retired().contains(returns[i].to));
+    }
+  }
+
   void add_piece() {
     // One that served elsewhere is mapped once more, or is a new one.
     const bool is_old = !removed_.empty() && !random_.one_in(4);
@@ -264,15 +307,9 @@ class SpaceProgram {
       revived.emplace(piece, address);
     }
     CHECK_EQUAL(revived.size(), place->revived.size());
-    std::vector<std::unique_ptr<Piece>> coming;
-    for (const FreePiece& each : found) {
-      if (revived.contains(each.piece)) coming.push_back(remove(each));
-    }
-    for (std::unique_ptr<Piece>& piece : coming) {
-      ++revivals_;
-      const Address address = revived.at(piece.get());
-      revive(address, std::move(piece));
-    }
+    std::erase_if(found, [&](const FreePiece& each) { return !revived.contains(each.piece); });
+    revivals_ += found.size();
+    bring(found, [&](const Piece* piece) { return revived.at(piece); });
     for (const Address address : place->cleared) {
       CHECK(space().retired().at(address).age <= idle_age);
       clear(address);
@@ -375,20 +412,18 @@ class SpaceProgram {
   void go_home() {
     Block* const block = space().free().last();
     if (block == nullptr) return;
-    std::vector<std::unique_ptr<Piece>> homeward;
-    for (const FreePiece& each : space().pieces_to_go_home(block, {block->address, block->size})) {
-      homeward.push_back(remove(each));
-    }
-    for (std::unique_ptr<Piece>& piece : homeward) {
-      ++homecomings_;
-      const Address home = piece->home;
-      revive(home, std::move(piece));
-    }
+    const std::vector<FreePiece> homeward =
+        space().pieces_to_go_home(block, {block->address, block->size});
+    homecomings_ += homeward.size();
+    bring(homeward, [](const Piece* piece) { return piece->home; });
   }
 
   // A free stretch is as old as the youngest free in it, for free neighbours are merged.
   void note_age(Address address, Bytes size) {
     ++age_;
+    mark_age(address, size);
+  }
+  void mark_age(Address address, Bytes size) {
     for (const AddressRange& free : model_.stretches(State::free)) {
       if (address < free.address || address + size > free.end()) continue;
       for (Address cell = free.address; cell < free.end(); cell += kCell) ages_[cell] = age_;

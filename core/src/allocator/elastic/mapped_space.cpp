@@ -220,18 +220,23 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   give_back(block, age);
 }
 
-std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
-  const Address address = free_piece.piece->address;
-  const Bytes size = free_piece.piece->size;
-  Block* block = free_piece.block;
-  while (block->address + block->size <= address) block = block->next;
+// From the first of its parts on, if the free block has been split since.
+Block* MappedSpace::take_out(Block* first, const AddressRange& range) {
+  Block* block = first;
+  while (block->address + block->size <= range.address) block = block->next;
   free_.erase(block);
-  if (block->address < address) {
-    Block* const back = split_at(block, address);
+  if (block->address < range.address) {
+    Block* const back = split_at(block, range.address);
     free_.insert(block);
     block = back;
   }
-  if (block->size > size) free_.insert(split_at(block, address + size));
+  if (block->size > range.size) free_.insert(split_at(block, range.end()));
+  return block;
+}
+
+std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
+  const Address address = free_piece.piece->address;
+  Block* const block = take_out(free_piece.block, {address, free_piece.piece->size});
   block->mapped = false;
   const auto found = pieces_.find(address);
   std::unique_ptr<Piece> piece = std::move(found->second);
@@ -250,6 +255,56 @@ void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uin
   block->retired = nullptr;
   hold(address, std::move(piece));
   give_back(block, age);
+}
+
+Block* MappedSpace::exchange(const Return& piece, Block* retired) {
+  const Address from = piece.free.piece->address;
+  auto served = pieces_.extract(from);
+  auto left = retired_.extract(piece.to);
+  Retired& mapping = left.mapped();
+  Block* const block = std::exchange(mapping.block, retired);
+  block->retired = nullptr;
+  mapping.age = retired->age_base;
+  retired->mapped = false;
+  retired->retired = &mapping;
+  left.key() = from;
+  retired_.insert(std::move(left));
+  Piece& known = *served.mapped();
+  if (known.home == from) ++pieces_away_;
+  if (known.home == piece.to) --pieces_away_;
+  known.address = piece.to;
+  served.key() = piece.to;
+  pieces_.insert(std::move(served));
+  return block;
+}
+
+void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age) {
+  std::vector<Block*> blocks;
+  blocks.reserve(pieces.size());
+  for (std::size_t first = 0; first < pieces.size();) {
+    const auto end_of = [&](std::size_t i) { return pieces[i].free.piece->end(); };
+    const auto is_beside = [&](std::size_t i) {
+      return pieces[i].free.piece->address == end_of(i - 1);
+    };
+    std::size_t last = first;
+    while (last + 1 < pieces.size() && is_beside(last + 1)) ++last;
+    const Address begin = pieces[first].free.piece->address;
+    Block* left = take_out(pieces[first].free.block, {begin, end_of(last) - begin});
+    for (; first <= last; ++first) {
+      Block* const rest = first < last ? split_at(left, end_of(first)) : nullptr;
+      blocks.push_back(exchange(pieces[first], left));
+      left = rest;
+    }
+  }
+  std::ranges::sort(blocks, {}, &Block::address);
+  for (std::size_t next = 0; next < blocks.size();) {
+    Block* const block = blocks[next++];
+    block->mapped = true;
+    while (!no_split_ && next < blocks.size() && blocks[next] == block->next) {
+      absorb_next(block, blocks[next++]);
+    }
+    give_back(block, age);
+  }
 }
 
 std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const AddressRange& range) {

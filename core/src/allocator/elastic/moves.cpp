@@ -11,18 +11,26 @@ void Moves::commit(MappedSpace& space, std::vector<Filling>& fillings) {
     if (filling.from != nullptr) moved.push_back(&filling);
   }
   std::ranges::sort(moved, {}, [](const Filling* filling) { return filling->from->address; });
+  std::vector<Return> returns;
   for (Filling* const filling : moved) {
     MappedSpace& from = *filling->from->space;
+    ledger_.note_in_run(Action::segment_unmap, *filling->from);
+    if (filling->is_mapped && &from == &space) {
+      returns.push_back({{filling->from, filling->block}, filling->address});
+      continue;
+    }
+    if (&from != &space) ledger_.remove(*filling->from);
     filling->made = from.remove_piece({filling->from, filling->block});
-    if (&from != &space) ledger_.remove(*filling->made);
-    ledger_.note_in_run(Action::segment_unmap, *filling->made);
   }
   const std::uint64_t age = ++space.arena().age;
+  space.come_back(returns, age);
   for (Filling& filling : fillings) {
-    Piece& piece = *filling.made;
+    Piece& piece = filling.made != nullptr ? *filling.made : *filling.from;
     const bool is_new_here = piece.space != &space;
     if (is_new_here) piece.home = filling.address;
-    if (filling.is_mapped) {
+    if (filling.made == nullptr) {
+      // It is back.
+    } else if (filling.is_mapped) {
       space.revive(filling.address, std::move(filling.made), age);
     } else {
       space.add_piece(filling.address, std::move(filling.made), age);
@@ -48,19 +56,15 @@ void Moves::go_home(MappedSpace& space, const AddressRange& range) {
   space.free().for_each(add, kGranule);
   if (free.empty()) return;
   std::ranges::sort(free, {}, [](const FreePiece& each) { return each.piece->address; });
-  const std::uint64_t age = ++space.arena().age;
-  std::vector<std::unique_ptr<Piece>> pieces;
+  std::vector<Return> returns;
   for (const FreePiece& each : free) {
-    pieces.push_back(space.remove_piece(each));
-    ledger_.note_in_run(Action::segment_unmap, *pieces.back());
+    returns.push_back({each, each.piece->home});
+    ledger_.note_in_run(Action::segment_unmap, *each.piece);
   }
-  for (std::unique_ptr<Piece>& each : pieces) {
-    Piece& piece = *each;
-    space.revive(piece.home, std::move(each), age);
-    ledger_.note_in_run(Action::segment_map, piece);
-  }
+  space.come_back(returns, ++space.arena().age);
+  for (const FreePiece& each : free) ledger_.note_in_run(Action::segment_map, *each.piece);
   ledger_.note_run();
-  count_ += pieces.size();
+  count_ += free.size();
 }
 
 }  // namespace plimsoll

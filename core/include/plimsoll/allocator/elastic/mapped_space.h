@@ -54,6 +54,12 @@ struct FreePiece {
   Block* block = nullptr;
 };
 
+// Where a free piece is retired: it comes back there.
+struct Return {
+  FreePiece free;
+  Address to = 0;
+};
+
 inline constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
 [[nodiscard]] inline bool is_free(const Block* block) {
@@ -144,6 +150,9 @@ class MappedSpace {
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // The piece that was retired at `address`, and was removed from where it served, is back: free.
   void revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
+  // Likewise, of pieces of this space, by ascending address of where they serve. What lies side by
+  // side is one step of the books.
+  void come_back(const std::vector<Return>& pieces, std::uint64_t age);
   // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
   // ascending address. Those whose home is gone are at home where they are from now on.
   [[nodiscard]] std::vector<FreePiece> pieces_to_go_home(Block* block, const AddressRange& range);
@@ -223,6 +232,10 @@ class MappedSpace {
   // Both blocks are in no index, and neighbours; `second` is no more.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
+  // The block of just these bytes, which one free block holds; no index has it any more.
+  Block* take_out(Block* first, const AddressRange& range);
+  // The piece serves, and is retired, the other way round. Returns the block that it comes back to.
+  Block* exchange(const Return& piece, Block* retired);
   void hold(Address address, std::unique_ptr<Piece> piece);
   Retired& retire(Block* block, std::uint64_t age);
   // The block of exactly this range, which lies in one hole and is none any more.
