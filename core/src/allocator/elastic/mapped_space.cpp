@@ -284,7 +284,8 @@ void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age
   for (std::size_t first = 0; first < pieces.size();) {
     const auto end_of = [&](std::size_t i) { return pieces[i].free.piece->end(); };
     const auto is_beside = [&](std::size_t i) {
-      return pieces[i].free.piece->address == end_of(i - 1);
+      return pieces[i].free.block == pieces[i - 1].free.block &&
+             pieces[i].free.piece->address == end_of(i - 1);
     };
     std::size_t last = first;
     while (last + 1 < pieces.size() && is_beside(last + 1)) ++last;

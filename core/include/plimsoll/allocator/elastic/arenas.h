@@ -42,7 +42,7 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Whose lock is taken, they change.
+  // Not constant: who looks at an arena gives back the block that rests in it.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>

@@ -67,7 +67,7 @@ class Growth {
   [[nodiscard]] Block* try_to_grow(const Request& request);
 
  private:
-  static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least
+  static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least, of a request
 
   Block* take(const Request& request);
   Block* recall(const Request& request);

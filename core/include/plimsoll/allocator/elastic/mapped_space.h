@@ -150,8 +150,8 @@ class MappedSpace {
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // The piece that was retired at `address`, and was removed from where it served, is back: free.
   void revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // Likewise, of pieces of this space, by ascending address of where they serve. What lies side by
-  // side is one step of the books.
+  // Free pieces of this space, by ascending address, come back to where they are retired in it.
+  // What lies side by side is taken out, and free again, in one step.
   void come_back(const std::vector<Return>& pieces, std::uint64_t age);
   // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
   // ascending address. Those whose home is gone are at home where they are from now on.
@@ -234,7 +234,8 @@ class MappedSpace {
   void make_hole(Block* block);
   // The block of just these bytes, which one free block holds; no index has it any more.
   Block* take_out(Block* first, const AddressRange& range);
-  // The piece serves, and is retired, the other way round. Returns the block that it comes back to.
+  // The piece serves where it was retired, and is retired where it served, in the block `retired`.
+  // Returns the block that it has come back to.
   Block* exchange(const Return& piece, Block* retired);
   void hold(Address address, std::unique_ptr<Piece> piece);
   Retired& retire(Block* block, std::uint64_t age);
