@@ -5,6 +5,17 @@
 #include <deque>
 
 namespace plimsoll {
+namespace {
+
+// Free pieces of the arena that may serve the request.
+void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
+                 std::vector<FreePiece>& found) {
+  for (const FreePiece& free : arena.free_pieces(age)) {
+    if (may_use(request.space->tiers(), free.piece->tier)) found.push_back(free);
+  }
+}
+
+}  // namespace
 
 // Before best fit takes other memory, which a later request of the step then lacks where it was.
 Block* Growth::bring_back(const Request& request) {
@@ -100,9 +111,9 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
   if (addresses.front() == 0) return nullptr;
   MappedSpace& space = *request.space;
   FreePieces pieces;
-  for (const FreePiece& free : request.arena().free_pieces(kAnyAge)) {
-    if (may_use(space.tiers(), free.piece->tier)) pieces.add(free);
-  }
+  std::vector<FreePiece> own;
+  add_sources(request, request.arena(), kAnyAge, own);
+  for (const FreePiece& each : own) pieces.add(each);
   for (const Address address : addresses) {
     if (address == 0) break;
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
@@ -125,15 +136,10 @@ Block* Growth::lend_grown(const Request& request) {
 std::vector<FreePiece> Growth::sources_for(const Request& request) const {
   std::vector<FreePiece> sources;
   const Arena& own = request.arena();
-  const auto add = [&](const Arena& arena, std::uint64_t age) {
-    for (const FreePiece& free : arena.free_pieces(age)) {
-      if (may_use(request.space->tiers(), free.piece->tier)) sources.push_back(free);
-    }
-  };
-  if (own.pool->may_give()) add(own, kAnyAge);
+  if (own.pool->may_give()) add_sources(request, own, kAnyAge, sources);
   for (const Arena& other : arenas_.all()) {
     if (&other == &own || !other.pool->may_give() || other.idle_age == 0) continue;
-    add(other, other.idle_age);
+    add_sources(request, other, other.idle_age, sources);
   }
   return sources;
 }
