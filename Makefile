@@ -158,8 +158,8 @@ lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 # threads under these and under the thread sanitizer.
 core-test: build-core-tests build-thread-tests
 	$(CORE_TESTS)/core_tests
-	$(CORE_TESTS)/stress --operations 2500000
-	$(THREAD_TESTS)/stress --operations 400000
+	$(CORE_TESTS)/stress --operations 1000000
+	$(THREAD_TESTS)/stress --operations 200000
 
 # The long runs: minutes each.
 stress: build-core-tests build-thread-tests

@@ -310,6 +310,7 @@ def test_twenty_cycles_grow_nothing() -> None:
 # --- programs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_example_takes_turns_on_a_card_that_cannot_hold_both() -> None:
     out = output_of(
         ROOT / "examples" / "colocated.py",

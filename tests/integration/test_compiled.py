@@ -273,6 +273,7 @@ def cache_home(folder: Path) -> str:
     return str(home)
 
 
+@pytest.mark.long
 def test_the_report_says_what_was_compiled(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     found = predict(tmp_path / "train.py", gpu="H100")
@@ -306,6 +307,7 @@ def write(folder: Path, name: str, program: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_what_first_calls_take_is_named_apart(tmp_path: Path) -> None:
     use = predict(write(tmp_path, "tune.py", TUNES), gpu="H100").compiled
     assert use is not None
@@ -313,6 +315,7 @@ def test_what_first_calls_take_is_named_apart(tmp_path: Path) -> None:
     assert use.peak_in == "tuning products"
 
 
+@pytest.mark.long
 def test_a_step_in_a_compiled_function_ends_a_step_once(tmp_path: Path) -> None:
     steps = {}
     for backend in ("eager", "inductor"):
@@ -369,6 +372,7 @@ def test_a_graph_reads_its_seed_from_memory_that_goes_with_the_last_graph() -> N
     assert live() == before
 
 
+@pytest.mark.long
 @on_simulated_gpus("--gpus", "2")
 def test_each_gpu_compiles_for_itself() -> None:
     run = torch.compile(lambda x: torch.relu(x) * 2)
@@ -465,6 +469,7 @@ def test_a_graph_break_is_told(tmp_path: Path) -> None:
     assert [each.graphs for each in use.functions] == [1, 1]
 
 
+@pytest.mark.long
 def test_a_prediction_compiles_as_a_plain_run_does(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(TRAINS + "\nprint(torch.cuda.max_memory_allocated())\n")

@@ -32,6 +32,7 @@ DATA_PARALLEL = PROGRAMS / "jobs" / "data_parallel.py"
 FULLY_SHARDED = PROGRAMS / "jobs" / "fully_sharded.py"
 
 
+@pytest.mark.long
 def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
     assert plan.device_used_bytes == max(use.device_used_bytes or 0 for use in again.ranks)
 
 
+@pytest.mark.long
 def test_a_sharded_model_is_whole_for_less_time_or_on_the_host() -> None:
     request = Options("T4", nproc_per_node=2).request(FULLY_SHARDED)
     script = ScriptText.of(FULLY_SHARDED.read_text())
@@ -68,6 +70,7 @@ def test_a_sharded_model_is_whole_for_less_time_or_on_the_host() -> None:
     assert on_host.allocated_bytes() < base.allocated_bytes() - 4 * MiB
 
 
+@pytest.mark.long
 def test_the_losses_of_real_ranks_stay_what_they_were(tmp_path: Path) -> None:
     text = (PROGRAMS / "jobs" / "losses.py").read_text()
     seen = of_ddp(text)

@@ -47,6 +47,7 @@ for step in range(300):
 SMALL = ["--depth", "2", "--width", "256", "--batch-size", "4"]
 
 
+@pytest.mark.long
 def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: Path) -> None:
     before = predict(TRAIN_GPT, SMALL, gpu="T4")
     within = before.context_bytes + before.peak_allocated_bytes * 3 // 4 // MiB * MiB

@@ -78,6 +78,7 @@ def test_stages_take_what_they_hold() -> None:
         assert_ranges_hold(use)
 
 
+@pytest.mark.long
 def test_more_than_two_ranks_are_extrapolated_and_a_late_one_leaves_no_warning() -> None:
     done = subprocess.run(
         [

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
 IS_SHOWN = SHOWN is not None and torch.__version__.split("+")[0] == SHOWN[1]
 
-QUICK = {"allocation.md", "errors.md", "which-line-leaks.md"}
-"""The others take half a minute or more each."""
+QUICK = {"which-line-leaks.md"}
+"""The others take a quarter of a minute or more each."""
 KINDS = {"console", "diff", "mermaid", "python", "text"}
 TRANSLATED = [ROOT / "README.md", *(page for page in pages() if in_chinese(page).exists())]
 IN_CHINESE = [page for page in pages() if page.name != "comparisons.md"]

@@ -114,6 +114,7 @@ class TestTheWorkloadOfTheExample:
             recorded = [size for size in recorded if size != MiB]
         assert mine == recorded
 
+    @pytest.mark.long
     def test_a_smaller_card_is_reported_as_too_small_with_what_is_missing(self) -> None:
         found = predict(GPT2, gpu="RTX 3070")
         assert not found.fits
@@ -146,6 +147,7 @@ class TestCommand:
         assert found["by_category"]["inputs"] + found["by_category"]["activations"] == 4 * MiB
         assert found["top_lines"][0]["line"].startswith(str(path))
 
+    @pytest.mark.long
     def test_several_cards_make_a_table(self) -> None:
         done = command("predict", TRAIN_GPT, "--gpu", "T4", "--gpu", "H100", "--", "--depth", "2")
         assert done.returncode == 0, done.stderr
@@ -414,6 +416,7 @@ def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) ->
     assert runs.read_text() == "x"
 
 
+@pytest.mark.long
 def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> None:
     done = command("fit", BATCH, "--vary=--batch-size", "--gpu", "T4:4GiB", "--", "--batch-size=2")
     first, *trials = without_beats(done.stderr.splitlines())
@@ -434,6 +437,7 @@ def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> No
     assert done.stderr.count("unrecognized arguments: --nope 1\n") == 1
 
 
+@pytest.mark.long
 def test_fit_begins_with_the_scripts_own_value_and_keeps_to_its_steps(tmp_path: Path) -> None:
     path = script(
         tmp_path,
@@ -489,6 +493,7 @@ def test_an_interrupted_fit_says_what_it_knows_and_leaves_nothing_running(tmp_pa
     assert running.stdout == b""
 
 
+@pytest.mark.long
 def test_fit_takes_the_options_of_predict() -> None:
     options = ("--allocator", "elastic", "--policy", "spill", "--dedicated", "2GiB", "--shared")
     vary = "--vary=--batch-size"
@@ -496,6 +501,7 @@ def test_fit_takes_the_options_of_predict() -> None:
     assert json.loads(done.stdout)["largest"] == 5
 
 
+@pytest.mark.long
 def test_what_others_use_and_what_is_to_stay_free_is_not_there() -> None:
     options = ("--vary=--batch-size", "--gpu", "T4", "--used", "3GiB")
     done = command("fit", BATCH, *options, "--json")

@@ -80,6 +80,7 @@ def test_it_is_known_of_a_program_without_cuda(tmp_path: Path) -> None:
     assert SIZE < peak_bytes < SIZE + 64 * MiB  # Python itself, and no PyTorch
 
 
+@pytest.mark.long
 def test_the_ranks_of_a_job_are_added_up() -> None:
     one = predict(LAYERS, ["64"])
     both = predict(LAYERS, ["64"], nproc_per_node=2)
@@ -91,6 +92,7 @@ def test_the_ranks_of_a_job_are_added_up() -> None:
     assert some.host_peak_bytes is None
 
 
+@pytest.mark.long
 def test_fit_says_it_of_each_value() -> None:
     result = fit(TAKES, "numpy", at_most=2)
     assert all(trial.host_peak_bytes for trial in result.curve)

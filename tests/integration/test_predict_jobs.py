@@ -202,6 +202,7 @@ def ends_soon(process: int) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_an_interrupt_gives_the_answer_so_far_and_leaves_no_process() -> None:
     command, ranks = waiting_job()
     os.killpg(command.pid, signal.SIGINT)

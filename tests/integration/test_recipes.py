@@ -347,6 +347,7 @@ def answer_of(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
+@pytest.mark.long
 def test_the_command_writes_a_recipe_out_and_predicts_what_a_script_by_hand_takes(
     models: Path, tmp_path: Path
 ) -> None:

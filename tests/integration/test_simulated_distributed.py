@@ -43,6 +43,7 @@ def test_a_sharded_model_holds_its_part() -> None:
     assert alone["held"] - shared["held"] == pytest.approx(2 * WEIGHTS * 7 / 8, rel=0.02)
 
 
+@pytest.mark.long
 def test_a_prediction_is_of_one_process_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("RANK", "0")

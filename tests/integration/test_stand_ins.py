@@ -29,6 +29,7 @@ def half(*shape: int, needs_gradient: bool = True) -> Any:
     return torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=needs_gradient)
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_flash_attention_keeps_its_result_and_a_logarithm_a_row() -> None:
     from flash_attn import flash_attn_func  # type: ignore[import-not-found]
@@ -112,6 +113,7 @@ def test_a_fused_loss_may_write_its_gradient_over_the_logits() -> None:
         assert (gradient.data_ptr() == logits.data_ptr()) is inplace
 
 
+@pytest.mark.long
 @on_simulated_gpus(gpu="H100")
 def test_flash_attention_3_keeps_no_random_state() -> None:
     from flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]
@@ -233,6 +235,7 @@ def test_what_nobody_asked_for_stays_missing() -> None:
     assert "No module named 'flash_attn_2_cuda'" in done.stderr
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_deepspeed_compiles_nothing_for_a_gpu() -> None:
     package = Path("deepspeed/ops/op_builder")

@@ -141,11 +141,13 @@ def test_a_step_is_made_of_its_parts_and_lies_within_its_range(tmp_path: Path) -
     assert "train.py" in step.lines[0].line
 
 
+@pytest.mark.long
 def test_twice_the_work_takes_twice_as_long(tmp_path: Path) -> None:
     few, many = train(tmp_path), train(tmp_path, layers=8)
     assert 1.8 < many.compute_seconds / few.compute_seconds < 2.1
 
 
+@pytest.mark.long
 def test_half_precision_is_faster_and_older_cards_are_slower(tmp_path: Path) -> None:
     single, half = train(tmp_path), train(tmp_path, type="bfloat16")
     assert half.compute_seconds < single.compute_seconds / 5

@@ -102,6 +102,7 @@ def test_predict_leaves_no_trace_and_lists_what_was_written(
     assert "  and 2 more\n" in text
 
 
+@pytest.mark.long
 def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
     before = contents(project)
     found = fit(CHECKPOINTS, "--vary", [tracker.port, "0"], gpu="T4", at_most=2)

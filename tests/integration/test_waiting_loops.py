@@ -284,6 +284,7 @@ def test_a_bad_choice_is_one_line(options: dict[str, object], said: str) -> None
         predict(WAITING / "for_ever.py", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_sizes_that_hang_on_data_are_a_range() -> None:
     found = predict(WAITING / "experts.py")
     assert found.peak_allocated_range_bytes is not None

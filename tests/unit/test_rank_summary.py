@@ -66,6 +66,7 @@ def most_resident(path: Path) -> tuple[int, int, int]:
     return most, events, steps
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_length(tmp_path: Path) -> None:
     most = []
     for events in (600_000, 2_400_000):

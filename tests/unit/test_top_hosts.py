@@ -409,6 +409,7 @@ def test_metrics_of_anybody_are_shown_or_refused(label: str, number: str) -> Non
 # --- snapshots ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_any_rank_of_a_job_gives_a_snapshot(cluster: Cluster) -> None:
     cluster.add("n1")
     cluster.add("n2")
