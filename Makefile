@@ -17,7 +17,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-core-windows test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-core-windows test-lowest test test-all test-torch test-gallery test-integrations test-gpu lint core-test core-test-addresses core-test-threads python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub docs clean
 
@@ -155,10 +155,13 @@ lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 	@echo clang-format; clang-format --dry-run --Werror $(shell find core bindings preload src/plimsoll -name '*.h' -o -name '*.cpp')
 
 # The core's tests, under the address and undefined-behaviour sanitizers, and a short run of many
-# threads under these and under the thread sanitizer.
-core-test: build-core-tests build-thread-tests
+# threads under these and under the thread sanitizer. The one compiles while the other runs.
+core-test:
+	$(MAKE) --no-print-directory -j2 core-test-addresses core-test-threads
+core-test-addresses: build-core-tests
 	$(CORE_TESTS)/core_tests
 	$(CORE_TESTS)/stress --operations 1000000
+core-test-threads: build-thread-tests
 	$(THREAD_TESTS)/stress --operations 200000
 
 # The long runs: minutes each.

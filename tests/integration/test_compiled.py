@@ -336,6 +336,7 @@ def test_registers_are_those_that_the_compiler_gives() -> None:
     assert all(kernel.n_spills == 0 for kernel in kernels)
 
 
+@pytest.mark.long
 @on_simulated_gpus(gpu="H200")
 def test_a_reduction_that_needs_many_registers_is_tuned() -> None:
     from plimsoll.torch.simulated.start import running
@@ -403,6 +404,7 @@ def test_the_backward_pass_of_a_compiled_step_is_compiled() -> None:
     assert torch._dynamo.utils.counters["compiled_autograd"]["captures"] > 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_budget_of_activations_saves_memory() -> None:
     import torch._functorch.config

@@ -66,6 +66,7 @@ def test_ranks_that_share_a_model_take_the_same() -> None:
     assert_ranges_hold(first)
 
 
+@pytest.mark.long
 def test_stages_take_what_they_hold() -> None:
     found = trained("pipeline")
     first, second = found.ranks

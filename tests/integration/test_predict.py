@@ -339,6 +339,7 @@ def test_what_spills_is_told_with_its_lines_and_the_least_that_it_costs(
     assert sum(found.shared_by_category.values()) == GiB
 
 
+@pytest.mark.long
 def test_what_does_not_fit_even_with_shared_memory_is_missing_from_both() -> None:
     options = ("--gpu", "T4", "--policy", "spill", "--dedicated", "4GiB", "--shared", "512MiB")
     done = command("predict", SPILLING, *options)
@@ -392,6 +393,7 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
     assert found.to_dict()["curve"][0]["value"] == 1
 
 
+@pytest.mark.long
 def test_fit_goes_down_to_what_the_script_does_not_fail_with() -> None:
     done = command(
         "fit", BATCH, "--vary=--batch-size", "--gpu", "T4", "--json", "--", "--mib", "--most", "3"

@@ -55,6 +55,7 @@ def test_a_module_runs_as_python_runs_it_and_is_named(folder: Path) -> None:
     assert "__main__ mine ['2']" in done.stderr
 
 
+@pytest.mark.long
 def test_the_largest_value_of_a_module_is_found(folder: Path) -> None:
     options = ("--vary=--batch-size", "--at-most", "2", "--gpu", "T4", "--json")
     done = command("fit", "-m", "mine.train", *options, folder=folder)

@@ -67,6 +67,7 @@ class TestPlot:
         axis = next(line for line in shown.decode().splitlines() if line.startswith("MiB └"))
         assert len(axis) == 70
 
+    @pytest.mark.long
     def test_several_cards_are_on_one_scale(self) -> None:
         cards = ("--gpu", "T4", "--gpu", "H100")
         done = predicted("--plot", *cards, LAYERS, "--", "64")
@@ -111,6 +112,7 @@ class TestView:
         assert "two_layers.py on H100" in page
         assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html"]
 
+    @pytest.mark.long
     def test_two_cards_are_side_by_side_and_json_stays_json(self, tmp_path: Path) -> None:
         page = tmp_path / "out.html"
         cards = ("--gpu", "T4", "--gpu", "H100")

@@ -33,7 +33,10 @@ def run_job(mode: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("mode", "ranks"), [("values", 3), ("host", 2), ("again", 2)])
+@pytest.mark.parametrize(
+    ("mode", "ranks"),
+    [("values", 3), ("host", 2), pytest.param("again", 2, marks=pytest.mark.long)],
+)
 def test_values_go_from_rank_to_rank(mode: str, ranks: int) -> None:
     found = predict(TALKS, [mode], gpu="H200", nproc_per_node=ranks, measure_need=False)
     if mode == "values":

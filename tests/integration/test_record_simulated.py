@@ -90,7 +90,12 @@ def test_the_command_records_a_script_that_knows_nothing_of_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("allocator", "empties"), [("elastic", True), ("elastic", False), ("uncached", False)]
+    ("allocator", "empties"),
+    [
+        pytest.param("elastic", True, marks=pytest.mark.long),
+        ("elastic", False),
+        pytest.param("uncached", False, marks=pytest.mark.long),
+    ],
 )
 def test_a_recording_of_another_allocator_is_replayed_as_one_of_pytorchs_own(
     allocator: str, empties: bool, tmp_path: Path

@@ -29,6 +29,7 @@ def test_one_process_of_many_trains(backend: str) -> None:
     assert "one process of 8" in said
 
 
+@pytest.mark.long
 def test_gradients_of_data_parallel_training_are_in_buckets_too() -> None:
     apart, _ = train("nccl", "ddp", WORLD_SIZE="2", RANK="0")
     views, _ = train("nccl", "ddp_views", WORLD_SIZE="2", RANK="0")

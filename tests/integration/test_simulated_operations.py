@@ -274,6 +274,7 @@ def test_products_of_halves_are_summed_into_floats() -> None:
         torch.mm(left, left, **kinds)
 
 
+@pytest.mark.long
 def test_convolutions_that_nobody_measured_take_less_or_more() -> None:
     least, balanced, most = (
         int(output_of(_convolve, "--unknown", unknown)) for unknown in ("least", "balanced", "most")
