@@ -1,4 +1,4 @@
-"""Waiting for what will be so sooner or later."""
+"""Waiting for what will be so sooner or later, on a machine however busy."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def wait_for(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T
         assert time.monotonic() < ends, f"not so within {seconds} s"
         time.sleep(0.005)
     return found
+
+
+def without_beats(text: str) -> str:
+    """What a command says, but for where it is, which it says now and then if it takes long."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("plimsoll: after "))

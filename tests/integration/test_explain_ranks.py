@@ -18,6 +18,7 @@ from plimsoll.recordings import read_recording, write_parquet
 from plimsoll.workers.done import Done
 from tests.made_ranks import Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
+from tests.waiting import without_beats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,10 +41,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "plimsoll", "explain", *map(str, arguments)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+    done.stderr = without_beats(done.stderr)
+    return done
 
 
 def test_the_first_line_is_the_answer_and_bad_files_are_a_line_each(folder: Path) -> None:

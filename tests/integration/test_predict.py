@@ -25,6 +25,7 @@ from plimsoll.torch.building import versions
 from plimsoll.units import GiB, MiB
 from tests.recordings import EXAMPLES, LARGE, ROOT, or_skipped
 from tests.simulated import PROGRAMS
+from tests.waiting import without_beats
 
 torch = pytest.importorskip("torch")
 
@@ -51,11 +52,6 @@ def script(folder: Path, text: str) -> Path:
     path = folder / "script.py"
     path.write_text(text)
     return path
-
-
-def without_beats(lines: list[str]) -> list[str]:
-    """Those but for what is said now and then where a run takes long."""
-    return [line for line in lines if not line.startswith("plimsoll: after ")]
 
 
 def exact(text: str) -> list[str]:
@@ -412,7 +408,7 @@ def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) ->
     path = script(tmp_path, f"open({str(runs)!r}, 'a').write('x')")
     done = command("fit", "--vary=--n", "--keep-writes", path)
     assert done.returncode == 2
-    assert without_beats(done.stderr.splitlines())[1:] == [
+    assert without_beats(done.stderr).splitlines()[1:] == [
         f"plimsoll: {path} never touches CUDA: it needs no GPU memory"
     ]
     assert runs.read_text() == "x"
@@ -421,7 +417,7 @@ def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) ->
 @pytest.mark.long
 def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> None:
     done = command("fit", BATCH, "--vary=--batch-size", "--gpu", "T4:4GiB", "--", "--batch-size=2")
-    first, *trials = without_beats(done.stderr.splitlines())
+    first, *trials = without_beats(done.stderr).splitlines()
     assert first.startswith("T4:4GiB, 4.00 GiB: the largest --batch-size that fits")
     assert "--batch-size 2: fits, 2.2" in done.stderr
     assert "--batch-size 4: does not fit" in done.stderr
@@ -483,7 +479,7 @@ def test_an_interrupted_fit_says_what_it_knows_and_leaves_nothing_running(tmp_pa
         env=os.environ | {"TMPDIR": str(tmp_path)}, start_new_session=True,
     )  # fmt: skip
     assert process.stderr is not None
-    said = (line for line in process.stderr if without_beats([line]))
+    said = (line for line in process.stderr if without_beats(line))
     assert next(said).startswith("T4, ")
     assert next(said).startswith("--n 1: fits, ")
     os.killpg(process.pid, signal.SIGINT)

@@ -15,6 +15,12 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
   }
 }
 
+void offer_own_pieces(const Request& request, FreePieces& pieces) {
+  std::vector<FreePiece> own;
+  add_sources(request, request.arena(), kAnyAge, own);
+  for (const FreePiece& each : own) pieces.add(each);
+}
+
 }  // namespace
 
 // Before best fit takes other memory, which a later request of the step then lacks where it was.
@@ -72,6 +78,7 @@ Block* Growth::try_to_grow(const Request& request) {
   if (!arenas_.is_capturing()) {
     work_.poll();
     work_.mark_givers(arena);
+    if (gains_by_waiting(request)) work_.mark_idle(arena, true);
     request.space->no_split() ? release_.clear_retired(arena) : release_.bound_retired(arena);
   }
   memory_.map_lost();
@@ -111,9 +118,7 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
   if (addresses.front() == 0) return nullptr;
   MappedSpace& space = *request.space;
   FreePieces pieces;
-  std::vector<FreePiece> own;
-  add_sources(request, request.arena(), kAnyAge, own);
-  for (const FreePiece& each : own) pieces.add(each);
+  offer_own_pieces(request, pieces);
   for (const Address address : addresses) {
     if (address == 0) break;
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
@@ -144,6 +149,25 @@ std::vector<FreePiece> Growth::sources_for(const Request& request) const {
   return sources;
 }
 
+// Whether the request stays where the program had it as soon as the stream is done with what was
+// freed there, and most of its memory comes back. To map as much elsewhere takes the host longer
+// than the stream takes to come up, which has work all the while; and what is displaced there would
+// be mapped anew in turn.
+bool Growth::gains_by_waiting(const Request& request) {
+  MappedSpace& space = *request.space;
+  const Arena::Guard guard(request.arena());
+  const Address address = space.surely_expected(request.size);
+  if (address == 0 || !request.arena().pool->may_give()) return false;
+  FreePieces pieces;
+  offer_own_pieces(request, pieces);
+  const auto place_at_age = [&](std::uint64_t idle_age) {
+    return place_at(space, address, request.size, pieces, idle_age);
+  };
+  if (place_at_age(request.arena().idle_age)) return false;
+  const std::optional<Place> place = place_at_age(kAnyAge);
+  return place && stays(request, *place) && place->revived.size() >= kLeastToWaitFor;
+}
+
 // Where the program had the request in the step before, as long as little is to be mapped there,
 // even if all is mapped elsewhere: what lies elsewhere takes the place of another, and that of the
 // next, until all of a step is mapped anew.
@@ -152,7 +176,7 @@ std::optional<Place> Growth::place_for(const Request& request, const FreePieces&
   if (!arenas_.is_capturing()) idle_age = request.arena().idle_age;
   if (const Address address = request.space->expected(request.size)[0]; address != 0) {
     std::optional<Place> place = place_at(*request.space, address, request.size, pieces, idle_age);
-    if (place && place->price <= request.size / kSizePerPriceOfStaying) return place;
+    if (place && stays(request, *place)) return place;
   }
   const auto find = [&] { return find_place(*request.space, request.size, pieces, idle_age); };
   std::optional<Place> place = find();

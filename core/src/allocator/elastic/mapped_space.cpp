@@ -105,8 +105,8 @@ Block* MappedSpace::take_again(Bytes size) {
 
 bool MappedSpace::may_come_back(Bytes size) {
   if (retired_.empty()) return false;
-  const Address address = no_split_ ? 0 : repetition_.expect(size);
-  if (address == 0 || !repetition_.is_sure()) return false;
+  const Address address = surely_expected(size);
+  if (address == 0) return false;
   auto next = retired_.lower_bound(address);
   if (next != retired_.begin()) {
     const Block* const before = std::prev(next)->second.block;

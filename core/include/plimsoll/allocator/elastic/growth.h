@@ -63,11 +63,13 @@ class Growth {
   [[nodiscard]] Block* bring_back(const Request& request);
   // A lent block for the request; null if all ways were tried. Throws DriverError.
   [[nodiscard]] Block* grow(const Request& request, bool prefers_shared);
-  // Likewise, in this space, and without waiting.
+  // Likewise, in this space, and without waiting for other streams.
   [[nodiscard]] Block* try_to_grow(const Request& request);
 
  private:
   static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least, of a request
+  // So many pieces come back where the stream is waited for. To map them takes half a millisecond.
+  static constexpr std::size_t kLeastToWaitFor = 16;
 
   Block* take(const Request& request);
   Block* recall(const Request& request);
@@ -76,6 +78,10 @@ class Growth {
   Block* spill(const Request& request);
   Block* take_from_oom_pools(const Request& request);
   [[nodiscard]] std::vector<FreePiece> sources_for(const Request& request) const;
+  [[nodiscard]] static bool stays(const Request& request, const Place& place) {
+    return place.price <= request.size / kSizePerPriceOfStaying;
+  }
+  [[nodiscard]] bool gains_by_waiting(const Request& request);
   [[nodiscard]] std::optional<Place> place_for(const Request& request, const FreePieces& pieces);
 
   Arenas& arenas_;

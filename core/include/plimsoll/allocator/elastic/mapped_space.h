@@ -119,6 +119,11 @@ class MappedSpace {
   [[nodiscard]] std::array<Address, 2> expected(Bytes size) {
     return no_split_ ? std::array<Address, 2>{} : repetition_.expect_both(size);
   }
+  // Where it had it in the step before, if sizes have gone on as then for a while; else 0.
+  [[nodiscard]] Address surely_expected(Bytes size) {
+    const Address address = no_split_ ? 0 : repetition_.expect(size);
+    return repetition_.is_sure() ? address : 0;
+  }
   // Whether what the request surely had in the step before is retired, in part or as a whole, and
   // its pieces still serve this space.
   [[nodiscard]] bool may_come_back(Bytes size);
