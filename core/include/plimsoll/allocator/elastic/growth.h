@@ -4,8 +4,10 @@
 // from
 //
 //   1. free pieces of the same arena: they are mapped a second time, at the new address, at once.
-//      The stream itself orders the reuse, so nobody waits. What is mapped there already, since the
-//      piece served there before, costs no call of the driver;
+//      The stream itself orders the reuse, so nobody waits, unless addresses are to be unmapped
+//      first that the stream still works with, and most of the place's memory comes back there.
+//      What is mapped there already, since the piece served there before, costs no call of the
+//      driver;
 //   2. free pieces of other streams and pools, if the work that used them is known to be done;
 //   3. the driver, if the limit allows;
 //   4. whatever becomes free once all streams have been waited for.
