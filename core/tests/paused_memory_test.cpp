@@ -577,18 +577,22 @@ TEST(pause_to_a_store_survives_every_driver_call_that_fails) {
 // Where even the undoing fails, the region is paused and its content safe.
 TEST(pause_that_cannot_be_undone_is_a_pause) {
   Region clean;
-  const std::uint64_t before = clean.gpu.driver.calls(Call::unmap);
+  const SimulatedDriver& driver = clean.gpu.driver;
+  const std::uint64_t unmapped = driver.calls(Call::unmap);
+  const std::uint64_t copied = driver.calls(Call::copy);
   clean.gpu.allocator.pause(kRegion, {&clean.gpu.pool});
-  const std::uint64_t last = clean.gpu.driver.calls(Call::unmap) - before - 1;
-  for (const Call call : {Call::map, Call::set_access}) {
+  const std::uint64_t last = driver.calls(Call::unmap) - unmapped - 1;
+  const std::uint64_t copies = driver.calls(Call::copy) - copied;
+  for (const Call call : {Call::create, Call::map, Call::set_access, Call::copy}) {
     Region region;
     TieredGpu& gpu = region.gpu;
     gpu.driver.inject({Call::unmap, last, 1, Status::failed});
-    gpu.driver.inject({call, 0, 1, Status::failed});
+    gpu.driver.inject({call, call == Call::copy ? copies : 0, 1, Status::failed});
     CHECK_THROWS(gpu.allocator.pause(kRegion, {&gpu.pool}), DriverError);
     gpu.driver.clear_faults();
     gpu.allocator.check_invariants();
     CHECK(gpu.allocator.is_paused(kRegion));
+    CHECK(gpu.allocator.region_use(kRegion)->reserved > 0);
     gpu.allocator.resume(kRegion);
     region.check_whole();
     region.end();

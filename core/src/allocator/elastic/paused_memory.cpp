@@ -102,11 +102,11 @@ PausedMemory::~PausedMemory() {
 }
 
 // Of few sizes, whatever the region's, so that the next pause finds what this one leaves: all but
-// the last are whole batches, then powers of two.
+// the last are of the largest size, then powers of two.
 void PausedMemory::lock_chunks(Bytes total) {
   try {
     for (Bytes offset = 0; offset < total;) {
-      const Bytes size = std::min(std::bit_floor(total - offset), kBatch);
+      const Bytes size = std::min(std::bit_floor(total - offset), kMostChunk);
       chunks_.push_back({offset, backup_.pool->allocate(size), size});
       offset += size;
     }
@@ -270,29 +270,49 @@ Status PausedMemory::take_off() {
     if (status != Status::success) break;
     copies.emplace_back(batch, event);
   }
-  // Handles are kept to the last: to map them again undoes it all.
-  std::vector<Piece*> unmapped;
+  // What has its content in page-locked memory goes to the driver while the next is copied. Other
+  // handles are kept to the last: to map them again undoes it all.
+  const bool is_copied = !chunks_.empty();
+  std::vector<PausedPiece*> unmapped;
   for (const auto& [batch, copied] : copies) {
     if (status == Status::success) status = driver_.synchronize(copied);
     driver_.destroy(copied);
-    for (const PausedPiece& each : batch) {
+    for (PausedPiece& each : batch) {
       if (status == Status::success) {
         status = driver_.unmap(each.piece->address, each.piece->size);
       }
-      if (status == Status::success) unmapped.push_back(each.piece);
+      if (status != Status::success) break;
+      unmapped.push_back(&each);
+      if (is_copied) each.piece->give_back();
     }
   }
   if (status == Status::success) {
-    for (const PausedPiece& each : pieces_) each.piece->give_back();
+    for (PausedPiece* const each : unmapped) each->piece->give_back();
     return status;
   }
   static_cast<void>(driver_.synchronize());  // queued copies still write to the backup
-  for (Piece* const piece : unmapped) {
-    const AddressRange range{piece->address, piece->size};
-    const Status mapped = map_with_access(driver_, range, piece->handle);
-    if (mapped != Status::success) piece->give_back();
-  }
+  for (PausedPiece* const each : unmapped) undo_take_off(*each);
+  static_cast<void>(driver_.synchronize());
   return status;
+}
+
+// The piece is unmapped. Where the driver refuses, it is off the card.
+void PausedMemory::undo_take_off(PausedPiece& each) {
+  Piece& piece = *each.piece;
+  const bool has_content = piece.has_memory();
+  if (!has_content &&
+      driver_.create(piece.size, Tier::dedicated, piece.handle) != Status::success) {
+    return;
+  }
+  Status status = map_with_access(driver_, {piece.address, piece.size}, piece.handle);
+  if (status == Status::success && !has_content) {
+    status = load({&each, 1}, nullptr);
+    if (status != Status::success) {
+      static_cast<void>(driver_.synchronize());  // nothing is unmapped that copies write to
+      static_cast<void>(driver_.unmap(piece.address, piece.size));
+    }
+  }
+  if (status != Status::success) piece.give_back();
 }
 
 Status PausedMemory::put_back() {

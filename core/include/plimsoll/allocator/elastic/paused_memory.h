@@ -46,9 +46,9 @@ class PausedMemory {
   PausedMemory& operator=(PausedMemory&&) = delete;
   ~PausedMemory();
 
-  // Takes all pieces off the card. The device is idle. If that fails they are as they were; where
-  // the driver refuses even that, some stay off, with their content in the backup. Throws, with a
-  // store, BackupError and what the pool throws; then nothing has changed.
+  // Takes all pieces off the card. The device is idle. If that fails they are as they were, some
+  // with other memory; where the driver refuses even that, some stay off, with their content in the
+  // backup. Throws, with a store, BackupError and what the pool throws; then nothing has changed.
   Status take_off();
   // Puts all pieces back, with their content. If that fails they are off again; where the driver
   // refuses even that, some are on, to be filled by the next `put_back`. Throws like `take_off`.
@@ -60,7 +60,9 @@ class PausedMemory {
   [[nodiscard]] Bytes size_off() const;  // of the pieces that are off the card
 
  private:
-  static constexpr Bytes kBatch = 128 * kMiB;
+  // What is mapped before the first copy and unmapped after the last; the bus waits meanwhile.
+  static constexpr Bytes kBatch = 32 * kMiB;
+  static constexpr Bytes kMostChunk = 128 * kMiB;
 
   using Batch = std::span<PausedPiece>;
   struct Chunk {  // of the backup
@@ -81,6 +83,7 @@ class PausedMemory {
   Status save();
   Status load(Batch batch, SliceRing* ring) const;
   Status copy_to_backup(Batch batch) const;
+  void undo_take_off(PausedPiece& each);
   Status put_on(Batch batch, std::vector<Piece*>& put);
   [[nodiscard]] Bytes size() const;
 
