@@ -32,7 +32,10 @@ class Moves:
     moved: list[int] = field(default_factory=list)
 
     def time(self, move: Callable[[], int]) -> None:
-        """One move, which returns the bytes that it moved."""
+        """One move, which returns the bytes that it moved; the engine's work is done before."""
+        import torch
+
+        torch.cuda.synchronize()
         began = time.perf_counter()
         self.moved.append(move())
         self.seconds.append(time.perf_counter() - began)
