@@ -119,11 +119,11 @@ class SpaceProgram {
     std::vector<FreePiece> pieces = space().free_pieces(age_);
     std::sort(pieces.begin(), pieces.end(), by_address);
     for (const FreePiece& piece : pieces) removed_.push_back(remove(piece));
-    while (!space().retired().empty()) clear();
+    while (space().retired_count() > 0) clear();
     check();
     for (const std::unique_ptr<Piece>& piece : removed_) CHECK(piece->old_mappings.empty());
     removed_.clear();
-    CHECK(space().pieces().empty());
+    CHECK_EQUAL(piece_count(), std::size_t{0});
     CHECK_EQUAL(driver_.handles(), std::size_t{0});
     CHECK_EQUAL(space().free().count(), std::size_t{0});
     space().check_invariants();
@@ -134,6 +134,11 @@ class SpaceProgram {
 
  private:
   [[nodiscard]] MappedSpace& space() { return arena_.large; }
+  [[nodiscard]] std::size_t piece_count() {
+    std::size_t count = 0;
+    space().for_each_piece([&count](const Piece&) { ++count; });
+    return count;
+  }
   [[nodiscard]] Bytes random_size() { return random_.between(1, 40) * kCell; }
 
   void lend(Block* block) {
@@ -194,7 +199,7 @@ class SpaceProgram {
   }
   void revive(Address address, std::unique_ptr<Piece> piece) {
     CHECK(model_.is(address, piece->size, State::retired));
-    CHECK(space().retired().at(address).piece == piece.get());
+    CHECK(space().retired_at(address).piece == piece.get());
     model_.set(address, piece->size, State::free);
     pieces_.emplace(address, piece.get());
     note_age(address, piece->size);
@@ -238,9 +243,9 @@ class SpaceProgram {
     for (std::size_t i = 0; i < returns.size(); ++i) {
       const Piece* const piece = returns[i].free.piece;
       CHECK_EQUAL(piece->address, returns[i].to);
-      CHECK(space().retired().at(left[i]).piece == piece);
-      CHECK_EQUAL(space().retired().at(left[i]).age, freed_at[i]);
-      CHECK(!space().retired().contains(returns[i].to));
+      CHECK(space().retired_at(left[i]).piece == piece);
+      CHECK_EQUAL(space().retired_at(left[i]).age, freed_at[i]);
+      CHECK(space().piece_at(returns[i].to) == piece);
     }
   }
 
@@ -301,7 +306,7 @@ class SpaceProgram {
     CHECK(!least || place->price <= *least || !is_found);
     std::map<const Piece*, Address> revived;
     for (const Address address : place->revived) {
-      const Piece* const piece = space().retired().at(address).piece;
+      const Piece* const piece = space().retired_at(address).piece;
       CHECK(free.has(piece));
       CHECK(piece->address >= place->extent.end() || piece->end() <= place->extent.address);
       revived.emplace(piece, address);
@@ -311,7 +316,7 @@ class SpaceProgram {
     revivals_ += found.size();
     bring(found, [&](const Piece* piece) { return revived.at(piece); });
     for (const Address address : place->cleared) {
-      CHECK(space().retired().at(address).age <= idle_age);
+      CHECK(space().retired_at(address).age <= idle_age);
       clear(address);
     }
     fill(*place, size);
@@ -350,8 +355,8 @@ class SpaceProgram {
     const std::uint64_t freed_at = space().block_at(range.address)->age_base;
     std::unique_ptr<Piece> piece = space().remove_piece(free);
     CHECK(piece.get() == free.piece);
-    CHECK_EQUAL(space().retired().at(range.address).age, freed_at);
-    CHECK(space().retired().at(range.address).piece == free.piece);
+    CHECK_EQUAL(space().retired_at(range.address).age, freed_at);
+    CHECK(space().retired_at(range.address).piece == free.piece);
     model_.set(range.address, range.size, State::retired);
     return piece;
   }
@@ -396,15 +401,15 @@ class SpaceProgram {
   }
 
   void clear() {
-    const auto& retired = space().retired();
-    if (retired.empty()) return;
-    const auto chosen =
-        std::next(retired.begin(), static_cast<std::ptrdiff_t>(random_.below(retired.size())));
-    clear(chosen->first);
+    std::vector<Address> retired;
+    space().for_each_retired(
+        [&retired](Address address, const Retired&) { retired.push_back(address); });
+    CHECK_EQUAL(retired.size(), space().retired_count());
+    if (!retired.empty()) clear(random_.pick(retired));
   }
 
   void clear(Address address) {
-    model_.set(address, space().retired().at(address).block->size, State::hole);
+    model_.set(address, space().retired_at(address).block->size, State::hole);
     space().clear(address);
   }
 
@@ -453,7 +458,7 @@ class SpaceProgram {
                                              : State::free;
       CHECK(state == model_.at(i));
     }
-    CHECK_EQUAL(space().pieces().size(), pieces_.size());
+    CHECK_EQUAL(piece_count(), pieces_.size());
   }
 
   Random random_;

@@ -65,10 +65,10 @@ Status DriverMemory::map_instead(const Piece& piece, const Piece& by) {
 
 void DriverMemory::map_lost() {
   std::erase_if(lost_, [this](const auto& lost) {
-    const auto found = lost.second->pieces().find(lost.first);
-    if (found == lost.second->pieces().end()) return false;
-    const Piece& piece = *found->second;
-    return map_with_access(driver_, {piece.address, piece.size}, piece.handle) == Status::success;
+    const Piece* const piece = lost.second->piece_at(lost.first);
+    if (piece == nullptr) return false;
+    return map_with_access(driver_, {piece->address, piece->size}, piece->handle) ==
+           Status::success;
   });
 }
 

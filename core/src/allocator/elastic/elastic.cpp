@@ -206,21 +206,20 @@ ExportedMemory ElasticAllocator::export_memory(Address address) {
     const std::lock_guard guard(arena->lock);
     Block* const* const found = arena->live.find(address);
     if (found != nullptr) {
-      (*found)->space->for_each_piece(address, (*found)->size, [](const Piece& piece) {
+      std::vector<const Piece*> pieces;
+      (*found)->space->for_each_piece(address, (*found)->size, [&pieces](const Piece& piece) {
         if (!piece.has_memory()) throw std::invalid_argument("memory of a paused region");
+        pieces.push_back(&piece);
       });
-      const auto& pieces = (*found)->space->pieces();
-      const Address end = address + (*found)->size;
-      auto piece = std::prev(pieces.upper_bound(address));
-      memory.offset = address - piece->first;
-      for (; piece != pieces.end() && piece->first < end; ++piece) {
+      memory.offset = address - pieces.front()->address;
+      for (const Piece* const piece : pieces) {
         int descriptor = -1;
-        const Status status = driver_.export_handle(piece->second->handle, descriptor);
+        const Status status = driver_.export_handle(piece->handle, descriptor);
         if (status != Status::success) {
           for (const auto& exported : memory.pieces) ::close(exported.descriptor);
           throw DriverError("export memory", status, driver_.last_error());
         }
-        memory.pieces.push_back({descriptor, piece->second->size});
+        memory.pieces.push_back({descriptor, piece->size});
       }
       (*found)->exported = true;
       return memory;

@@ -35,7 +35,7 @@ std::vector<Filling> Filler::revivals(const MappedSpace& space, const Place& pla
                                       FreePieces& pieces) {
   std::vector<Filling> fillings;
   for (const Address address : place.revived) {
-    fillings.push_back(Filling::by(pieces.take(space.retired().at(address).piece), true));
+    fillings.push_back(Filling::by(pieces.take(space.retired_at(address).piece), true));
     fillings.back().address = address;
   }
   return fillings;
@@ -196,7 +196,7 @@ Status Filler::create(const MappedSpace& space, std::vector<Filling>& fillings, 
 // Unmaps retired addresses; if that fails, what was unmapped is a hole, and the rest is as it was.
 Status Filler::clear(MappedSpace& space, const std::vector<Address>& retired) {
   for (const Address address : retired) {
-    const Status status = memory_.unmap({address, space.retired().at(address).block->size});
+    const Status status = memory_.unmap({address, space.retired_at(address).block->size});
     if (status != Status::success) return status;
     space.give_way(address);
   }

@@ -11,8 +11,8 @@
 namespace plimsoll {
 
 MappedSpace::~MappedSpace() {
-  for (auto& [address, retired] : retired_) {  // of pieces that may outlive it
-    if (retired.piece != nullptr) retired.piece->forget(retired);
+  for (auto& [address, mapping] : mappings_) {  // of pieces that may outlive it
+    if (mapping.retired.piece != nullptr) mapping.retired.piece->forget(mapping.retired);
   }
 }
 
@@ -104,20 +104,19 @@ Block* MappedSpace::take_again(Bytes size) {
 }
 
 bool MappedSpace::may_come_back(Bytes size) {
-  if (retired_.empty()) return false;
+  if (retired_count_ == 0) return false;
   const Address address = surely_expected(size);
   if (address == 0) return false;
-  auto next = retired_.lower_bound(address);
-  if (next != retired_.begin()) {
-    const Block* const before = std::prev(next)->second.block;
-    if (before->address + before->size > address) --next;
+  auto next = mappings_.upper_bound(address);
+  if (next != mappings_.begin()) --next;
+  bool any = false;
+  for (; next != mappings_.end() && next->first < address + size; ++next) {
+    const auto& [serves, retired] = next->second;
+    if (serves || next->first + retired.block->size <= address) continue;
+    if (retired.piece == nullptr || retired.piece->space != this) return false;
+    any = true;
   }
-  const auto first = next;
-  for (; next != retired_.end() && next->first < address + size; ++next) {
-    const Piece* const piece = next->second.piece;
-    if (piece == nullptr || piece->space != this) return false;
-  }
-  return next != first;
+  return any;
 }
 
 Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
@@ -188,9 +187,11 @@ Block* MappedSpace::take_hole(const AddressRange& range) {
 void MappedSpace::add_free_pieces(std::uint64_t age, std::vector<FreePiece>& found) const {
   const auto add = [&](Block* block) {
     if (block->age_base > age) return;
-    for (auto piece = pieces_.lower_bound(block->address);
-         piece != pieces_.end() && piece->second->end() <= block->address + block->size; ++piece) {
-      found.push_back({piece->second.get(), block});
+    const Address end = block->address + block->size;
+    for (auto next = mappings_.lower_bound(block->address);
+         next != mappings_.end() && next->first < end && next->second.serves->end() <= end;
+         ++next) {
+      found.push_back({next->second.serves.get(), block});
     }
   };
   free_.for_each(add, kGranule);
@@ -210,7 +211,7 @@ void MappedSpace::hold(Address address, std::unique_ptr<Piece> piece) {
   piece->space = this;
   piece->address = address;
   if (piece->home != address) ++pieces_away_;
-  pieces_.emplace(address, std::move(piece));
+  mappings_[address].serves = std::move(piece);
 }
 
 void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
@@ -238,49 +239,47 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
   const Address address = free_piece.piece->address;
   Block* const block = take_out(free_piece.block, {address, free_piece.piece->size});
   block->mapped = false;
-  const auto found = pieces_.find(address);
-  std::unique_ptr<Piece> piece = std::move(found->second);
-  pieces_.erase(found);
+  std::unique_ptr<Piece> piece = std::move(mappings_.find(address)->second.serves);
   if (piece->home != address) --pieces_away_;
   piece->left(retire(block, block->age_base));
   return piece;
 }
 
 void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
-  const auto found = retired_.find(address);
-  Block* const block = found->second.block;
-  piece->forget(found->second);
-  retired_.erase(found);
+  Retired& retired = mappings_.find(address)->second.retired;
+  Block* const block = retired.block;
+  piece->forget(retired);
+  retired = {};
+  --retired_count_;
   block->mapped = true;
   block->retired = nullptr;
   hold(address, std::move(piece));
   give_back(block, age);
 }
 
-Block* MappedSpace::exchange(const Return& piece, Block* retired) {
-  const Address from = piece.free.piece->address;
-  auto served = pieces_.extract(from);
-  auto left = retired_.extract(piece.to);
-  Retired& mapping = left.mapped();
-  Block* const block = std::exchange(mapping.block, retired);
+Block* MappedSpace::exchange(Mappings::iterator from, Mappings::iterator to, Block* left) {
+  auto& [from_address, served] = *from;
+  auto& [to_address, returned] = *to;
+  Block* const block = returned.retired.block;
   block->retired = nullptr;
-  mapping.age = retired->age_base;
-  retired->mapped = false;
-  retired->retired = &mapping;
-  left.key() = from;
-  retired_.insert(std::move(left));
-  Piece& known = *served.mapped();
-  if (known.home == from) ++pieces_away_;
-  if (known.home == piece.to) --pieces_away_;
-  known.address = piece.to;
-  served.key() = piece.to;
-  pieces_.insert(std::move(served));
+  left->mapped = false;
+  left->retired = &served.retired;
+  served.retired.block = left;
+  served.retired.age = left->age_base;
+  returned.serves = std::move(served.serves);
+  Piece& piece = *returned.serves;
+  piece.exchange(returned.retired, served.retired);
+  returned.retired = {};
+  if (piece.home == from_address) ++pieces_away_;
+  if (piece.home == to_address) --pieces_away_;
+  piece.address = to_address;
   return block;
 }
 
 void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age) {
   std::vector<Block*> blocks;
   blocks.reserve(pieces.size());
+  auto to = mappings_.end();
   for (std::size_t first = 0; first < pieces.size();) {
     const auto end_of = [&](std::size_t i) { return pieces[i].free.piece->end(); };
     const auto is_beside = [&](std::size_t i) {
@@ -291,9 +290,13 @@ void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age
     while (last + 1 < pieces.size() && is_beside(last + 1)) ++last;
     const Address begin = pieces[first].free.piece->address;
     Block* left = take_out(pieces[first].free.block, {begin, end_of(last) - begin});
-    for (; first <= last; ++first) {
+    for (auto from = mappings_.find(begin); first <= last; ++first, ++from) {
       Block* const rest = first < last ? split_at(left, end_of(first)) : nullptr;
-      blocks.push_back(exchange(pieces[first], left));
+      if (to != mappings_.end()) ++to;
+      if (to == mappings_.end() || to->first != pieces[first].to) {
+        to = mappings_.find(pieces[first].to);
+      }
+      blocks.push_back(exchange(from, to, left));
       left = rest;
     }
   }
@@ -311,13 +314,14 @@ void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age
 std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const AddressRange& range) {
   std::vector<FreePiece> found;
   const Address end = block->address + block->size;
-  auto next = pieces_.lower_bound(block->address);
-  if (range.address > block->address) next = std::prev(pieces_.upper_bound(range.address));
-  for (; next != pieces_.end() && next->first < range.end() && next->second->end() <= end; ++next) {
-    Piece& piece = *next->second;
+  const auto address_of = [](const Retired* old) { return old->block->address; };
+  auto next = mappings_.lower_bound(block->address);
+  if (range.address > block->address) next = std::prev(mappings_.upper_bound(range.address));
+  for (; next != mappings_.end() && next->first < std::min(end, range.end()); ++next) {
+    Piece& piece = *next->second.serves;
+    if (piece.end() > end) break;
     if (piece.home == piece.address || piece.address < block->address) continue;
-    const auto home = retired_.find(piece.home);
-    if (home != retired_.end() && home->second.piece == &piece) {
+    if (std::ranges::find(piece.old_mappings, piece.home, address_of) != piece.old_mappings.end()) {
       found.push_back({&piece, block});
     } else {
       set_home(piece);
@@ -334,16 +338,20 @@ void MappedSpace::set_home(Piece& piece) {
 void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
 
 Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
-  Retired& retired = retired_.emplace(block->address, Retired{block, age}).first->second;
+  Retired& retired = mappings_[block->address].retired;
+  retired = {block, age};
+  ++retired_count_;
   block->retired = &retired;
   return retired;
 }
 
 void MappedSpace::clear(Address address) {
-  const auto found = retired_.find(address);
-  if (Piece* const piece = found->second.piece; piece != nullptr) piece->forget(found->second);
-  make_hole(found->second.block);
-  retired_.erase(found);
+  const auto found = mappings_.find(address);
+  Retired& retired = found->second.retired;
+  if (retired.piece != nullptr) retired.piece->forget(retired);
+  make_hole(retired.block);
+  mappings_.erase(found);
+  --retired_count_;
 }
 
 void MappedSpace::give_way(Address address) {
@@ -395,29 +403,37 @@ void MappedSpace::check_invariants() const {
   Bytes in_pieces = 0;
   std::size_t away = 0;
   Address end = 0;
-  for (const auto& [address, piece] : pieces_) {
-    require(address >= end, "pieces do not overlap");
-    require(block_at(address)->mapped, "a piece lies where there is memory");
-    require(piece->space == this && piece->address == address, "a piece knows where it serves");
-    for (const Retired* const old : piece->old_mappings) {
-      require(old->piece == piece.get(), "a piece knows where it is still mapped");
+  std::size_t retired_count = 0;
+  for (const auto& [address, mapping] : mappings_) {
+    const auto& [serves, retired] = mapping;
+    require(address >= end, "mappings do not overlap");
+    require((serves == nullptr) != (retired.block == nullptr),
+            "what is mapped serves or is retired");
+    if (serves == nullptr) {
+      require(retired.block->address == address && retired.block->retired == &retired,
+              "retired blocks are known by address");
+      const Piece* const piece = retired.piece;
+      require(piece == nullptr || piece->size == retired.block->size,
+              "a retired block is one piece's addresses");
+      require(piece == nullptr || std::ranges::count(piece->old_mappings, &retired) == 1,
+              "retired addresses know what is mapped there");
+      end = address + retired.block->size;
+      ++retired_count;
+      continue;
     }
-    end = piece->end();
-    in_pieces += piece->size;
-    if (piece->home != address) ++away;
+    require(block_at(address)->mapped, "a piece lies where there is memory");
+    require(serves->space == this && serves->address == address, "a piece knows where it serves");
+    for (const Retired* const old : serves->old_mappings) {
+      require(old->piece == serves.get(), "a piece knows where it is still mapped");
+    }
+    end = serves->end();
+    in_pieces += serves->size;
+    if (serves->home != address) ++away;
   }
   require(away == pieces_away_, "the number of pieces away from home is right");
+  require(retired_count == retired_count_, "the number of retired blocks is right");
   require(free_.count() == free_blocks, "the index holds exactly the free blocks");
   require(holes_.size() == holes, "the set of holes is complete");
-  for (const auto& [address, retired] : retired_) {
-    require(retired.block->address == address && retired.block->retired == &retired,
-            "retired blocks are known by address");
-    const Piece* const piece = retired.piece;
-    require(piece == nullptr || piece->size == retired.block->size,
-            "a retired block is one piece's addresses");
-    require(piece == nullptr || std::ranges::count(piece->old_mappings, &retired) == 1,
-            "retired addresses know what is mapped there");
-  }
   require(in_pieces == with_memory, "all memory is in pieces");
 }
 

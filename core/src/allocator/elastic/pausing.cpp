@@ -102,9 +102,9 @@ std::vector<PausedPiece> Pausing::pieces_to_pause(const ElasticPool& pool) {
       space->for_each_block([](const Block* block) {
         if (block->allocated && block->exported) throw is_exported();
       });
-      for (const auto& [address, piece] : space->pieces()) {
-        if (piece->tier == Tier::dedicated) pieces.push_back({piece.get()});
-      }
+      space->for_each_piece([&](Piece& piece) {
+        if (piece.tier == Tier::dedicated) pieces.push_back({&piece});
+      });
     }
   });
   std::ranges::sort(pieces, {}, [](const PausedPiece& each) { return each.piece->address; });
@@ -164,10 +164,10 @@ std::optional<RegionUse> Pausing::use_of(RegionId region) const {
       space->for_each_block([&](const Block* block) {
         if (block->allocated) use.allocated += block->size;
       });
-      for (const auto& [address, piece] : space->pieces()) {
-        (piece->has_memory() ? use.reserved : use.paused) += piece->size;
-        if (piece->tier == Tier::shared) use.shared_reserved += piece->size;
-      }
+      space->for_each_piece([&](const Piece& piece) {
+        (piece.has_memory() ? use.reserved : use.paused) += piece.size;
+        if (piece.tier == Tier::shared) use.shared_reserved += piece.size;
+      });
     }
   });
   return use;

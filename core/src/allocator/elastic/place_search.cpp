@@ -221,10 +221,10 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
     add_candidates(search, row, false, candidates);
   };
   auto hole = space.holes().begin();
-  for (const auto& [address, retired] : space.retired()) {
+  space.for_each_retired([&](Address address, const Retired& retired) {
     for (; hole != space.holes().end() && (*hole)->address < address; ++hole) look_around(*hole);
     look_around(retired.block);
-  }
+  });
   for (; hole != space.holes().end(); ++hole) look_around(*hole);
   std::ranges::make_heap(candidates, is_later);
   for (; !candidates.empty(); candidates.pop_back()) {

@@ -23,10 +23,10 @@ void Release::clear_idle(Arena& arena, std::size_t most) {
   };
   std::vector<Idle> idle;
   for (MappedSpace* const space : arena.spaces()) {
-    for (const auto& [address, retired] : space->retired()) {
-      if (retired.age > arena.idle_age) continue;
+    space->for_each_retired([&](Address address, const Retired& retired) {
+      if (retired.age > arena.idle_age) return;
       idle.push_back({retired.age, space, {address, retired.block->size}});
-    }
+    });
   }
   if (idle.size() > most) {
     std::ranges::nth_element(idle, idle.begin() + static_cast<std::ptrdiff_t>(most), {},

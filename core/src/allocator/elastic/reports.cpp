@@ -142,17 +142,17 @@ void ElasticAllocator::check_invariants() const {
         require(block->shared == in_shared, "a block knows how much of it is in shared memory");
         shared_allocated += in_shared;
       });
-      for (const auto& [address, piece] : space->pieces()) {
-        require(may_use(space->tiers(), piece->tier), "each tier serves where it may");
-        if (!piece->has_memory()) {
+      space->for_each_piece([&](const Piece& piece) {
+        require(may_use(space->tiers(), piece.tier), "each tier serves where it may");
+        if (!piece.has_memory()) {
           require(arena.pool->is_paused, "only what is paused is off the card");
-          paused += piece->size;
-          continue;
+          paused += piece.size;
+          return;
         }
-        in_arena += piece->size;
+        in_arena += piece.size;
         ++pieces;
-        if (piece->tier == Tier::shared) shared += piece->size;
-      }
+        if (piece.tier == Tier::shared) shared += piece.size;
+      });
     }
     require(live == arena.live.size(), "only live blocks are found by address");
     require(waiting == arena.waiting, "the sizes of blocks that wait are known");

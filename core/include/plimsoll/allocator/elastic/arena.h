@@ -116,7 +116,7 @@ struct alignas(64) Arena {
   }
   [[nodiscard]] std::size_t retired_count() const {
     std::size_t count = 0;
-    for (const MappedSpace* const space : spaces()) count += space->retired().size();
+    for (const MappedSpace* const space : spaces()) count += space->retired_count();
     return count;
   }
   [[nodiscard]] bool has_retired() const { return retired_count() > 0; }

@@ -16,8 +16,10 @@
 //     holes, are merged (free ones not in a space that does not split);
 //   bytes in blocks with memory == sum of piece->size; pieces, holes and retired blocks begin and
 //     end at granules, and a retired block is one piece's addresses;
+//   what is mapped at some addresses either serves there or is retired;
 //   pieces_away_ == number of pieces whose home is elsewhere;
-//   piece->space == this and pieces_[piece->address] == piece, for each piece here.
+//   retired_count_ == number of retired blocks;
+//   piece->space == this and mappings_[piece->address].serves == piece, for each piece here.
 #pragma once
 
 #include <array>
@@ -167,7 +169,18 @@ class MappedSpace {
   [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
   // Physical memory without an owner is mapped in a hole until the driver takes it back.
   void retire(const AddressRange& range);
-  [[nodiscard]] const std::map<Address, Retired>& retired() const { return retired_; }
+  [[nodiscard]] std::size_t retired_count() const { return retired_count_; }
+  // Of addresses that are retired.
+  [[nodiscard]] const Retired& retired_at(Address address) const {
+    return mappings_.at(address).retired;
+  }
+  // Calls function(Address, const Retired&) for all that are, by address.
+  template <typename Function>
+  void for_each_retired(Function function) const {
+    for (const auto& [address, mapping] : mappings_) {
+      if (!mapping.serves) function(address, mapping.retired);
+    }
+  }
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
   // Likewise, for another piece to be mapped there.
@@ -178,16 +191,27 @@ class MappedSpace {
     return found == given_way_.end() ? 0 : found->second;
   }
 
-  // By address.
-  [[nodiscard]] const std::map<Address, std::unique_ptr<Piece>>& pieces() const { return pieces_; }
+  // The piece that serves from there on; null if none does.
+  [[nodiscard]] const Piece* piece_at(Address address) const {
+    const auto found = mappings_.find(address);
+    return found == mappings_.end() ? nullptr : found->second.serves.get();
+  }
+  // Calls function(Piece&) for each, by address.
+  template <typename Function>
+  void for_each_piece(Function function) const {
+    for (const auto& [address, mapping] : mappings_) {
+      if (mapping.serves) function(*mapping.serves);
+    }
+  }
   // How much of these bytes, which all have memory, lies in shared memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
-  // Calls function(Piece&) for each piece that has any of these bytes, by address.
+  // Calls function(Piece&) for each piece that has any of these bytes, which all have memory, by
+  // address.
   template <typename Function>
   void for_each_piece(Address address, Bytes size, Function function) const {
-    for (auto piece = std::prev(pieces_.upper_bound(address));
-         piece != pieces_.end() && piece->first < address + size; ++piece) {
-      function(*piece->second);
+    for (auto next = std::prev(mappings_.upper_bound(address));
+         next != mappings_.end() && next->first < address + size; ++next) {
+      function(*next->second.serves);
     }
   }
   [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
@@ -208,6 +232,13 @@ class MappedSpace {
  private:
   static constexpr std::size_t kMostGivenWay = 4096;  // addresses
   static constexpr std::size_t kMostLooked = 64;      // free blocks, for one around an address
+
+  // What is mapped at some addresses. A piece that comes back finds both ends here already.
+  struct Mapping {
+    std::unique_ptr<Piece> serves = {};
+    Retired retired = {};  // if nothing serves
+  };
+  using Mappings = std::map<Address, Mapping>;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
   // Null if the step before does not say, or there is no such free block.
@@ -239,9 +270,9 @@ class MappedSpace {
   void make_hole(Block* block);
   // The block of just these bytes, which one free block holds; no index has it any more.
   Block* take_out(Block* first, const AddressRange& range);
-  // The piece serves where it was retired, and is retired where it served, in the block `retired`.
-  // Returns the block that it has come back to.
-  Block* exchange(const Return& piece, Block* retired);
+  // The piece that serves at `from` serves at `to`, where it was retired, and is retired where it
+  // served, in the block `left`. Returns the block that it has come back to.
+  Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   Retired& retire(Block* block, std::uint64_t age);
   // The block of exactly this range, which lies in one hole and is none any more.
@@ -254,9 +285,9 @@ class MappedSpace {
   ObjectPool<Block> objects_;
   BestFitIndex free_;
   Holes holes_;
-  std::map<Address, std::unique_ptr<Piece>> pieces_;
-  std::size_t pieces_away_ = 0;  // of `pieces_`, those whose home is elsewhere
-  std::map<Address, Retired> retired_;
+  Mappings mappings_;
+  std::size_t pieces_away_ = 0;  // those whose home is elsewhere
+  std::size_t retired_count_ = 0;
   std::unordered_map<Address, Bytes> given_way_;  // how often, by address
   Repetition repetition_;                         // of large requests
   std::vector<AddressRange> reservations_;

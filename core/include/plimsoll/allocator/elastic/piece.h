@@ -63,6 +63,12 @@ struct Piece {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }
+  // It is back at `from`, and has left `to`.
+  void exchange(Retired& from, Retired& to) {
+    std::ranges::replace(old_mappings, &from, &to);
+    from.piece = nullptr;
+    to.piece = this;
+  }
   // Each has the other's memory from now on; nothing comes back to where this one's was mapped.
   void exchange_memory(Piece& other) {
     forget_old_mappings();
