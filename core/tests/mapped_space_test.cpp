@@ -417,8 +417,8 @@ class SpaceProgram {
   void go_home() {
     Block* const block = space().free().last();
     if (block == nullptr) return;
-    const std::vector<FreePiece> homeward =
-        space().pieces_to_go_home(block, {block->address, block->size});
+    std::vector<FreePiece> homeward;
+    space().add_pieces_to_go_home(block, {block->address, block->size}, homeward);
     homecomings_ += homeward.size();
     bring(homeward, [](const Piece* piece) { return piece->home; });
   }

@@ -15,10 +15,23 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
   }
 }
 
-void offer_own_pieces(const Request& request, FreePieces& pieces) {
-  std::vector<FreePiece> own;
-  add_sources(request, request.arena(), kAnyAge, own);
-  for (const FreePiece& each : own) pieces.add(each);
+// Offers free pieces of the arena that can come back to where the request would lie.
+void offer_returning(const Request& request, Address address, FreePieces& pieces) {
+  Block* block = nullptr;  // around the piece before, most often the next one's
+  request.space->for_each_retired(address, request.size, [&](const Retired& retired) {
+    Piece* const piece = retired.piece;
+    if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &request.arena() ||
+        !may_use(request.space->tiers(), piece->tier)) {
+      return;
+    }
+    const auto begins_in = [piece](const Block* each) {
+      return each->space == piece->space && each->address <= piece->address &&
+             piece->address < each->address + each->size;
+    };
+    if (block == nullptr || !begins_in(block)) block = piece->space->block_at(piece->address);
+    const bool is_whole = piece->end() <= block->address + block->size;
+    if (is_free(block) && is_whole) pieces.add({piece, block});
+  });
 }
 
 }  // namespace
@@ -117,10 +130,10 @@ Block* Growth::recall(const Request& request) {
 Block* Growth::revive(const Request& request, std::span<const Address> addresses) {
   if (addresses.front() == 0) return nullptr;
   MappedSpace& space = *request.space;
-  FreePieces pieces;
-  offer_own_pieces(request, pieces);
   for (const Address address : addresses) {
     if (address == 0) break;
+    FreePieces pieces;
+    offer_returning(request, address, pieces);
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
     if (!place || !place->gaps.empty()) continue;
     std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
@@ -159,7 +172,7 @@ bool Growth::gains_by_waiting(const Request& request) {
   const Address address = space.surely_expected(request.size);
   if (address == 0 || !request.arena().pool->may_give()) return false;
   FreePieces pieces;
-  offer_own_pieces(request, pieces);
+  offer_returning(request, address, pieces);
   const auto place_at_age = [&](std::uint64_t idle_age) {
     return place_at(space, address, request.size, pieces, idle_age);
   };

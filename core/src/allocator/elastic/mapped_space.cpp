@@ -107,16 +107,13 @@ bool MappedSpace::may_come_back(Bytes size) {
   if (retired_count_ == 0) return false;
   const Address address = surely_expected(size);
   if (address == 0) return false;
-  auto next = mappings_.upper_bound(address);
-  if (next != mappings_.begin()) --next;
   bool any = false;
-  for (; next != mappings_.end() && next->first < address + size; ++next) {
-    const auto& [serves, retired] = next->second;
-    if (serves || next->first + retired.block->size <= address) continue;
-    if (retired.piece == nullptr || retired.piece->space != this) return false;
+  bool all = true;
+  for_each_retired(address, size, [&](const Retired& retired) {
     any = true;
-  }
-  return any;
+    all = all && retired.piece != nullptr && retired.piece->space == this;
+  });
+  return any && all;
 }
 
 Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
@@ -311,8 +308,8 @@ void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age
   }
 }
 
-std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const AddressRange& range) {
-  std::vector<FreePiece> found;
+void MappedSpace::add_pieces_to_go_home(Block* block, const AddressRange& range,
+                                        std::vector<FreePiece>& found) {
   const Address end = block->address + block->size;
   const auto address_of = [](const Retired* old) { return old->block->address; };
   auto next = mappings_.lower_bound(block->address);
@@ -327,7 +324,6 @@ std::vector<FreePiece> MappedSpace::pieces_to_go_home(Block* block, const Addres
       set_home(piece);
     }
   }
-  return found;
 }
 
 void MappedSpace::set_home(Piece& piece) {
@@ -360,10 +356,22 @@ void MappedSpace::give_way(Address address) {
   ++given_way_[address];
 }
 
+// The last that begins there or before, as far as is looked; null if none is known.
+Block* MappedSpace::last_retired(Address address) const {
+  if (retired_count_ == 0) return nullptr;
+  auto next = mappings_.upper_bound(address);
+  for (std::size_t looked = 0; next != mappings_.begin() && looked < kMostLooked; ++looked) {
+    --next;
+    if (!next->second.serves) return next->second.retired.block;
+  }
+  return nullptr;
+}
+
 Block* MappedSpace::block_at(Address address) const {
   for (std::size_t i = 0; i < reservations_.size(); ++i) {
     if (address < reservations_[i].address || address >= reservations_[i].end()) continue;
-    Block* block = firsts_[i];
+    Block* block = last_retired(address);
+    if (block == nullptr || block->address < reservations_[i].address) block = firsts_[i];
     while (address >= block->address + block->size) block = block->next;
     return block;
   }

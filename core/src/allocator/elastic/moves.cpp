@@ -49,13 +49,11 @@ void Moves::commit(MappedSpace& space, std::vector<Filling>& fillings) {
 void Moves::go_home(MappedSpace& space, const AddressRange& range) {
   if (!space.has_pieces_away()) return;
   std::vector<FreePiece> free;
-  const auto add = [&](Block* block) {
-    if (block->address >= range.end() || block->address + block->size <= range.address) return;
-    for (const FreePiece& each : space.pieces_to_go_home(block, range)) free.push_back(each);
-  };
-  space.free().for_each(add, kGranule);
+  for (Block* block = space.block_at(range.address);
+       block != nullptr && block->address < range.end(); block = block->next) {
+    if (is_free(block)) space.add_pieces_to_go_home(block, range, free);
+  }
   if (free.empty()) return;
-  std::ranges::sort(free, {}, [](const FreePiece& each) { return each.piece->address; });
   std::vector<Return> returns;
   for (const FreePiece& each : free) {
     returns.push_back({each, each.piece->home});

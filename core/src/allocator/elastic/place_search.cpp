@@ -56,9 +56,8 @@ class PlaceBuilder {
  private:
   bool add_retired(const Block* block) {
     const Retired& retired = *block->retired;
-    if (search_.pieces.has(retired.piece) && comes_back(*retired.piece)) {
+    if (search_.pieces.has(retired.piece) && comes_back(retired)) {
       place_.revived.push_back(block->address);
-      revived_.push_back(retired.piece);
       use(block);
       was_gap_ = false;
       return true;
@@ -70,12 +69,19 @@ class PlaceBuilder {
     return true;
   }
 
-  // Not if it serves another part of the place already.
-  [[nodiscard]] bool comes_back(const Piece& piece) const {
-    const bool overlaps =
-        piece.address < place_.extent.end() && place_.extent.address < piece.end();
-    return !overlaps && (piece.old_mappings.size() == 1 ||
-                         std::ranges::find(revived_, &piece) == revived_.end());
+  // Not if its piece serves another part of the place already, or comes back to one.
+  [[nodiscard]] bool comes_back(const Retired& retired) const {
+    const Piece& piece = *retired.piece;
+    const auto is_in_place = [&](Address address) {
+      return address < place_.extent.end() && place_.extent.address < address + piece.size;
+    };
+    return !is_in_place(piece.address) &&
+           std::ranges::none_of(piece.old_mappings, [&](const Retired* old) {
+             const Address address = old->block->address;
+             const bool is_before =
+                 is_upwards_ ? address < retired.block->address : address > retired.block->address;
+             return is_before && is_in_place(address);
+           });
   }
 
   Bytes use(const Block* block) {
@@ -107,7 +113,6 @@ class PlaceBuilder {
   Bytes skipped_ = 0;
   bool is_upwards_;
   bool was_gap_ = false;  // the last block that was added
-  std::vector<const Piece*> revived_;
 };
 
 // The place that begins where `first` does.

@@ -162,7 +162,8 @@ class MappedSpace {
   void come_back(const std::vector<Return>& pieces, std::uint64_t age);
   // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
   // ascending address. Those whose home is gone are at home where they are from now on.
-  [[nodiscard]] std::vector<FreePiece> pieces_to_go_home(Block* block, const AddressRange& range);
+  void add_pieces_to_go_home(Block* block, const AddressRange& range,
+                             std::vector<FreePiece>& found);
   // The piece belongs where it is from now on.
   void set_home(Piece& piece);
   // Whether any piece is away from home.
@@ -179,6 +180,17 @@ class MappedSpace {
   void for_each_retired(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
       if (!mapping.serves) function(address, mapping.retired);
+    }
+  }
+  // Calls function(const Retired&) for those that are among these addresses, in part or as a whole.
+  template <typename Function>
+  void for_each_retired(Address address, Bytes size, Function function) const {
+    if (retired_count_ == 0) return;
+    auto next = mappings_.upper_bound(address);
+    if (next != mappings_.begin()) --next;
+    for (; next != mappings_.end() && next->first < address + size; ++next) {
+      const auto& [serves, retired] = next->second;
+      if (!serves && address < next->first + retired.block->size) function(retired);
     }
   }
   // Retired addresses were unmapped: they are a hole.
@@ -231,7 +243,7 @@ class MappedSpace {
 
  private:
   static constexpr std::size_t kMostGivenWay = 4096;  // addresses
-  static constexpr std::size_t kMostLooked = 64;      // free blocks, for one around an address
+  static constexpr std::size_t kMostLooked = 64;      // blocks, for one around an address
 
   // What is mapped at some addresses. A piece that comes back finds both ends here already.
   struct Mapping {
@@ -263,6 +275,7 @@ class MappedSpace {
     return front;
   }
   void link(Block* block);
+  [[nodiscard]] Block* last_retired(Address address) const;
   // Splits so that a block begins at `address`; returns that block. No index holds either part.
   Block* split_at(Block* block, Address address);
   // Both blocks are in no index, and neighbours; `second` is no more.
