@@ -9,13 +9,16 @@
 namespace plimsoll {
 namespace {
 
-// The best first: the arena's own, then those of others; large ones first, and of equal ones those
-// of small free blocks, which are of less use where they are.
+// The best first: the arena's own, then those of others; large ones first; those that are mapped in
+// few places, to which the program expects them back; and of equal ones those of small free blocks,
+// which are of less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
     if (is_own != (b.block->arena == &own)) return is_own;
     if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
+    const std::size_t places = a.piece->old_mappings.size();
+    if (places != b.piece->old_mappings.size()) return places < b.piece->old_mappings.size();
     if (a.block->size != b.block->size) return a.block->size < b.block->size;
     return a.piece->address > b.piece->address;
   };
