@@ -277,7 +277,7 @@ TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
     CHECK_EQUAL(calls(5), 0u);
     gpu.allocator.check_invariants();
   }
-  CHECK(second_and_third < 20 * 240);  // 298 each if nobody waits
+  CHECK(second_and_third < 20 * 100);  // 210 each if nobody waits
 }
 
 TEST(elastic_counts_a_segment_for_each_piece_of_the_driver) {

@@ -9,16 +9,21 @@
 namespace plimsoll {
 namespace {
 
-// The best first: the arena's own, then those of others; large ones first; those that are mapped in
-// few places, to which the program expects them back; and of equal ones those of small free blocks,
-// which are of less use where they are.
-void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces) {
+// The best first: the arena's own, then those of others; large ones first, and of equal ones those
+// of small free blocks, which are of less use where they are. To a place where the program has the
+// same request again and again come rather those that are mapped in few places, and were freed long
+// ago: no other request of its steps is likely to want them back.
+void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
     if (is_own != (b.block->arena == &own)) return is_own;
     if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
-    const std::size_t places = a.piece->old_mappings.size();
-    if (places != b.piece->old_mappings.size()) return places < b.piece->old_mappings.size();
+    if (recurs) {
+      const std::size_t places = a.piece->old_mappings.size();
+      if (places != b.piece->old_mappings.size()) return places < b.piece->old_mappings.size();
+      const bool is_older = a.block->age_base < b.block->age_base;
+      if (is_own && a.block->age_base != b.block->age_base) return is_older;
+    }
     if (a.block->size != b.block->size) return a.block->size < b.block->size;
     return a.piece->address > b.piece->address;
   };
@@ -44,7 +49,7 @@ std::vector<Filling> Filler::revivals(const MappedSpace& space, const Place& pla
   return fillings;
 }
 
-std::vector<Filling> Filler::plan(const MappedSpace& space, const Place& place,
+std::vector<Filling> Filler::plan(MappedSpace& space, const Place& place,
                                   FreePieces& pieces) const {
   std::vector<Filling> fillings = revivals(space, place, pieces);
   if (place.gaps.empty()) return fillings;
@@ -54,7 +59,8 @@ std::vector<Filling> Filler::plan(const MappedSpace& space, const Place& place,
     return piece.space == &space && piece.address < place.extent.end() &&
            place.extent.address < piece.end();
   });
-  sort_best_first(space.arena(), sources);
+  const bool recurs = space.surely_expected(place.extent.size) == place.extent.address;
+  sort_best_first(space.arena(), sources, recurs);
   Bytes room = space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
   for (const Gap& gap : place.gaps) fill_gap(space, gap, room, sources, fillings);
   return fillings;

@@ -33,7 +33,7 @@ class Filler {
                                                      FreePieces& pieces);
   // What fills the place: pieces that come back to it, then other free ones, then new memory. Takes
   // the first out of `pieces`.
-  [[nodiscard]] std::vector<Filling> plan(const MappedSpace& space, const Place& place,
+  [[nodiscard]] std::vector<Filling> plan(MappedSpace& space, const Place& place,
                                           FreePieces& pieces) const;
   // Without new memory, and with pieces that may be more than the request needs. Nothing if they do
   // not suffice.
