@@ -280,6 +280,19 @@ TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
   CHECK(second_and_third < 20 * 100);  // 210 each if nobody waits
 }
 
+TEST(elastic_small_requests_get_back_what_served_a_large_one_without_the_driver) {
+  ElasticGpu gpu(4_MiB);
+  gpu.free({gpu.malloc(500'000)});
+  gpu.free({gpu.malloc(4_MiB)});
+  const std::uint64_t mapped = gpu.mapping_calls();
+  const std::uint64_t recorded = gpu.driver.calls(Call::record);
+  Block* const small = gpu.malloc(600'000);
+  CHECK_EQUAL(gpu.mapping_calls(), mapped);
+  CHECK_EQUAL(gpu.driver.calls(Call::record), recorded);
+  gpu.allocator.check_invariants();
+  gpu.free({small});
+}
+
 TEST(elastic_counts_a_segment_for_each_piece_of_the_driver) {
   ElasticGpu gpu(256_MiB);
   const auto segments = [&] { return gpu.allocator.statistics().segment; };

@@ -15,10 +15,10 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
   }
 }
 
-// Offers free pieces of the arena that can come back to where the request would lie.
-void offer_returning(const Request& request, Address address, FreePieces& pieces) {
+// Offers free pieces of the arena that can come back to these addresses.
+void offer_returning(const Request& request, const AddressRange& range, FreePieces& pieces) {
   Block* block = nullptr;  // around the piece before, most often the next one's
-  request.space->for_each_retired(address, request.size, [&](const Retired& retired) {
+  request.space->for_each_retired(range, [&](const Retired& retired) {
     Piece* const piece = retired.piece;
     if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &request.arena() ||
         !may_use(request.space->tiers(), piece->tier)) {
@@ -123,7 +123,7 @@ Block* Growth::recall(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;
   if (!request.arena().pool->may_give()) return nullptr;
-  return revive(request, space.expected(request.size));
+  return space.small() ? revive_anywhere(request) : revive(request, space.expected(request.size));
 }
 
 // At the first of these addresses to which all memory comes back; from 0 on they are unknown.
@@ -133,7 +133,7 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
   for (const Address address : addresses) {
     if (address == 0) break;
     FreePieces pieces;
-    offer_returning(request, address, pieces);
+    offer_returning(request, {address, request.size}, pieces);
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
     if (!place || !place->gaps.empty()) continue;
     std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
@@ -141,6 +141,20 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
     return lend_grown(request);
   }
   return nullptr;
+}
+
+// Where all memory comes back, if that is anywhere. A program does not look for small requests
+// where they lay before.
+Block* Growth::revive_anywhere(const Request& request) {
+  MappedSpace& space = *request.space;
+  if (space.retired_count() == 0) return nullptr;
+  FreePieces pieces;
+  for (const AddressRange& range : space.reservations()) offer_returning(request, range, pieces);
+  const std::optional<Place> place = find_place(space, request.size, pieces);
+  if (!place || !place->gaps.empty()) return nullptr;
+  std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
+  moves_.commit(space, fillings);
+  return lend_grown(request);
 }
 
 // Of memory that was brought together for the request.
@@ -172,7 +186,7 @@ bool Growth::gains_by_waiting(const Request& request) {
   const Address address = space.surely_expected(request.size);
   if (address == 0 || !request.arena().pool->may_give()) return false;
   FreePieces pieces;
-  offer_returning(request, address, pieces);
+  offer_returning(request, {address, request.size}, pieces);
   const auto place_at_age = [&](std::uint64_t idle_age) {
     return place_at(space, address, request.size, pieces, idle_age);
   };

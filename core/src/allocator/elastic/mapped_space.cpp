@@ -109,7 +109,7 @@ bool MappedSpace::may_come_back(Bytes size) {
   if (address == 0) return false;
   bool any = false;
   bool all = true;
-  for_each_retired(address, size, [&](const Retired& retired) {
+  for_each_retired({address, size}, [&](const Retired& retired) {
     any = true;
     all = all && retired.piece != nullptr && retired.piece->space == this;
   });

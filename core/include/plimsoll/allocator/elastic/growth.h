@@ -76,6 +76,7 @@ class Growth {
   Block* take(const Request& request);
   Block* recall(const Request& request);
   Block* revive(const Request& request, std::span<const Address> addresses);
+  Block* revive_anywhere(const Request& request);
   Block* lend_grown(const Request& request);
   Block* spill(const Request& request);
   Block* take_from_oom_pools(const Request& request);

@@ -184,13 +184,13 @@ class MappedSpace {
   }
   // Calls function(const Retired&) for those that are among these addresses, in part or as a whole.
   template <typename Function>
-  void for_each_retired(Address address, Bytes size, Function function) const {
+  void for_each_retired(const AddressRange& range, Function function) const {
     if (retired_count_ == 0) return;
-    auto next = mappings_.upper_bound(address);
+    auto next = mappings_.upper_bound(range.address);
     if (next != mappings_.begin()) --next;
-    for (; next != mappings_.end() && next->first < address + size; ++next) {
+    for (; next != mappings_.end() && next->first < range.end(); ++next) {
       const auto& [serves, retired] = next->second;
-      if (!serves && address < next->first + retired.block->size) function(retired);
+      if (!serves && range.address < next->first + retired.block->size) function(retired);
     }
   }
   // Retired addresses were unmapped: they are a hole.
