@@ -136,15 +136,13 @@ Block* Growth::revive(const Request& request, std::span<const Address> addresses
     offer_returning(request, {address, request.size}, pieces);
     const std::optional<Place> place = place_at(space, address, request.size, pieces);
     if (!place || !place->gaps.empty()) continue;
-    std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
-    moves_.commit(space, fillings);
-    return lend_grown(request);
+    return lend_revived(request, *place, pieces);
   }
   return nullptr;
 }
 
-// Where all memory comes back, if that is anywhere. A program does not look for small requests
-// where they lay before.
+// Where all memory comes back, if that is anywhere: where small requests lay in the step before is
+// not known.
 Block* Growth::revive_anywhere(const Request& request) {
   MappedSpace& space = *request.space;
   if (space.retired_count() == 0) return nullptr;
@@ -152,8 +150,13 @@ Block* Growth::revive_anywhere(const Request& request) {
   for (const AddressRange& range : space.reservations()) offer_returning(request, range, pieces);
   const std::optional<Place> place = find_place(space, request.size, pieces);
   if (!place || !place->gaps.empty()) return nullptr;
-  std::vector<Filling> fillings = Filler::revivals(space, *place, pieces);
-  moves_.commit(space, fillings);
+  return lend_revived(request, *place, pieces);
+}
+
+// All memory of the place comes back to it.
+Block* Growth::lend_revived(const Request& request, const Place& place, FreePieces& pieces) {
+  std::vector<Filling> fillings = Filler::revivals(*request.space, place, pieces);
+  moves_.commit(*request.space, fillings);
   return lend_grown(request);
 }
 

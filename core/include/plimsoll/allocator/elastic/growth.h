@@ -77,6 +77,7 @@ class Growth {
   Block* recall(const Request& request);
   Block* revive(const Request& request, std::span<const Address> addresses);
   Block* revive_anywhere(const Request& request);
+  Block* lend_revived(const Request& request, const Place& place, FreePieces& pieces);
   Block* lend_grown(const Request& request);
   Block* spill(const Request& request);
   Block* take_from_oom_pools(const Request& request);
