@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "elastic_gpu.h"
+#include "plimsoll/driver/locked.h"
 #include "support.h"
 
 namespace plimsoll {
@@ -334,6 +335,42 @@ TEST(elastic_records_and_queries_no_event_in_a_capture) {
   CHECK(gpu.event_calls() > before);
   CHECK_EQUAL(gpu.allocator.statistics().active.all.current, 1);
   gpu.allocator.check_invariants();
+}
+
+// The driver takes as long to say what is free as to map a piece.
+TEST(elastic_asks_once_how_much_is_free_for_all_pieces_of_a_request) {
+  class AskedDriver : public LockedDriver {
+   public:
+    using LockedDriver::LockedDriver;
+    [[nodiscard]] MemoryInfo memory_info() const override {
+      ++asked;
+      return LockedDriver::memory_info();
+    }
+    mutable int asked = 0;
+  };
+  SimulatedHost host(0);
+  SimulatedDriver gpu(host, 4_GiB);
+  AskedDriver driver(gpu);
+  ElasticAllocator allocator(driver, AllocatorConfig{}, TorchVersion{});
+  for (const Bytes size : {1_GiB, 512_MiB, 2_GiB}) {
+    driver.asked = 0;
+    static_cast<void>(allocator.malloc(size, 0));
+    CHECK(driver.asked <= 4);
+  }
+  driver.asked = 0;
+  CHECK_THROWS(allocator.malloc(2_GiB, 0), OutOfMemory);
+  CHECK(driver.asked <= 8);
+  CHECK(gpu.calls(Call::create) > 20);
+}
+
+TEST(elastic_takes_no_addresses_for_a_request_above_all_memory) {
+  ElasticGpu gpu(1_GiB);
+  gpu.free({gpu.malloc(64_MiB)});
+  const Bytes before = gpu.driver.reserved_addresses();
+  CHECK_THROWS(gpu.malloc(1_GiB + 1), OutOfMemory);
+  CHECK_THROWS(gpu.malloc(4096_GiB), OutOfMemory);
+  CHECK_EQUAL(gpu.driver.reserved_addresses(), before);
+  gpu.free({gpu.malloc(1_GiB)});
 }
 
 TEST(elastic_use_in_a_capture_does_not_outlast_its_block) {

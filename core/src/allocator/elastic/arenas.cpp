@@ -70,6 +70,7 @@ bool Arenas::add_reservation(MappedSpace& space, Bytes size) {
   const Bytes least = round_up(size, kGranule) + kGranule;
   const Bytes most = driver_.memory_info().total +
                      (space.tiers() == Tiers::dedicated ? 0 : driver_.shared_info().total);
+  if (size > most) return false;
   const Bytes wanted = std::max(least, round_up(most, kGranule));
   Address address = 0;
   Bytes reserved = wanted;

@@ -102,8 +102,10 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
       left = 0;
     }
     if (left == 0) continue;
+    // Asked once: the driver takes as long to answer as to map a piece.
+    const Bytes room = tier == Tier::dedicated ? memory_.dedicated_room() : memory_.shared_room();
     while (left > 0) {
-      Bytes size = piece_size(space, left, tier, left == gap.range.size);
+      Bytes size = piece_size(space, left, room, left == gap.range.size);
       if (tiers == Tiers::both && tier == Tier::dedicated) {
         if (is_whole ? size > dedicated_room : dedicated_room == 0) break;
         size = std::min(size, dedicated_room);
@@ -116,12 +118,12 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
   lie_side_by_side(address, std::span(fillings).subspan(first));
 }
 
-// How large the next piece is of so much new memory, which fills a whole gap or not. Parts become
-// smaller towards the end: few are mapped, and a live block that ends there holds little.
-Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Tier tier, bool is_whole) const {
+// How large the next piece is of so much new memory, which fills a whole gap or not, where there is
+// room for so much. Parts become smaller towards the end: few are mapped, and a live block that
+// ends there holds little.
+Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes room, bool is_whole) const {
   if (space.no_split()) return missing;
   if (space.small()) return kGranule;
-  const Bytes room = tier == Tier::dedicated ? memory_.dedicated_room() : memory_.shared_room();
   const Bytes largest = std::max(room / kRoomParts, kGranule);
   const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
   if (is_whole && missing <= own) return missing;

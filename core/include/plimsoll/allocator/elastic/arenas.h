@@ -52,7 +52,8 @@ class Arenas {
       function(*entry->second);
     }
   }
-  // More addresses for the space; false if there are none left. Throws DriverError.
+  // More addresses for the space; false if there are none left, or the size is more than all memory
+  // that may serve there. Throws DriverError.
   [[nodiscard]] bool add_reservation(MappedSpace& space, Bytes size);
 
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }

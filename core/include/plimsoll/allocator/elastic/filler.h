@@ -57,7 +57,7 @@ class Filler {
 
   void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
                 std::vector<FreePiece>& sources, std::vector<Filling>& fillings) const;
-  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Tier tier,
+  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes room,
                                  bool is_whole) const;
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room);
