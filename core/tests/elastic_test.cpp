@@ -363,6 +363,14 @@ TEST(elastic_asks_once_how_much_is_free_for_all_pieces_of_a_request) {
   CHECK(gpu.calls(Call::create) > 20);
 }
 
+TEST(elastic_makes_some_hundred_pieces_for_a_first_request_of_many_gigabytes) {
+  ElasticGpu gpu(80_GiB);
+  gpu.malloc(16_MiB);
+  const std::uint64_t before = gpu.driver.calls(Call::create);
+  gpu.malloc(6_GiB);
+  CHECK(gpu.driver.calls(Call::create) - before <= 512);
+}
+
 TEST(elastic_takes_no_addresses_for_a_request_above_all_memory) {
   ElasticGpu gpu(1_GiB);
   gpu.free({gpu.malloc(64_MiB)});

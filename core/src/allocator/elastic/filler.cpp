@@ -9,25 +9,39 @@
 namespace plimsoll {
 namespace {
 
+constexpr std::size_t kSoon = 6;  // requests, of which a step has some more
+
 // The best first: the arena's own, then those of others; large ones first, and of equal ones those
-// of small free blocks, which are of less use where they are. To a place where the program has the
-// same request again and again come rather those that are mapped in few places, and were freed long
-// ago: no other request of its steps is likely to want them back.
+// that were freed long ago where the request recurs, else those of small free blocks, which are of
+// less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
     if (is_own != (b.block->arena == &own)) return is_own;
     if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
-    if (recurs) {
-      const std::size_t places = a.piece->old_mappings.size();
-      if (places != b.piece->old_mappings.size()) return places < b.piece->old_mappings.size();
-      const bool is_older = a.block->age_base < b.block->age_base;
-      if (is_own && a.block->age_base != b.block->age_base) return is_older;
-    }
+    const bool is_older = a.block->age_base < b.block->age_base;
+    if (recurs && is_own && a.block->age_base != b.block->age_base) return is_older;
     if (a.block->size != b.block->size) return a.block->size < b.block->size;
     return a.piece->address > b.piece->address;
   };
   std::ranges::sort(pieces, is_better);
+}
+
+// Pieces that a request wants back which is about to come go last, even after those of other
+// arenas: it would unmap them here, and map others in their place.
+void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
+  const std::vector<AddressRange> coming = space.coming(kSoon);
+  const auto is_wanted = [&](Address address) {
+    return std::ranges::any_of(coming, [&](const AddressRange& range) {
+      return range.address <= address && address < range.end();
+    });
+  };
+  std::ranges::stable_partition(pieces, [&](const FreePiece& each) {
+    const Piece& piece = *each.piece;
+    return !is_wanted(piece.address) &&
+           std::ranges::none_of(piece.old_mappings,
+                                [&](const Retired* old) { return is_wanted(old->block->address); });
+  });
 }
 
 void lie_side_by_side(Address address, std::span<Filling> fillings) {
@@ -61,6 +75,7 @@ std::vector<Filling> Filler::plan(MappedSpace& space, const Place& place,
   });
   const bool recurs = space.surely_expected(place.extent.size) == place.extent.address;
   sort_best_first(space.arena(), sources, recurs);
+  if (recurs) put_wanted_last(space, sources);
   Bytes room = space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
   for (const Gap& gap : place.gaps) fill_gap(space, gap, room, sources, fillings);
   return fillings;
@@ -105,7 +120,7 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
     // Asked once: the driver takes as long to answer as to map a piece.
     const Bytes room = tier == Tier::dedicated ? memory_.dedicated_room() : memory_.shared_room();
     while (left > 0) {
-      Bytes size = piece_size(space, left, room, left == gap.range.size);
+      Bytes size = piece_size(space, left, gap.range.size, room);
       if (tiers == Tiers::both && tier == Tier::dedicated) {
         if (is_whole ? size > dedicated_room : dedicated_room == 0) break;
         size = std::min(size, dedicated_room);
@@ -118,17 +133,18 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
   lie_side_by_side(address, std::span(fillings).subspan(first));
 }
 
-// How large the next piece is of so much new memory, which fills a whole gap or not, where there is
-// room for so much. Parts become smaller towards the end: few are mapped, and a live block that
-// ends there holds little.
-Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes room, bool is_whole) const {
+// How large the next piece of new memory is, where so much is missing of a gap, and there is room
+// for so much. Parts become smaller towards the end: few are mapped, and a live block that ends
+// there holds little.
+Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes room) const {
   if (space.no_split()) return missing;
   if (space.small()) return kGranule;
   const Bytes largest = std::max(room / kRoomParts, kGranule);
   const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
-  if (is_whole && missing <= own) return missing;
+  if (missing == gap && gap <= own) return gap;
+  const Bytes all = std::max(ledger_.reserved(), gap);
   const auto part = [&](Bytes parts) {
-    const Bytes size = std::bit_floor(std::min(ledger_.reserved() / parts, largest));
+    const Bytes size = std::bit_floor(std::min(all / parts, largest));
     return std::clamp(size, kGranule, kLargestPart);
   };
   const Bytes half = std::bit_floor(missing / 2);

@@ -3,9 +3,9 @@
 //
 // How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
-// larger ones are made of pieces in proportion to what is reserved, 2 to 16 MiB. The nearer the
-// limit, the finer: no new piece is more than 1/256 of what may still be reserved, for what a piece
-// leaves over may be just what the last request lacks.
+// larger ones are made of pieces in proportion to what is reserved, or to themselves where they are
+// more, 2 to 16 MiB. The nearer the limit, the finer: no new piece is more than 1/256 of what may
+// still be reserved, for what a piece leaves over may be just what the last request lacks.
 //
 // Everything here is guarded by the allocator's `mutex_`, and by the locks of the arenas involved,
 // which the caller holds.
@@ -57,8 +57,8 @@ class Filler {
 
   void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
                 std::vector<FreePiece>& sources, std::vector<Filling>& fillings) const;
-  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes room,
-                                 bool is_whole) const;
+  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap,
+                                 Bytes room) const;
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room);
   [[nodiscard]] Status clear(MappedSpace& space, const std::vector<Address>& retired);

@@ -126,6 +126,13 @@ class MappedSpace {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
   }
+  // Where the program had at most so many requests after that one.
+  [[nodiscard]] std::vector<AddressRange> coming(std::size_t most) const {
+    std::vector<AddressRange> found;
+    repetition_.for_each_coming(
+        most, [&](Bytes size, Address address) { found.push_back({address, size}); });
+    return found;
+  }
   // Whether what the request surely had in the step before is retired, in part or as a whole, and
   // its pieces still serve this space.
   [[nodiscard]] bool may_come_back(Bytes size);

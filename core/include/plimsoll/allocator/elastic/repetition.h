@@ -13,6 +13,7 @@
 //   if is_following_, followed_ < count_, and request number followed_ is in the past.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +41,14 @@ class Repetition {
   }
   // And in the one before that, as blocks that outlive a step take turns.
   [[nodiscard]] std::array<Address, 2> expect_both(Bytes size);
+
+  // The sizes and addresses of at most so many requests that came after it in the step before.
+  template <typename Visit>
+  void for_each_coming(std::size_t most, Visit visit) const {
+    if (!is_following_) return;
+    const std::size_t end = std::min(followed_ + 1 + most, count_);
+    for (std::size_t i = followed_ + 1; i < end; ++i) visit(request(i).size, request(i).address);
+  }
 
   // Whether sizes went on as in the step before for as many requests as tell one from others:
   // layers of the same sizes look like steps for a while.
