@@ -102,6 +102,28 @@ TEST(repetition_finds_its_way_back_after_requests_that_are_new) {
   CHECK_EQUAL(program.right_in_a_step(), layers(12).size());
 }
 
+TEST(repetition_finds_its_way_back_sooner_to_a_step_ago_than_to_a_layer_ago) {
+  const auto lost_in = [](Bytes requests) {
+    Repetition past;
+    past.open();
+    Address next = 0;
+    const auto is_expected = [&](Bytes size) {
+      const bool expected = past.expect(size) != 0;
+      past.note(size, ++next);
+      return expected;
+    };
+    std::size_t lost = 0;
+    for (Bytes i = 1; i <= requests; ++i) is_expected(i * 1_MiB);
+    is_expected(2000_MiB);
+    for (Bytes i = 1; i <= requests; ++i) {
+      if (!is_expected(i * 1_MiB)) ++lost;
+    }
+    return lost;
+  };
+  CHECK_EQUAL(lost_in(20), Repetition::kContext);
+  CHECK_EQUAL(lost_in(Repetition::kLeastStep), Repetition::kShortContext);
+}
+
 TEST(repetition_forgets_what_is_too_long_ago) {
   Random random(3);
   std::vector<Bytes> step(Repetition::kCapacity + 10);

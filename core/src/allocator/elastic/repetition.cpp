@@ -3,9 +3,10 @@
 namespace plimsoll {
 
 void Repetition::open() {
-  if (!latest_.empty()) return;
+  if (!past_.empty()) return;
   past_.resize(kCapacity);
-  latest_.assign(std::size_t{1} << kSlotBits, 0);
+  by_context_.open();
+  by_short_context_.open();
 }
 
 std::array<Address, 2> Repetition::expect_both(Bytes size) {
@@ -20,18 +21,19 @@ std::array<Address, 2> Repetition::expect_both(Bytes size) {
 
 bool Repetition::find_again(Bytes size) {
   followed_for_ = 0;
-  return is_following_ = find(size);
+  if (past_.empty()) return false;
+  return is_following_ = find(by_context_, size, 1) || find(by_short_context_, size, kLeastStep);
 }
 
 // The latest request of this size that came after the same sizes as the next one does.
-bool Repetition::find(Bytes size) {
-  if (latest_.empty()) return false;
-  const std::uint32_t found = latest_[slot_of(size)];
+template <std::size_t context>
+bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) {
+  const std::uint32_t found = index.find(size);
   if (found == 0) return false;
   const std::uint32_t back = static_cast<std::uint32_t>(count_ + 1) - found;
-  if (back == 0 || back + kContext > kCapacity || back + kContext > count_) return false;
+  if (back < least_step || back + context > kCapacity || back + context > count_) return false;
   followed_ = count_ - back;
-  for (std::size_t i = 1; i <= kContext; ++i) {
+  for (std::size_t i = 1; i <= context; ++i) {
     if (request(followed_ - i).size != request(count_ - i).size) return false;
   }
   return request(followed_).size == size;
