@@ -46,8 +46,13 @@ Status DriverMemory::create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece
 }
 
 Status DriverMemory::unmap(const AddressRange& range) {
-  return lost_.erase(range.address) > 0 ? Status::success
-                                        : driver_.unmap(range.address, range.size);
+  const auto first = lost_.lower_bound(range.address);
+  const auto last = lost_.lower_bound(range.end());
+  Bytes mapped = range.size;
+  for (auto it = first; it != last; ++it) mapped -= it->second.size;
+  const Status status = mapped == 0 ? Status::success : driver_.unmap(range.address, range.size);
+  if (status == Status::success) lost_.erase(first, last);
+  return status;
 }
 
 Status DriverMemory::map_instead(const Piece& piece, const Piece& by) {
@@ -59,13 +64,13 @@ Status DriverMemory::map_instead(const Piece& piece, const Piece& by) {
       map_with_access(driver_, range, piece.handle) == Status::success) {
     return status;
   }
-  lost_.emplace(range.address, piece.space);
+  lost_.emplace(range.address, Lost{piece.space, range.size});
   return Status::failed;
 }
 
 void DriverMemory::map_lost() {
   std::erase_if(lost_, [this](const auto& lost) {
-    const Piece* const piece = lost.second->piece_at(lost.first);
+    const Piece* const piece = lost.second.space->piece_at(lost.first);
     if (piece == nullptr) return false;
     return map_with_access(driver_, {piece->address, piece->size}, piece->handle) ==
            Status::success;

@@ -220,12 +220,18 @@ Status Filler::create(const MappedSpace& space, std::vector<Filling>& fillings, 
   return Status::success;
 }
 
-// Unmaps retired addresses; if that fails, what was unmapped is a hole, and the rest is as it was.
+// Unmaps retired addresses, neighbours at once; if that fails, what was unmapped is a hole, and the
+// rest is as it was.
 Status Filler::clear(MappedSpace& space, const std::vector<Address>& retired) {
-  for (const Address address : retired) {
-    const Status status = memory_.unmap({address, space.retired_at(address).block->size});
+  for (auto next = retired.begin(); next != retired.end();) {
+    const auto first = next;
+    AddressRange range{*first, 0};
+    for (; next != retired.end() && *next == range.end(); ++next) {
+      range.size += space.retired_at(*next).block->size;
+    }
+    const Status status = memory_.unmap(range);
     if (status != Status::success) return status;
-    space.give_way(address);
+    std::for_each(first, next, [&](Address address) { space.give_way(address); });
   }
   return Status::success;
 }

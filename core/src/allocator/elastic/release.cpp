@@ -1,6 +1,7 @@
 #include "plimsoll/allocator/elastic/release.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace plimsoll {
@@ -76,14 +77,20 @@ void Release::release_free_pieces(Arena& arena) {
   for (MappedSpace* const space : arena.spaces()) {
     std::vector<Address> unmapped;
     Status status = Status::success;
-    for (const FreePiece& free : space->free_pieces(arena.idle_age)) {
-      status = memory_.unmap({free.piece->address, free.piece->size});
+    const std::vector<FreePiece> pieces = space->free_pieces(arena.idle_age);
+    for (auto next = pieces.begin(); next != pieces.end();) {
+      const auto first = next;  // of a free block, whose pieces are unmapped at once
+      while (next != pieces.end() && next->block == first->block) ++next;
+      const Address begin = first->piece->address;
+      status = memory_.unmap({begin, std::prev(next)->piece->end() - begin});
       if (status != Status::success) break;
-      const std::unique_ptr<Piece> piece = space->remove_piece(free);
-      unmapped.push_back(piece->address);
-      ledger_.remove(*piece);
-      ++ledger_.statistics().num_device_free;
-      ledger_.note(Action::segment_unmap, *piece);
+      std::for_each(first, next, [&](const FreePiece& free) {
+        const std::unique_ptr<Piece> piece = space->remove_piece(free);
+        unmapped.push_back(piece->address);
+        ledger_.remove(*piece);
+        ++ledger_.statistics().num_device_free;
+        ledger_.note(Action::segment_unmap, *piece);
+      });
     }
     for (const Address address : unmapped) space->clear(address);
     if (status != Status::success) {

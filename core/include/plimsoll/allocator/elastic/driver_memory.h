@@ -37,6 +37,7 @@ class DriverMemory {
 
   // A piece of the tier that is asked for, whatever the driver would do by itself.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
+  // The mappings of whole pieces, side by side, all or none.
   [[nodiscard]] Status unmap(const AddressRange& range);
   // Gives the driver what it refused to take back before.
   void offer_returned() { returned_.offer(); }
@@ -48,12 +49,17 @@ class DriverMemory {
   [[nodiscard]] bool is_lost(const Piece& piece) const { return lost_.contains(piece.address); }
 
  private:
+  struct Lost {
+    const MappedSpace* space;
+    Bytes size;
+  };
+
   Driver& driver_;
   const Ledger& ledger_;
   std::optional<Bytes> limit_;
   std::optional<Bytes> shared_limit_;
   ReturnedHandles returned_{driver_};
-  std::map<Address, const MappedSpace*> lost_;
+  std::map<Address, Lost> lost_;
 };
 
 }  // namespace plimsoll
