@@ -130,6 +130,19 @@ TEST(elastic_never_waits_for_a_busy_stream_to_use_its_own_memory) {
   gpu.allocator.check_invariants();
 }
 
+TEST(elastic_gives_neighbouring_pieces_back_in_one_call) {
+  ElasticGpu gpu(1_GiB);
+  Block* const block = gpu.malloc(200_MiB);
+  const std::int64_t pieces = gpu.allocator.statistics().num_device_alloc;
+  CHECK(pieces > 1);
+  gpu.free({block});
+  gpu.allocator.empty_cache();
+  CHECK_EQUAL(gpu.driver.calls(Call::unmap), 1u);
+  CHECK_EQUAL(gpu.allocator.statistics().num_device_free, pieces);
+  CHECK_EQUAL(gpu.reserved(), 0u);
+  gpu.allocator.check_invariants();
+}
+
 // The old address of a piece is mapped until the work is done: queued kernels may still use it.
 TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   ElasticGpu gpu(1_GiB);

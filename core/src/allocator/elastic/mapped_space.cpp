@@ -12,7 +12,8 @@ namespace plimsoll {
 
 MappedSpace::~MappedSpace() {
   for (auto& [address, mapping] : mappings_) {  // of pieces that may outlive it
-    if (mapping.retired.piece != nullptr) mapping.retired.piece->forget(mapping.retired);
+    Retired& retired = *mapping.retired;
+    if (retired.piece != nullptr) retired.piece->forget(retired);
   }
 }
 
@@ -243,7 +244,7 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
 }
 
 void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
-  Retired& retired = mappings_.find(address)->second.retired;
+  Retired& retired = *mappings_.find(address)->second.retired;
   Block* const block = retired.block;
   piece->forget(retired);
   retired = {};
@@ -257,16 +258,18 @@ void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uin
 Block* MappedSpace::exchange(Mappings::iterator from, Mappings::iterator to, Block* left) {
   auto& [from_address, served] = *from;
   auto& [to_address, returned] = *to;
-  Block* const block = returned.retired.block;
+  Retired& leaves = *served.retired;
+  Retired& back = *returned.retired;
+  Block* const block = back.block;
   block->retired = nullptr;
   left->mapped = false;
-  left->retired = &served.retired;
-  served.retired.block = left;
-  served.retired.age = left->age_base;
+  left->retired = &leaves;
+  leaves.block = left;
+  leaves.age = left->age_base;
   returned.serves = std::move(served.serves);
   Piece& piece = *returned.serves;
-  piece.exchange(returned.retired, served.retired);
-  returned.retired = {};
+  piece.exchange(back, leaves);
+  back = {};
   if (piece.home == from_address) ++pieces_away_;
   if (piece.home == to_address) --pieces_away_;
   piece.address = to_address;
@@ -334,7 +337,7 @@ void MappedSpace::set_home(Piece& piece) {
 void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
 
 Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
-  Retired& retired = mappings_[block->address].retired;
+  Retired& retired = *mappings_[block->address].retired;
   retired = {block, age};
   ++retired_count_;
   block->retired = &retired;
@@ -343,7 +346,7 @@ Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
 
 void MappedSpace::clear(Address address) {
   const auto found = mappings_.find(address);
-  Retired& retired = found->second.retired;
+  Retired& retired = *found->second.retired;
   if (retired.piece != nullptr) retired.piece->forget(retired);
   make_hole(retired.block);
   mappings_.erase(found);
@@ -362,7 +365,7 @@ Block* MappedSpace::last_retired(Address address) const {
   auto next = mappings_.upper_bound(address);
   for (std::size_t looked = 0; next != mappings_.begin() && looked < kMostLooked; ++looked) {
     --next;
-    if (!next->second.serves) return next->second.retired.block;
+    if (!next->second.serves) return next->second.retired->block;
   }
   return nullptr;
 }
@@ -413,7 +416,8 @@ void MappedSpace::check_invariants() const {
   Address end = 0;
   std::size_t retired_count = 0;
   for (const auto& [address, mapping] : mappings_) {
-    const auto& [serves, retired] = mapping;
+    const std::unique_ptr<Piece>& serves = mapping.serves;
+    const Retired& retired = *mapping.retired;
     require(address >= end, "mappings do not overlap");
     require((serves == nullptr) != (retired.block == nullptr),
             "what is mapped serves or is retired");

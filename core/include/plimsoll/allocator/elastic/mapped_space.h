@@ -25,7 +25,6 @@
 #include <array>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -36,6 +35,7 @@
 #include "plimsoll/allocator/block.h"
 #include "plimsoll/allocator/elastic/piece.h"
 #include "plimsoll/allocator/elastic/repetition.h"
+#include "plimsoll/base/flat_map.h"
 #include "plimsoll/base/object_pool.h"
 #include "plimsoll/driver/driver.h"
 
@@ -180,13 +180,13 @@ class MappedSpace {
   [[nodiscard]] std::size_t retired_count() const { return retired_count_; }
   // Of addresses that are retired.
   [[nodiscard]] const Retired& retired_at(Address address) const {
-    return mappings_.at(address).retired;
+    return *mappings_.find(address)->second.retired;
   }
   // Calls function(Address, const Retired&) for all that are, by address.
   template <typename Function>
   void for_each_retired(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
-      if (!mapping.serves) function(address, mapping.retired);
+      if (!mapping.serves) function(address, *mapping.retired);
     }
   }
   // Calls function(const Retired&) for those that are among these addresses, in part or as a whole.
@@ -197,7 +197,7 @@ class MappedSpace {
     if (next != mappings_.begin()) --next;
     for (; next != mappings_.end() && next->first < range.end(); ++next) {
       const auto& [serves, retired] = next->second;
-      if (!serves && range.address < next->first + retired.block->size) function(retired);
+      if (!serves && range.address < next->first + retired->block->size) function(*retired);
     }
   }
   // Retired addresses were unmapped: they are a hole.
@@ -255,9 +255,9 @@ class MappedSpace {
   // What is mapped at some addresses. A piece that comes back finds both ends here already.
   struct Mapping {
     std::unique_ptr<Piece> serves = {};
-    Retired retired = {};  // if nothing serves
+    std::unique_ptr<Retired> retired = std::make_unique<Retired>();  // if nothing serves
   };
-  using Mappings = std::map<Address, Mapping>;
+  using Mappings = FlatMap<Mapping>;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
   // Null if the step before does not say, or there is no such free block.
