@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.building.versions import cuda_version
+from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
 from plimsoll.torch.simulated.compiled.without_triton import compile_without_triton
@@ -34,6 +35,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     _patch_storage(torch)
     _patch_host_tensors(torch)
     _patch_nvml(torch, simulation)
+    _patch_autograd(torch, simulation)
     watch_loading(torch, simulation)
     load_no_allocator(torch.cuda.memory)
     add_legacy_types(torch)
@@ -182,6 +184,27 @@ def _patch_nvml(torch: ModuleType, simulation: Simulation) -> None:
     torch.cuda.device_memory_used = device_memory_used
     torch.cuda.list_gpu_processes = list_gpu_processes
     torch.cuda.memory.list_gpu_processes = list_gpu_processes
+
+
+def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
+    """Let a pass of the autograd engine be over, whole, when it returns or fails.
+
+    `torch.autograd.grad` and `torch.autograd.backward` call one function, by two names.
+    csrc/autograd_fence.cpp says what is left of a pass otherwise.
+    """
+    run = torch.autograd.graph._engine_run_backward
+    fence = simulation.library.lib.plimsoll_fence_autograd
+
+    @functools.wraps(run)
+    def run_to_the_end(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        finally:
+            fence()
+
+    let_through(run_to_the_end)
+    torch.autograd._engine_run_backward = run_to_the_end
+    torch.autograd.graph._engine_run_backward = run_to_the_end
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
