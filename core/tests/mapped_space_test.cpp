@@ -244,7 +244,7 @@ class SpaceProgram {
       const Piece* const piece = returns[i].free.piece;
       CHECK_EQUAL(piece->address, returns[i].to);
       CHECK(space().retired_at(left[i]).piece == piece);
-      CHECK_EQUAL(space().retired_at(left[i]).age, freed_at[i]);
+      CHECK_EQUAL(space().retired_at(left[i]).age_base, freed_at[i]);
       CHECK(space().piece_at(returns[i].to) == piece);
     }
   }
@@ -316,7 +316,7 @@ class SpaceProgram {
     revivals_ += found.size();
     bring(found, [&](const Piece* piece) { return revived.at(piece); });
     for (const Address address : place->cleared) {
-      CHECK(space().retired_at(address).age <= idle_age);
+      CHECK(space().retired_at(address).age_base <= idle_age);
       clear(address);
     }
     fill(*place, size);
@@ -355,7 +355,7 @@ class SpaceProgram {
     const std::uint64_t freed_at = space().block_at(range.address)->age_base;
     std::unique_ptr<Piece> piece = space().remove_piece(free);
     CHECK(piece.get() == free.piece);
-    CHECK_EQUAL(space().retired_at(range.address).age, freed_at);
+    CHECK_EQUAL(space().retired_at(range.address).age_base, freed_at);
     CHECK(space().retired_at(range.address).piece == free.piece);
     model_.set(range.address, range.size, State::retired);
     return piece;
@@ -372,9 +372,9 @@ class SpaceProgram {
     // Some of them the driver gets back: nothing comes back to where they were mapped.
     while (!removed_.empty() && random_.one_in(8)) {
       std::swap(random_.pick(removed_), removed_.back());
-      const std::vector<Retired*> old = removed_.back()->old_mappings;
+      const std::vector<Block*> old = removed_.back()->old_mappings;
       removed_.pop_back();
-      for (const Retired* const each : old) CHECK(each->piece == nullptr);
+      for (const Block* const each : old) CHECK(each->piece == nullptr);
     }
   }
 
@@ -402,14 +402,13 @@ class SpaceProgram {
 
   void clear() {
     std::vector<Address> retired;
-    space().for_each_retired(
-        [&retired](Address address, const Retired&) { retired.push_back(address); });
+    space().for_each_retired([&retired](const Block& each) { retired.push_back(each.address); });
     CHECK_EQUAL(retired.size(), space().retired_count());
     if (!retired.empty()) clear(random_.pick(retired));
   }
 
   void clear(Address address) {
-    model_.set(address, space().retired_at(address).block->size, State::hole);
+    model_.set(address, space().retired_at(address).size, State::hole);
     space().clear(address);
   }
 

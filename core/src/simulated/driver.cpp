@@ -173,22 +173,22 @@ Status SimulatedDriver::copy(Address to, Address from, Bytes size, StreamId stre
   if (page_locked_.leaves_allocation(to, size) || page_locked_.leaves_allocation(from, size)) {
     return Status::invalid_value;
   }
-  struct Piece {
+  struct Write {
     MemoryPart target;
     std::uint64_t tag;
   };
-  std::vector<Piece> pieces;  // all are read before any is written, for the ranges may overlap
+  std::vector<Write> writes;  // all are read before any is written, for the ranges may overlap
   double duration_ns = 0;
-  for (Bytes done = 0; done < size; done += pieces.back().target.size) {
+  for (Bytes done = 0; done < size; done += writes.back().target.size) {
     const auto source = part_at(from + done);
     auto target = part_at(to + done);
     if (!source || !target) return Status::invalid_value;
     const Bytes most = std::min({source->size, target->size, size - done});
     target->size = source->content->end_of(source->offset, source->offset + most) - source->offset;
-    pieces.push_back({*target, source->content->at(source->offset)});
+    writes.push_back({*target, source->content->at(source->offset)});
     duration_ns += costs_.of_copy(target->size, target->tier, source->tier);
   }
-  for (const auto& [target, tag] : pieces) {
+  for (const auto& [target, tag] : writes) {
     target.content->write(target.offset, target.offset + target.size, tag);
   }
   launch(stream, duration_ns);

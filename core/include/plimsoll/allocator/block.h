@@ -14,7 +14,7 @@ namespace plimsoll {
 struct Pool;
 class ExpandableSegment;
 class MappedSpace;
-struct Retired;
+struct Piece;
 struct Arena;
 
 struct Block {
@@ -30,7 +30,7 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the segment it lies in, if that one can grow
   Arena* arena = nullptr;                   // elastic: where it lies
   MappedSpace* space = nullptr;
-  Retired* retired = nullptr;         // elastic: set where its memory serves elsewhere already
+  Piece* piece = nullptr;             // elastic: if retired, what is mapped there and may come back
   std::vector<StreamId> stream_uses;  // other streams that used it since it was allocated
   std::uint64_t age_base = 0;         // the pool's search count when the block became free
   Bytes shared = 0;                   // elastic: how much of a lent block is in shared memory
@@ -40,6 +40,7 @@ struct Block {
   std::uint32_t order = 0;            // among free blocks of equal size, before the address
   bool allocated = false;
   bool mapped = true;     // false: address space of an expandable segment without memory
+  bool retired = false;   // elastic: its memory serves elsewhere already
   bool borrows = false;   // elastic: some of its pieces go home as soon as it is free
   bool exported = false;  // elastic: other processes may have the memory of a lent block
 

@@ -40,7 +40,7 @@ void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
     const Piece& piece = *each.piece;
     return !is_wanted(piece.address) &&
            std::ranges::none_of(piece.old_mappings,
-                                [&](const Retired* old) { return is_wanted(old->block->address); });
+                                [&](const Block* old) { return is_wanted(old->address); });
   });
 }
 
@@ -227,7 +227,7 @@ Status Filler::clear(MappedSpace& space, const std::vector<Address>& retired) {
     const auto first = next;
     AddressRange range{*first, 0};
     for (; next != retired.end() && *next == range.end(); ++next) {
-      range.size += space.retired_at(*next).block->size;
+      range.size += space.retired_at(*next).size;
     }
     const Status status = memory_.unmap(range);
     if (status != Status::success) return status;

@@ -18,7 +18,7 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
 // Offers free pieces of the arena that can come back to these addresses.
 void offer_returning(const Request& request, const AddressRange& range, FreePieces& pieces) {
   Block* block = nullptr;  // around the piece before, most often the next one's
-  request.space->for_each_retired(range, [&](const Retired& retired) {
+  request.space->for_each_retired(range, [&](const Block& retired) {
     Piece* const piece = retired.piece;
     if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &request.arena() ||
         !may_use(request.space->tiers(), piece->tier)) {

@@ -12,8 +12,8 @@ namespace plimsoll {
 
 MappedSpace::~MappedSpace() {
   for (auto& [address, mapping] : mappings_) {  // of pieces that may outlive it
-    Retired& retired = *mapping.retired;
-    if (retired.piece != nullptr) retired.piece->forget(retired);
+    Block* const retired = mapping.retired;
+    if (retired != nullptr && retired->piece != nullptr) retired->piece->forget(*retired);
   }
 }
 
@@ -28,7 +28,8 @@ Block* MappedSpace::make(Address address, Bytes size) {
   block->age_base = 0;
   block->allocated = false;
   block->mapped = true;
-  block->retired = nullptr;
+  block->piece = nullptr;
+  block->retired = false;
   block->borrows = false;
   return block;
 }
@@ -110,7 +111,7 @@ bool MappedSpace::may_come_back(Bytes size) {
   if (address == 0) return false;
   bool any = false;
   bool all = true;
-  for_each_retired({address, size}, [&](const Retired& retired) {
+  for_each_retired({address, size}, [&](const Block& retired) {
     any = true;
     all = all && retired.piece != nullptr && retired.piece->space == this;
   });
@@ -155,7 +156,7 @@ std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {
 
 void MappedSpace::make_hole(Block* block) {
   block->mapped = false;
-  block->retired = nullptr;
+  block->retired = false;
   if (Block* const next = block->next; next != nullptr && is_hole(next)) {
     holes_.erase(next);
     absorb_next(block, next);
@@ -244,13 +245,11 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
 }
 
 void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
-  Retired& retired = *mappings_.find(address)->second.retired;
-  Block* const block = retired.block;
-  piece->forget(retired);
-  retired = {};
+  Block* const block = std::exchange(mappings_.find(address)->second.retired, nullptr);
+  piece->forget(*block);
   --retired_count_;
   block->mapped = true;
-  block->retired = nullptr;
+  block->retired = false;
   hold(address, std::move(piece));
   give_back(block, age);
 }
@@ -258,18 +257,14 @@ void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uin
 Block* MappedSpace::exchange(Mappings::iterator from, Mappings::iterator to, Block* left) {
   auto& [from_address, served] = *from;
   auto& [to_address, returned] = *to;
-  Retired& leaves = *served.retired;
-  Retired& back = *returned.retired;
-  Block* const block = back.block;
-  block->retired = nullptr;
+  Block* const block = std::exchange(returned.retired, nullptr);
+  block->retired = false;
   left->mapped = false;
-  left->retired = &leaves;
-  leaves.block = left;
-  leaves.age = left->age_base;
+  left->retired = true;
+  served.retired = left;
   returned.serves = std::move(served.serves);
   Piece& piece = *returned.serves;
-  piece.exchange(back, leaves);
-  back = {};
+  piece.exchange(*block, *left);
   if (piece.home == from_address) ++pieces_away_;
   if (piece.home == to_address) --pieces_away_;
   piece.address = to_address;
@@ -314,7 +309,7 @@ void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age
 void MappedSpace::add_pieces_to_go_home(Block* block, const AddressRange& range,
                                         std::vector<FreePiece>& found) {
   const Address end = block->address + block->size;
-  const auto address_of = [](const Retired* old) { return old->block->address; };
+  const auto address_of = [](const Block* old) { return old->address; };
   auto next = mappings_.lower_bound(block->address);
   if (range.address > block->address) next = std::prev(mappings_.upper_bound(range.address));
   for (; next != mappings_.end() && next->first < std::min(end, range.end()); ++next) {
@@ -336,19 +331,19 @@ void MappedSpace::set_home(Piece& piece) {
 
 void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
 
-Retired& MappedSpace::retire(Block* block, std::uint64_t age) {
-  Retired& retired = *mappings_[block->address].retired;
-  retired = {block, age};
+Block& MappedSpace::retire(Block* block, std::uint64_t age) {
+  mappings_[block->address].retired = block;
   ++retired_count_;
-  block->retired = &retired;
-  return retired;
+  block->retired = true;
+  block->age_base = age;
+  return *block;
 }
 
 void MappedSpace::clear(Address address) {
   const auto found = mappings_.find(address);
-  Retired& retired = *found->second.retired;
-  if (retired.piece != nullptr) retired.piece->forget(retired);
-  make_hole(retired.block);
+  Block* const block = found->second.retired;
+  if (block->piece != nullptr) block->piece->forget(*block);
+  make_hole(block);
   mappings_.erase(found);
   --retired_count_;
 }
@@ -365,7 +360,7 @@ Block* MappedSpace::last_retired(Address address) const {
   auto next = mappings_.upper_bound(address);
   for (std::size_t looked = 0; next != mappings_.begin() && looked < kMostLooked; ++looked) {
     --next;
-    if (!next->second.serves) return next->second.retired->block;
+    if (next->second.retired != nullptr) return next->second.retired;
   }
   return nullptr;
 }
@@ -417,25 +412,24 @@ void MappedSpace::check_invariants() const {
   std::size_t retired_count = 0;
   for (const auto& [address, mapping] : mappings_) {
     const std::unique_ptr<Piece>& serves = mapping.serves;
-    const Retired& retired = *mapping.retired;
+    const Block* const retired = mapping.retired;
     require(address >= end, "mappings do not overlap");
-    require((serves == nullptr) != (retired.block == nullptr),
-            "what is mapped serves or is retired");
+    require((serves == nullptr) != (retired == nullptr), "what is mapped serves or is retired");
     if (serves == nullptr) {
-      require(retired.block->address == address && retired.block->retired == &retired,
+      require(retired->address == address && retired->retired && !retired->mapped,
               "retired blocks are known by address");
-      const Piece* const piece = retired.piece;
-      require(piece == nullptr || piece->size == retired.block->size,
+      const Piece* const piece = retired->piece;
+      require(piece == nullptr || piece->size == retired->size,
               "a retired block is one piece's addresses");
-      require(piece == nullptr || std::ranges::count(piece->old_mappings, &retired) == 1,
+      require(piece == nullptr || std::ranges::count(piece->old_mappings, retired) == 1,
               "retired addresses know what is mapped there");
-      end = address + retired.block->size;
+      end = address + retired->size;
       ++retired_count;
       continue;
     }
     require(block_at(address)->mapped, "a piece lies where there is memory");
     require(serves->space == this && serves->address == address, "a piece knows where it serves");
-    for (const Retired* const old : serves->old_mappings) {
+    for (const Block* const old : serves->old_mappings) {
       require(old->piece == serves.get(), "a piece knows where it is still mapped");
     }
     end = serves->end();

@@ -20,8 +20,8 @@ struct Search {
   const FreePieces& pieces;
   std::optional<std::uint64_t> idle_age;
 
-  [[nodiscard]] bool may_unmap(const Retired& retired) const {
-    return idle_age && retired.age <= *idle_age;
+  [[nodiscard]] bool may_unmap(const Block* retired) const {
+    return idle_age && retired->age_base <= *idle_age;
   }
 };
 
@@ -50,19 +50,18 @@ class PlaceBuilder {
       add_gap(block);
       return true;
     }
-    return block->retired != nullptr && add_retired(block);
+    return block->retired && add_retired(block);
   }
 
  private:
   bool add_retired(const Block* block) {
-    const Retired& retired = *block->retired;
-    if (search_.pieces.has(retired.piece) && comes_back(retired)) {
+    if (search_.pieces.has(block->piece) && comes_back(block)) {
       place_.revived.push_back(block->address);
       use(block);
       was_gap_ = false;
       return true;
     }
-    if (!search_.may_unmap(retired)) return false;
+    if (!search_.may_unmap(block)) return false;
     place_.cleared.push_back(block->address);
     place_.price += block->size * price_of_unmapping(search_.space, block);
     add_gap(block);
@@ -70,16 +69,16 @@ class PlaceBuilder {
   }
 
   // Not if its piece serves another part of the place already, or comes back to one.
-  [[nodiscard]] bool comes_back(const Retired& retired) const {
-    const Piece& piece = *retired.piece;
+  [[nodiscard]] bool comes_back(const Block* retired) const {
+    const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {
       return address < place_.extent.end() && place_.extent.address < address + piece.size;
     };
     return !is_in_place(piece.address) &&
-           std::ranges::none_of(piece.old_mappings, [&](const Retired* old) {
-             const Address address = old->block->address;
+           std::ranges::none_of(piece.old_mappings, [&](const Block* old) {
+             const Address address = old->address;
              const bool is_before =
-                 is_upwards_ ? address < retired.block->address : address > retired.block->address;
+                 is_upwards_ ? address < retired->address : address > retired->address;
              return is_before && is_in_place(address);
            });
   }
@@ -143,10 +142,9 @@ struct Cell {
 std::optional<Bytes> price_of(const Search& search, const Block* block) {
   if (is_free(block)) return 0;
   if (is_hole(block)) return kPriceOfMapping;
-  if (block->retired == nullptr) return std::nullopt;
-  const Retired& retired = *block->retired;
-  if (search.pieces.has(retired.piece)) return 0;
-  if (!search.may_unmap(retired)) return std::nullopt;
+  if (!block->retired) return std::nullopt;
+  if (search.pieces.has(block->piece)) return 0;
+  if (!search.may_unmap(block)) return std::nullopt;
   return price_of_unmapping(search.space, block) + kPriceOfMapping;
 }
 
@@ -226,9 +224,11 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
     add_candidates(search, row, false, candidates);
   };
   auto hole = space.holes().begin();
-  space.for_each_retired([&](Address address, const Retired& retired) {
-    for (; hole != space.holes().end() && (*hole)->address < address; ++hole) look_around(*hole);
-    look_around(retired.block);
+  space.for_each_retired([&](const Block& retired) {
+    for (; hole != space.holes().end() && (*hole)->address < retired.address; ++hole) {
+      look_around(*hole);
+    }
+    look_around(&retired);
   });
   for (; hole != space.holes().end(); ++hole) look_around(*hole);
   std::ranges::make_heap(candidates, is_later);

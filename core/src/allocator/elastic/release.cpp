@@ -24,9 +24,9 @@ void Release::clear_idle(Arena& arena, std::size_t most) {
   };
   std::vector<Idle> idle;
   for (MappedSpace* const space : arena.spaces()) {
-    space->for_each_retired([&](Address address, const Retired& retired) {
-      if (retired.age > arena.idle_age) return;
-      idle.push_back({retired.age, space, {address, retired.block->size}});
+    space->for_each_retired([&](const Block& retired) {
+      if (retired.age_base > arena.idle_age) return;
+      idle.push_back({retired.age_base, space, {retired.address, retired.size}});
     });
   }
   if (idle.size() > most) {

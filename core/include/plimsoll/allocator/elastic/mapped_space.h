@@ -29,6 +29,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/allocator/best_fit_index.h"
@@ -179,25 +180,25 @@ class MappedSpace {
   void retire(const AddressRange& range);
   [[nodiscard]] std::size_t retired_count() const { return retired_count_; }
   // Of addresses that are retired.
-  [[nodiscard]] const Retired& retired_at(Address address) const {
+  [[nodiscard]] const Block& retired_at(Address address) const {
     return *mappings_.find(address)->second.retired;
   }
-  // Calls function(Address, const Retired&) for all that are, by address.
+  // Calls function(const Block&) for all that are, by address.
   template <typename Function>
   void for_each_retired(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
-      if (!mapping.serves) function(address, *mapping.retired);
+      if (mapping.retired != nullptr) function(std::as_const(*mapping.retired));
     }
   }
-  // Calls function(const Retired&) for those that are among these addresses, in part or as a whole.
+  // Calls function(const Block&) for those that are among these addresses, in part or as a whole.
   template <typename Function>
   void for_each_retired(const AddressRange& range, Function function) const {
     if (retired_count_ == 0) return;
     auto next = mappings_.upper_bound(range.address);
     if (next != mappings_.begin()) --next;
     for (; next != mappings_.end() && next->first < range.end(); ++next) {
-      const auto& [serves, retired] = next->second;
-      if (!serves && range.address < next->first + retired->block->size) function(*retired);
+      const Block* const retired = next->second.retired;
+      if (retired != nullptr && range.address < next->first + retired->size) function(*retired);
     }
   }
   // Retired addresses were unmapped: they are a hole.
@@ -255,7 +256,7 @@ class MappedSpace {
   // What is mapped at some addresses. A piece that comes back finds both ends here already.
   struct Mapping {
     std::unique_ptr<Piece> serves = {};
-    std::unique_ptr<Retired> retired = std::make_unique<Retired>();  // if nothing serves
+    Block* retired = nullptr;  // if nothing serves
   };
   using Mappings = FlatMap<Mapping>;
 
@@ -294,7 +295,7 @@ class MappedSpace {
   // served, in the block `left`. Returns the block that it has come back to.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
-  Retired& retire(Block* block, std::uint64_t age);
+  Block& retire(Block* block, std::uint64_t age);
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 

@@ -4,7 +4,7 @@
 // A piece serves at one address. Where it served before, it may still be mapped; these addresses
 // are retired (see MappedSpace), and know the piece, so that it can come back to them. It knows
 // them as well, for nothing may come back to them once the memory is gone:
-//   retired.piece == this  <=>  &retired is in `old_mappings`.
+//   block->piece == this  <=>  block, which is retired, is in `old_mappings`.
 #pragma once
 
 #include <algorithm>
@@ -12,26 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "plimsoll/allocator/block.h"
 #include "plimsoll/allocator/returned_handles.h"
 #include "plimsoll/driver/driver.h"
 
 namespace plimsoll {
 
-struct Block;
 class MappedSpace;
-struct Piece;
 
 struct AddressRange {
   Address address = 0;
   Bytes size = 0;
   [[nodiscard]] Address end() const { return address + size; }
-};
-
-// Addresses whose piece serves elsewhere.
-struct Retired {
-  Block* block = nullptr;
-  std::uint64_t age = 0;   // once all work up to this age is done, they can be unmapped
-  Piece* piece = nullptr;  // what is mapped here; null if that never comes back
 };
 
 struct Piece {
@@ -48,23 +40,23 @@ struct Piece {
   MappedSpace* space = nullptr;  // where it serves, or served last
   Address address = 0;
   Address home = 0;  // where it belongs while it is free, in the same space
-  std::vector<Retired*> old_mappings;
+  std::vector<Block*> old_mappings;
   Block* offered = nullptr;  // the free block around it, while a FreePieces holds it
 
   [[nodiscard]] Address end() const { return address + size; }
   [[nodiscard]] bool has_memory() const { return handle != 0; }
 
-  void left(Retired& retired) {
+  void left(Block& retired) {
     retired.piece = this;
     old_mappings.push_back(&retired);
   }
   // It is back there, or is mapped there no more.
-  void forget(Retired& retired) {
+  void forget(Block& retired) {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }
   // It is back at `from`, and has left `to`.
-  void exchange(Retired& from, Retired& to) {
+  void exchange(Block& from, Block& to) {
     std::ranges::replace(old_mappings, &from, &to);
     from.piece = nullptr;
     to.piece = this;
@@ -76,7 +68,7 @@ struct Piece {
     std::swap(tier, other.tier);
   }
   void forget_old_mappings() {
-    for (Retired* const old : std::exchange(old_mappings, {})) old->piece = nullptr;
+    for (Block* const old : std::exchange(old_mappings, {})) old->piece = nullptr;
   }
   // Gives the memory to the driver. Nothing comes back to where it was mapped.
   void give_back() {
