@@ -1,6 +1,6 @@
 """Pairs of runs of the same program, under PyTorch's allocator and the elastic one, and the odds.
 
-    python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 3] [--deterministic]
+    python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 6] [--deterministic]
     python benchmarks/pairs.py --table
 
 Each SCRIPT has a function `main(steps)`. A pair is two runs, one after the other, in an order that
@@ -10,8 +10,10 @@ training.py takes them. All scripts get `--least` pairs; then the next pair is a
 script whose interval is widest, until the time is over.
 
 Every pair is a row of results/pairs.csv, to which later runs add theirs. The table, over all rows,
-gives each script's geometric mean ratio with its 95 % interval
-by Student's t, and what was taken from the card over the most that was in live blocks.
+gives each script's ratio by Hodges and Lehmann, with its 95 % interval by Wilcoxon's signed ranks,
+and what was taken from the card over the most that was in live blocks. Now and then a host that
+others share holds a run up for longer than all of its steps take: ranks pass over that, and a mean
+does not.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
 losses are compared to the bit. A script that uses an operation without such a kernel runs again
@@ -24,6 +26,7 @@ import argparse
 import csv
 import datetime
 import importlib
+import itertools
 import json
 import math
 import os
@@ -50,8 +53,8 @@ LIBRARIES = (
     "plimsoll.session.install",
 )
 KINDS = {"str": str, "int": int, "float": float}
-STUDENT = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
-"""Student's t for 95 %, both sides, by degrees of freedom from one on; after that, nearly 2."""
+NORMAL = 1.96
+"""Standard deviations around the mean that hold 95 %."""
 MOST_RATIO, TOUCHED_RATIO = 1.03, 1.01
 MOST_TAKEN, USUAL_TAKEN, SLACK_MIB = 1.02, 1.015, 16
 
@@ -84,14 +87,16 @@ class Pair:
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The geometric mean, and where it lies with 95 %; all of it, of a single ratio."""
+    """The ratio in the middle, and where it lies with 95 %; anywhere, of less than six."""
     logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.mean(logs)
-    if len(logs) < 2:
-        return math.exp(mean), 0.0, math.inf
-    t = STUDENT[len(logs) - 2] if len(logs) - 2 < len(STUDENT) else 2.1
-    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    pairs = itertools.combinations_with_replacement(logs, 2)
+    averages = sorted(math.exp((one + other) / 2) for one, other in pairs)
+    count = len(logs)
+    deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    outside = math.floor(len(averages) / 2 - NORMAL * deviation)  # at either end
+    if outside < 1:
+        return statistics.median(averages), 0.0, math.inf
+    return statistics.median(averages), averages[outside - 1], averages[-outside]
 
 
 def forked(path: Path, allocator: str, kernels: str) -> Run:
@@ -196,7 +201,7 @@ def table(pairs: list[Pair]) -> str:
         timed = [each for each in all_of_it if not each.deterministic]
         exact = [each for each in all_of_it if each.deterministic]
         some = timed or exact
-        mean, low, high = interval([each.ratio for each in timed]) if timed else (math.nan,) * 3
+        ratio, low, high = interval([each.ratio for each in timed]) if timed else (math.nan,) * 3
         torch_taken = statistics.median(each.torch_taken_mib for each in some)
         taken = max(some, key=lambda each: each.taken_ratio)
         is_slow = timed and not (low <= TOUCHED_RATIO and high < MOST_RATIO)
@@ -206,7 +211,7 @@ def table(pairs: list[Pair]) -> str:
         same = "the same" if all(each.same_losses for each in exact) else "differ"
         lines.append(
             f"{script:20} {len(timed):5} {statistics.median(e.torch_ms for e in some):10.2f} "
-            f"{mean:7.4f} {f'{low:.4f} {high:.4f}':>15}{'*' if is_slow else ' '} "
+            f"{ratio:7.4f} {f'{low:.4f} {high:.4f}':>15}{'*' if is_slow else ' '} "
             f"{torch_taken:9.1f} {taken.elastic_taken_mib:11.1f} "
             f"{taken.taken_ratio:7.4f}{'*' if is_large else ' '}  {same if exact else '-'}"
         )
@@ -274,7 +279,7 @@ def main() -> None:
     )
     parser.add_argument("scripts", nargs="*", type=Path)
     parser.add_argument("--seconds", type=float, default=400)
-    parser.add_argument("--least", type=int, default=3, help="pairs of each script")
+    parser.add_argument("--least", type=int, default=6, help="pairs of each script")
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--table", action="store_true", help="only print it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the file is")
