@@ -579,6 +579,31 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   }
 }
 
+// The driver maps nothing any more: what it unmapped before is given back, alone or with its
+// neighbours.
+TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
+  for (const Bytes size : {2_MiB, 40_MiB}) {
+    int lost = 0;
+    for (std::uint64_t position = 0; position < 30; ++position) {
+      TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
+      Block* const wall = gpu.malloc(64_MiB);
+      Block* const block = gpu.malloc(size);
+      gpu.free({wall});
+      gpu.allocator.empty_cache();
+      const std::size_t mappings = gpu.driver.mappings();
+      gpu.driver.inject({Call::map, position});
+      try {
+        gpu.allocator.rebalance(1_GiB);
+      } catch (const DriverError&) {
+      }
+      if (gpu.driver.mappings() < mappings) ++lost;
+      gpu.free({block});
+      gpu.check_nothing_is_left();
+    }
+    CHECK(lost > 0);
+  }
+}
+
 // Each driver call of a rebalance fails once: every piece is whole in one tier with its content, it
 // goes on when it is asked again, and nothing leaks.
 TEST(rebalance_survives_every_driver_call_that_fails) {

@@ -240,7 +240,8 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
   block->mapped = false;
   std::unique_ptr<Piece> piece = std::move(mappings_.find(address)->second.serves);
   if (piece->home != address) --pieces_away_;
-  piece->left(retire(block, block->age_base));
+  retire(block);
+  piece->left(*block);
   return piece;
 }
 
@@ -329,14 +330,16 @@ void MappedSpace::set_home(Piece& piece) {
   piece.home = piece.address;
 }
 
-void MappedSpace::retire(const AddressRange& range) { retire(take_hole(range), 0); }
+void MappedSpace::retire(const AddressRange& range) {
+  Block* const block = take_hole(range);
+  block->age_base = 0;
+  retire(block);
+}
 
-Block& MappedSpace::retire(Block* block, std::uint64_t age) {
+void MappedSpace::retire(Block* block) {
   mappings_[block->address].retired = block;
   ++retired_count_;
   block->retired = true;
-  block->age_base = age;
-  return *block;
 }
 
 void MappedSpace::clear(Address address) {

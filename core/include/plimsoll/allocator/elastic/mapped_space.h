@@ -295,7 +295,7 @@ class MappedSpace {
   // served, in the block `left`. Returns the block that it has come back to.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
-  Block& retire(Block* block, std::uint64_t age);
+  void retire(Block* block);
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
