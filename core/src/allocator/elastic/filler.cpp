@@ -222,7 +222,8 @@ Status Filler::create(const MappedSpace& space, std::vector<Filling>& fillings, 
 
 // Unmaps retired addresses, neighbours at once; if that fails, what was unmapped is a hole, and the
 // rest is as it was.
-Status Filler::clear(MappedSpace& space, const std::vector<Address>& retired) {
+Status Filler::clear(MappedSpace& space, std::vector<Address> retired) {
+  std::ranges::sort(retired);
   for (auto next = retired.begin(); next != retired.end();) {
     const auto first = next;
     AddressRange range{*first, 0};

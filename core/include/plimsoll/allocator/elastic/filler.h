@@ -61,7 +61,7 @@ class Filler {
                                  Bytes room) const;
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room);
-  [[nodiscard]] Status clear(MappedSpace& space, const std::vector<Address>& retired);
+  [[nodiscard]] Status clear(MappedSpace& space, std::vector<Address> retired);
 
   Driver& driver_;
   Arenas& arenas_;
