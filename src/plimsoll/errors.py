@@ -41,6 +41,8 @@ class ScriptError(RuntimeError):
         missed_network: It failed because trackers and hubs are offline in a trial.
         reason: The type of its error, the first line of what that says, and the line that raised
             it; None if it told none.
+        device_failure: The check of a kernel that failed, with the line that called it: a GPU would
+            have ended the script. None if all checks held.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class ScriptError(RuntimeError):
         *,
         missed_network: bool = False,
         reason: str | None = None,
+        device_failure: str | None = None,
     ) -> None:
         killed = status < 0 and -status in set(signal.Signals)
         end = (
@@ -58,7 +61,10 @@ class ScriptError(RuntimeError):
             if killed
             else f"ended with status {status}"
         )
-        if missed_network:
+        if device_failure is not None:
+            end = f"fails on a GPU at {device_failure}; a GPU calls this a device-side assert"
+            reason = None
+        elif missed_network:
             end = (
                 "failed because hubs are offline in a trial; fetch what it loads once before, or "
                 f"let it talk, and its writes stay, with --keep-writes; it {end}"
@@ -68,6 +74,7 @@ class ScriptError(RuntimeError):
         if reason is not None:
             end = f"{end}: {reason}"
         super().__init__(printable(f"{script} {end}"))
+        self.device_failure = device_failure
         self.reason = reason
         self.status = status
         self.unknown_read = unknown_read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from tests.apart import ROOT
 from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
@@ -112,3 +114,22 @@ def test_types_of_tensors_on_a_gpu_make_such_tensors() -> None:
     assert y.dtype == torch.half
     torch.set_default_tensor_type("torch.FloatTensor")
     assert not torch.zeros(3).is_cuda
+
+
+@on_simulated_gpus("--gpus", "2", gpu="H100")
+def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> None:
+    """Measured with PyTorch 2.11, each call in a process that then uses the second GPU."""
+    different = []
+    with (ROOT / "tests" / "data" / "contexts.csv").open() as file:
+        for row in csv.DictReader(file):
+            child = os.fork()
+            if child == 0:
+                exec(row["call"], {"torch": torch})
+                torch.cuda.set_device(1)
+                torch.zeros(1024, device="cuda:1")
+                os._exit(10 + torch._C._cuda_hasPrimaryContext(0))
+            _, status = os.waitpid(child, 0)
+            has_context = {10: "no", 11: "yes"}.get(os.waitstatus_to_exitcode(status))
+            if has_context != row["has_context"]:
+                different.append((row["call"], row["has_context"], has_context))
+    assert not different

@@ -230,6 +230,7 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
             report["unknown_read"],
             missed_network=report["missed_network"] and not request.keep_writes,
             reason=report["reason"],
+            device_failure=report["device_failure"],
         )
     if report["error"] == "killed":
         raise InputError(

@@ -48,9 +48,11 @@ def make_report(
 
     Keys: prediction; device: that it is of; error: None, "out_of_memory" or "other"; unknown_read:
     where the script first read a value that nobody knows, or None; missed_network: whether it ended
-    because something is offline; reason: of "other", see `ScriptError`.
+    because something is offline; device_failure and reason: of "other", see `ScriptError`.
     """
+    device_failure = _device_failure(simulation)
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
+    has_ended = has_ended and device_failure is None
     failed = not has_ended and stop is None
     out_of_memory = _out_of_memory(error) if failed else None
     labels.finish()
@@ -127,8 +129,19 @@ def make_report(
         "error": kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": failed and _missed_network(error),
+        "device_failure": device_failure if failed else None,
         "reason": _reason(error) if failed else None,
     }
+
+
+def _device_failure(simulation: Simulation) -> str | None:
+    """Why a kernel's check failed, with the program's line; None if all checks held."""
+    found = simulation.library.failure()
+    if found is None:
+        return None
+    why, stack = found
+    line = _line(stack) if stack else NO_LINE
+    return why if line == NO_LINE else f"{line}: {why}"
 
 
 def _reason(error: BaseException | None) -> str | None:

@@ -237,7 +237,10 @@ def _failure(told: list[Told], rank: int | None) -> dict[str, Any]:
     for each in told:
         if each.report is None or each.report["error"] != "other" or rank not in (None, each.rank):
             continue
-        found = {name: each.report[name] for name in ("unknown_read", "missed_network", "reason")}
+        found = {
+            name: each.report[name]
+            for name in ("unknown_read", "missed_network", "device_failure", "reason")
+        }
         if found["reason"] is not None and each.rank is not None:
             found["reason"] = f"rank {each.rank}: {found['reason']}"
         return found

@@ -88,6 +88,14 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
             set_device(index)
         return before
 
+    def maybe_exchange_device(index: int) -> int:
+        """Makes a device the current one, without a context if it has none."""
+        if index not in simulation.contexts and 0 <= index < count:
+            before = int(lib.plimsoll_current_device())
+            lib.plimsoll_set_device(index)
+            return before
+        return exchange_device(index)
+
     def properties(index: int) -> _DeviceProperties:
         return _DeviceProperties(simulation, index)
 
@@ -102,15 +110,13 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         torch.cuda.default_generators = tuple(torch.Generator(f"cuda:{i}") for i in range(count))
         lib.plimsoll_default_generators(0)
         torch.cuda._get_device_properties = properties
-        use(int(lib.plimsoll_current_device()))
 
     functions["_cuda_init"] = initialize
     functions["_cuda_getDeviceCount"] = lambda: count
     functions["_cuda_getDevice"] = lambda: int(lib.plimsoll_current_device())
     functions["_cuda_setDevice"] = set_device
     functions["_cuda_exchangeDevice"] = exchange_device
-    # Dynamo tells the two apart, so they must not be the same object.
-    functions["_cuda_maybeExchangeDevice"] = lambda index: exchange_device(index)
+    functions["_cuda_maybeExchangeDevice"] = maybe_exchange_device
     functions["_cuda_canDeviceAccessPeer"] = lambda device, peer: device != peer
     functions["_cuda_isInBadFork"] = lambda: simulation.is_forked()
     functions["_cuda_getArchFlags"] = lambda: _arch_flags(simulation)
@@ -121,7 +127,7 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
     functions["_CudaDeviceProperties"] = _DeviceProperties
     functions["_CUuuid"] = type("_CUuuid", (), {"bytes": bytes(16)})
     functions["_tensors_data_ptrs_at_indices_equal"] = _are_at
-    functions |= stream_functions(c, simulation, set_device)
+    functions |= stream_functions(c, simulation, use, set_device)
     functions |= library_functions(simulation, use)
     functions |= memory_functions(simulation, functions["_cudart"].cudaMemGetInfo)
     functions |= setting_functions(simulation)

@@ -14,13 +14,17 @@ _CUDA = 1  # PyTorch's number of the type of device
 
 
 def stream_functions(
-    c: ModuleType, simulation: Simulation, set_device: Callable[[int], None]
+    c: ModuleType,
+    simulation: Simulation,
+    use: Callable[[int], None],
+    set_device: Callable[[int], None],
 ) -> dict[str, Any]:
     """The names that `torch._C` has for them.
 
     Args:
         c: `torch._C`.
         simulation: The GPUs.
+        use: Makes a device's context, if it has none.
         set_device: Makes a device the thread's current one.
     """
     lib = simulation.library.lib
@@ -96,7 +100,13 @@ def stream_functions(
     def stream_data(index: int, stream: int) -> tuple[int, int, int]:
         return stream, index, _CUDA
 
+    has_streams = False
+
     def current(index: int) -> int:
+        nonlocal has_streams
+        if not has_streams:  # PyTorch asks the current device for the priorities of its streams
+            has_streams = True
+            use(int(lib.plimsoll_current_device()))
         return int(lib.plimsoll_current_stream(index))
 
     def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
@@ -114,6 +124,8 @@ def stream_functions(
         device = int(lib.plimsoll_current_device())
         if device in simulation.capturing:
             raise c.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+        simulation.refuse_after_failure()
+        use(device)
         allocators[device].gpu.synchronize()
 
     functions["_cuda_synchronize"] = synchronize

@@ -50,6 +50,12 @@ SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
 """What is assumed where a range is the answer; kSizeOfUnknown of csrc/runtime.h."""
 UNKNOWN_READ = "the host read"
 """How the assumptions begin that say so of values which nobody knows; csrc/runtime.h."""
+UNDECIDED_CHECK = (
+    "plimsoll could not decide the kernel's check of its data: the values were not computed"
+)
+"""What is assumed of a kernel that checks unknown data; kUndecidedCheck of csrc/runtime.h."""
+DEVICE_ASSERT = "CUDA error: device-side assert triggered"
+"""CUDA's error for a check that failed on a device; kDeviceAssert of csrc/runtime.h."""
 VALUES = ("automatic", "real", "none")
 """What is computed, by number; Values of csrc/values/budget.h."""
 UNKNOWN = ("balanced", "most", "least")
@@ -216,7 +222,7 @@ class Library:
         lib.plimsoll_replay.argtypes = [ctypes.c_uint64]
         lib.plimsoll_forget_capture.argtypes = [ctypes.c_uint64]
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
-        lib.plimsoll_name.restype = ctypes.c_char_p
+        lib.plimsoll_name.restype = lib.plimsoll_failure.restype = ctypes.c_char_p
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
@@ -314,6 +320,12 @@ class Library:
     def name(self, number: int) -> str:
         """A name by its number."""
         return str(self.lib.plimsoll_name(number).decode())
+
+    def failure(self) -> tuple[str, int] | None:
+        """Why a check failed on a device, and its call stack; None if all checks held."""
+        stack = ctypes.c_uint32()
+        why = self.lib.plimsoll_failure(ctypes.byref(stack))
+        return None if why is None else (why.decode(), stack.value)
 
     def sites(self) -> list[Site]:
         """All sites so far, by number."""

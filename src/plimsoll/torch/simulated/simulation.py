@@ -247,6 +247,15 @@ class Simulation:
             for action in self._on_first_use:
                 action()
 
+    def refuse_after_failure(self) -> None:
+        """Raise CUDA's error if a kernel's check has failed on a device."""
+        failure = self.library.failure()
+        if failure is not None:
+            torch = sys.modules["torch"]
+            raise torch.AcceleratorError(
+                f"{library.DEVICE_ASSERT}\nThe GPU failed before: {failure[0]}"
+            )
+
     def set_capturing(self, device: int, *, on: bool) -> int:
         """A graph is made of what is queued on a device, or no more; the capture's number."""
         (self.capturing.add if on else self.capturing.discard)(device)

@@ -13,6 +13,7 @@ from collections import Counter, namedtuple
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.compiled.asserted import Assertions, UndecidedError, assertions_of
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.lowering import Lowering, Registers
 from plimsoll.torch.simulated.compiled.settings import is_generated
@@ -23,6 +24,7 @@ from plimsoll.torch.simulated.compiled.templates import (
     multiplied,
     template_of,
 )
+from plimsoll.torch.simulated.library import UNDECIDED_CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -292,12 +294,36 @@ class SimulatedKernel:
             scratch = self._take_scratch(programs, stream)
             product, tile, kind = self._multiplied(args)
             moved = float(sum(tensor.nbytes for tensor in _tensors(args)))
+            self._check(args)
             with torch._C._DisableTorchDispatch():  # of a launch no mode hears
                 torch.ops.plimsoll.launch(self._written(args), moved, product, tile, kind)
             del scratch
             self._counts.launches[self.name] += 1
         if launch_exit_hook:
             launch_exit_hook(launch_metadata)
+
+    @cached_property
+    def _assertions(self) -> Assertions | None:
+        return assertions_of(self.src.fn) if self._is_generated else None
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        """Make the checks that the kernel makes of its indices.
+
+        Raises:
+            AcceleratorError: PyTorch's, if one fails.
+        """
+        if self._assertions is None:
+            return
+        import torch
+
+        named = dict(zip(self.src.fn.arg_names, args, strict=False))
+        try:
+            with torch._C._DisableTorchDispatch():
+                failed = self._assertions.failed(named, _known_elements)
+                if failed is not None:
+                    torch.ops.plimsoll.fail_check(f"{failed} ({self.name})")
+        except UndecidedError:
+            assume(self.name, UNDECIDED_CHECK)
 
     def _take_scratch(self, programs: int, stream: int | None) -> Any:
         """Memory from the program's allocator, as a launch asks for it; held until it is queued."""
@@ -326,6 +352,21 @@ class SimulatedKernel:
             if found is not None:
                 return found[0], self._template.tile, found[1]
         return [], [], torch.float32
+
+
+def _known_elements(tensor: Any) -> Any:
+    """What is known of the memory behind a tensor's first element, as NumPy's array, or None."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():
+        return None
+    length = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+    whole = torch.as_strided(tensor, (length,), (1,))
+    values = torch.ops.plimsoll.known_values(whole)
+    if values is None:
+        values = torch.ops.plimsoll.known_values(tensor)
+        values = values if values is not None and tensor.is_contiguous() else None
+    return None if values is None else values.reshape(-1).numpy()
 
 
 def _first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "checks/checks.h"
 #include "kernels.h"
 #include "tensors.h"
 #include "timing/kernel_times.h"
@@ -330,6 +331,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       runtime().note_role(allocation->device, allocation->serial, Role::input);
     }
   }
+  if (!info.is_view()) check_data(call);
   if (info.rule != nullptr) info.rule(call);
   call.allocate_all();
   if (!info.is_view()) call.launch();

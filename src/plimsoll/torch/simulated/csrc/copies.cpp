@@ -40,6 +40,7 @@ Description described(const Tensor& from) {
   if (found.is_constant()) return found;
   constexpr double kMany = 0.01;
   Description made = found;
+  made.reaches_bounds = true;
   for (const double end : {found.low, found.high}) {
     const double of_all = share(from.eq(end));
     if (of_all >= kMany) made.add_atom({end, of_all, /*is_random=*/true});

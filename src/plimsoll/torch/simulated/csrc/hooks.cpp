@@ -101,6 +101,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return getNewStream(device, high ? -1 : 0);
   }
   Stream getNewStream(c10::Device device, int priority) const override {
+    runtime().refuse_after_failure();
     const DeviceIndex index = device.has_index() ? device.index() : runtime().current_device();
     return Stream(Stream::UNSAFE, c10::Device(DeviceType::CUDA, index),
                   runtime().new_stream(index, priority));
@@ -117,9 +118,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag) const override {
     if (*event == nullptr) *event = new RecordedEvent;
     auto& recorded = *static_cast<RecordedEvent*>(*event);
+    runtime().refuse_after_failure();
     const plimsoll_device_api& gpus = *runtime().gpus;
     if (recorded.number != 0) gpus.destroy_event(gpu(recorded.device), recorded.number);
     recorded.device = stream.device_index();
+    runtime().use(recorded.device);
     runtime().pass_host_time(recorded.device, kEventHostNs);
     gpus.record_event(gpu(recorded.device), queue(stream), &recorded.number);
     recorded.time_ns = gpus.done_at(gpu(recorded.device), queue(stream));
@@ -149,6 +152,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     delete recorded;
   }
   void synchronizeEvent(void* event) const override {
+    runtime().refuse_after_failure();
     const auto* const recorded = static_cast<RecordedEvent*>(event);
     if (recorded != nullptr && recorded->number != 0) {
       runtime().gpus->synchronize_event(gpu(recorded->device), recorded->number);
@@ -172,11 +176,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     });
   }
   void synchronizeStream(const Stream& stream) const override {
+    runtime().refuse_after_failure();
     runtime().refuse_while_capturing(stream.device_index());
     runtime().gpus->synchronize_stream(gpu(stream.device_index()), queue(stream));
   }
   void synchronizeDevice(DeviceIndex index) const override {
     const DeviceIndex on = index < 0 ? runtime().current_device() : index;
+    runtime().refuse_after_failure();
     runtime().refuse_while_capturing(on);
     runtime().gpus->synchronize_device(gpu(on));
   }
@@ -316,6 +322,7 @@ struct Hooks final : at::CUDAHooksInterface {
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
   std::string showConfig() const override { return "  - simulated CUDA device\n"; }
   void deviceSynchronize(DeviceIndex index) const override {
+    runtime().refuse_after_failure();
     runtime().gpus->synchronize_device(gpu(index));
   }
 };

@@ -32,10 +32,6 @@ void assume(c10::string_view operation, c10::string_view what, std::int64_t byte
   runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
 }
 
-void nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  torch::jit::drop(*stack, op.schema().arguments().size());
-}
-
 struct Silence final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
@@ -45,6 +41,8 @@ const WrittenOut& add_written_out() {
   add_storage_kernels(*kernels);
   add_copy_kernels(*kernels);
   add_reading_kernels(*kernels);
+  add_checks(*kernels);
+  add_embedding(*kernels);
   add_selecting_kernels(*kernels);
   add_choices(*kernels);
   add_graph_memory(*kernels);
@@ -52,8 +50,6 @@ const WrittenOut& add_written_out() {
   add_launches_at_addresses(*kernels);
   add_padding_kernels(*kernels);
   add_collectives(*kernels);
-  kernels->add("_assert_async", torch::CppFunction::makeFromBoxedFunction<&nothing>());
-  kernels->add("_assert_async.msg", torch::CppFunction::makeFromBoxedFunction<&nothing>());
   kernels->own().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));
   return *kernels;
 }

@@ -204,6 +204,15 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {
   *clock = runtime().clock(static_cast<c10::DeviceIndex>(device));
 }
+// Why a device failed, until the thread asks again, and where: a call stack. Null where none did.
+PLIMSOLL_EXPORT const char* plimsoll_failure(uint32_t* stack) {
+  thread_local std::string why;
+  const auto failure = runtime().failure();
+  if (!failure) return nullptr;
+  why = failure->why;
+  *stack = failure->stack;
+  return why.c_str();
+}
 PLIMSOLL_EXPORT const char* plimsoll_name(uint32_t number) {
   return runtime().name_at(number).c_str();
 }

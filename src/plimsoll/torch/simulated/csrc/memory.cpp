@@ -287,6 +287,10 @@ class PinnedAllocator final : public c10::Allocator {
 
   void* take(std::size_t size) {
     Runtime& state = runtime();
+    // Any device with a context will do; without one the current device gets it.
+    const bool has_context = std::any_of(state.devices.begin(), state.devices.end(),
+                                         [](const Device& each) { return each.is_used.load(); });
+    if (!has_context) state.use(state.current_device());
     std::uint64_t accounted = 0;
     const int status = state.gpus->allocate_host(state.device(0).gpu, size, &accounted);
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, "CUDA error: out of memory: no pinned memory of ", size,

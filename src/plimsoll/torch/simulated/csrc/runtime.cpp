@@ -25,6 +25,7 @@ thread_local c10::DeviceIndex device_of_thread = 0;
 thread_local std::vector<c10::StreamId> streams_of_thread;
 thread_local CurrentOperation operation_of_thread;
 
+constexpr int kAssertFailed = 710;        // cudaErrorAssert
 constexpr int kInvalidDevice = 101;       // cudaErrorInvalidDevice
 constexpr int kCaptureUnsupported = 900;  // cudaErrorStreamCaptureUnsupported
 
@@ -68,6 +69,7 @@ void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
 
 void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   if (is_over) return;
+  refuse_after_failure();
   Device& on = devices[static_cast<std::size_t>(index)];
   if (on.is_capturing) {
     note_captured_work(index, ns);
@@ -106,7 +108,27 @@ void Runtime::refuse_while_capturing(c10::DeviceIndex index) const {
                               "CUDA error: operation not permitted when stream is capturing");
 }
 
-void Runtime::synchronize(c10::DeviceIndex index) const {
+void Runtime::fail(const std::string& why) {
+  const std::uint32_t where = recorder->capture_stack();
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = Failure{why, where};
+  has_failed = true;
+}
+
+std::optional<Runtime::Failure> Runtime::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Runtime::refuse_after_failure() {
+  if (!has_failed) return;
+  throw c10::AcceleratorError(
+      {__func__, __FILE__, __LINE__}, kAssertFailed,
+      std::string(kDeviceAssert) + "\nThe GPU failed before: " + failure().value_or(Failure()).why);
+}
+
+void Runtime::synchronize(c10::DeviceIndex index) {
+  refuse_after_failure();
   refuse_while_capturing(index);
   gpus->synchronize_stream(device(index).gpu, static_cast<std::uint64_t>(current_stream(index)));
 }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -99,6 +100,10 @@ constexpr std::string_view kSizeOfUnknown = "its size depends on values that nob
 constexpr std::string_view kSizeOfRandom =
     "its size depends on random numbers, of another generator";
 constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
+constexpr std::string_view kUndecidedCheck =
+    "plimsoll could not decide the kernel's check of its data: the values were not computed";
+// The first line of CUDA's error for a check that failed on the device.
+constexpr const char* kDeviceAssert = "CUDA error: device-side assert triggered";
 constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
 
 // What the library asks of Python; all take the interpreter's lock.
@@ -139,6 +144,7 @@ class Runtime {
   bool is_over = false;  // the interpreter ends: engines are gone
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
+  std::atomic<bool> has_failed = false;   // a check, on a device
   std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
@@ -150,11 +156,21 @@ class Runtime {
   // Before a device is used, whose context is made when that happens first.
   void use(c10::DeviceIndex index);
   // Makes the host wait for the current stream of a device.
-  void synchronize(c10::DeviceIndex index) const;
+  void synchronize(c10::DeviceIndex index);
   // The host works for a time.
   void pass_host_time(c10::DeviceIndex index, double ns);
   // Queues work on the current stream of a device.
   void launch(c10::DeviceIndex index, Work work, double ns);
+  // Ends the use of CUDA: a check failed on the device, and every later call fails too.
+  void fail(const std::string& why);
+  // Why, with the call stack; none where no check failed.
+  struct Failure {
+    std::string why;
+    std::uint32_t stack = 0;
+  };
+  [[nodiscard]] std::optional<Failure> failure();
+  // Throws c10::AcceleratorError once a check has failed on the device.
+  void refuse_after_failure();
   // A captured stream runs nothing, so nobody may wait for it.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
@@ -210,6 +226,7 @@ class Runtime {
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;
   std::unordered_map<std::uint64_t, std::size_t> assumption_places_;
   std::vector<std::uint32_t> stack_of_sequence_;
+  std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
   Phase phase_ = Phase::forward;
 };

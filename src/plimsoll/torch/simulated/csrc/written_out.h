@@ -31,6 +31,8 @@ void add_storage_kernels(WrittenOut& kernels);
 void add_copy_kernels(WrittenOut& kernels);
 void add_reading_kernels(WrittenOut& kernels);
 void add_selecting_kernels(WrittenOut& kernels);
+void add_checks(WrittenOut& kernels);
+void add_embedding(WrittenOut& kernels);
 void add_choices(WrittenOut& kernels);
 void add_graph_memory(WrittenOut& kernels);
 void add_launches(WrittenOut& kernels);

@@ -1,4 +1,5 @@
 // Random numbers, permutations and samples.
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/sum.h>
@@ -68,6 +69,11 @@ void multinomial(Call& call) {  // (self, num_samples, replacement)
   call.release(noise);
 }
 
+void binomial(Call& call) {  // (count, prob); has no Meta kernel
+  const auto sizes = at::infer_size(call.tensor(0).sizes(), call.tensor(1).sizes());
+  call.set_shape(0, meta_empty(sizes, call.tensor(0).scalar_type()));
+}
+
 void sample_dirichlet(Call& call) {  // has no Meta kernel
   const at::Tensor self = call.tensor(0);
   call.set_shape(0, meta_contiguous(self));
@@ -84,6 +90,7 @@ void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); 
 constexpr RuleRow kRandomRules[] = {
     {"randperm", randperm, kOverwrites},
     {"multinomial", multinomial},
+    {"binomial", binomial},
     {"_sample_dirichlet", sample_dirichlet},
     {"random_", nothing, kOverwrites},
     {"normal_", nothing, kOverwrites},

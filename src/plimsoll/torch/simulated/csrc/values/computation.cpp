@@ -181,12 +181,17 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// Runs the operation on the host. False: the CPU has no such kernel, or what was drawn made no
-// sense to it, or there is no room.
-bool run_on_host(const Call& call, std::uint64_t seed) {
+// How a computation on the host ends. Whether a GPU would refuse the data is decided before, by
+// checks/: a kernel of the CPU refuses other data than a GPU's, so its exceptions say only that
+// the values are not known.
+enum class Outcome : std::uint8_t { computed, not_computed };
+
+// Runs the operation on the host. It is not computed where the CPU has no such kernel, or the data
+// makes no sense to it, or there is no room.
+Outcome run_on_host(const Call& call, std::uint64_t seed) {
   try {
     std::optional<torch::jit::Stack> values = arguments_on_host(call);
-    if (!values) return false;
+    if (!values) return Outcome::not_computed;
     {
       const c10::impl::ExcludeDispatchKeyGuard as_it_is(c10::autocast_dispatch_keyset);
       std::optional<HostSeedScope> scope;
@@ -215,12 +220,12 @@ bool run_on_host(const Call& call, std::uint64_t seed) {
         }
         return tensor;
       });
-      if (!has_room) return false;
+      if (!has_room) return Outcome::not_computed;
     }
   } catch (const std::exception&) {
-    return false;
+    return Outcome::not_computed;
   }
-  return true;
+  return Outcome::computed;
 }
 
 // What is known of each, before any is written to.
@@ -290,7 +295,9 @@ void compute_values(const Call& call) {
   const bool is_wanted =
       !is_captured && arguments.can_be_read && is_worth_it(call, arguments, *written);
   const bool is_drawn = is_wanted && is_random && draw(call, random);
-  if (is_drawn || (is_wanted && run_on_host(call, seed_of(random)))) {
+  const bool is_computed =
+      is_drawn || (is_wanted && run_on_host(call, seed_of(random)) == Outcome::computed);
+  if (is_computed) {
     const Source least = is_random && !is_drawn ? Source::random : Source::computed;
     const Source source = std::min(std::max(arguments.worst, least), Source::assumed);
     for (const Written& each : *written) note_values(each.tensor, source);

@@ -282,6 +282,7 @@ void Contents::cut(std::size_t at, std::size_t item) {
   for (auto place = parts_.begin(); place != parts_.end(); ++place) {
     if (at == start || at >= size_) return;
     if (at < place->end) {
+      place->description.reaches_bounds = false;
       Part before = *place;
       before.end = at;
       place->first += (at - start) / item;
@@ -369,6 +370,8 @@ Known known_of(const at::Tensor& tensor) {
                    description_within(contents, part, begin, end, tensor.scalar_type(), capture),
                    before / (before + here));
           before += here;
+          const bool is_whole_part = begin == start && end == part.end;
+          if (!is_whole_part) known.description.reaches_bounds = false;
           known.series = is_first && (capture == 0 || part.capture == capture) ? part.series : 0;
           known.first = part.first + (begin - start) / tensor.itemsize();
           is_first = false;
@@ -504,6 +507,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
   part.end = extent.end;
   part.type = tensor.scalar_type();
   part.description = as.description;
+  if (!extent.is_dense) part.description.reaches_bounds = false;
   part.series = as.series != 0 ? as.series : next_series();
   part.first = as.series != 0 ? as.first : 0;
   Contents& contents = contents_of(*allocation);

@@ -160,6 +160,7 @@ Description join(const Description& one, const Description& other, double share)
   both.mean = share * (one.is_constant() ? one.low : one.mean) +
               (1 - share) * (other.is_constant() ? other.low : other.mean);
   both.deviation = 0;
+  both.reaches_bounds = false;
   both.per_row = 1;
   both.sums_to_one = 0;
   both.atoms = {};

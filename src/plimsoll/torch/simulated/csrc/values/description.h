@@ -48,6 +48,7 @@ struct Description {
   std::int64_t sum_stride = 0;   // of that dimension
   bool is_finite = true;         // but for what the program wrote itself
   bool is_whole = false;         // numbers without fractions, whatever their type
+  bool reaches_bounds = false;   // an element is `low`, and one is `high`
   std::array<Atom, 2> atoms{};   // of numbers, not of truth values
 
   [[nodiscard]] bool is_constant() const { return low == high; }

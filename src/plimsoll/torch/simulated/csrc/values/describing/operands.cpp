@@ -59,6 +59,7 @@ Description linear(const Description& x, double factor, double shift) {
     y.deviation = std::abs(factor) * x.deviation;
   }
   y.is_finite = x.is_finite;
+  y.reaches_bounds = x.reaches_bounds;
   y.is_whole = x.is_whole && factor == std::trunc(factor) && shift == std::trunc(shift);
   for (const Description::Atom& atom : x.atoms) {
     y.add_atom({factor * atom.at + shift, atom.share, atom.is_random});
@@ -90,6 +91,7 @@ Description elsewhere(const Operands& of) {
   Description x = of[0];
   x.sums_to_one = 0;
   x.per_row = 1;
+  x.reaches_bounds = false;
   return x;
 }
 

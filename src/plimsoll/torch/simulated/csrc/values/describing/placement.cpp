@@ -107,8 +107,8 @@ constexpr DescribeRow kPlacementDescriptions[] = {
     {"constant_pad_nd", padded},
     {"tril", triangle},
     {"triu", triangle},
-    {"embedding", self},
-    {"upsample_nearest2d", self},
+    {"embedding", elsewhere},
+    {"upsample_nearest2d", elsewhere},
     {"nan_to_num", self},
 };
 

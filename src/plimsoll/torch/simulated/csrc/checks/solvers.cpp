@@ -1,0 +1,81 @@
+// Solvers of linear algebra: what cuSOLVER says of matrices with numbers that are not finite.
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_cholesky_ex.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "../virtual.h"
+#include "checks.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+bool has_infinite(const at::Tensor& matrices) {
+  const at::Tensor values = known_values(matrices);
+  if (!values.defined()) return false;
+  const WithContentsScope real;
+  return !at::isfinite(values).all().item<bool>();
+}
+
+[[noreturn]] void refuse_to_converge(const char* name, const char* repeated, std::int64_t code) {
+  C10_THROW_ERROR(LinAlgError,
+                  c10::str(name,
+                           ": The algorithm failed to converge because the input matrix is "
+                           "ill-conditioned or has too many repeated ",
+                           repeated, " values (error code: ", code, ")."));
+}
+
+void eigenvalues(const Call& call) {
+  if (has_infinite(call.tensor(0))) refuse_to_converge("linalg.eigh", "eigen", 1);
+}
+
+// Small matrices go through a routine that gives NaN instead.
+void singular_values(const Call& call) {
+  constexpr std::int64_t kSmall = 32;
+  const at::Tensor matrices = call.tensor(0);
+  if (std::max(matrices.size(-1), matrices.size(-2)) <= kSmall) return;
+  if (has_infinite(matrices)) {
+    refuse_to_converge("linalg.svd", "singular", std::min(matrices.size(-1), matrices.size(-2)));
+  }
+}
+
+// It is in none of the results, which only cuSOLVER's status says. The host's LAPACK has been seen
+// to write beyond its memory there.
+void general_eigenvalues(const Call& call) {
+  TORCH_CHECK(!has_infinite(call.tensor(0)),
+              "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "
+              "matrix has numbers that are not finite");
+}
+
+void cholesky(const Call& call) {
+  const at::Tensor values = known_values(call.tensor(0));
+  if (!values.defined() || values.numel() == 0) return;
+  const WithContentsScope real;
+  const at::Tensor info = std::get<1>(at::linalg_cholesky_ex(values)).reshape({-1});
+  const auto* const each = info.const_data_ptr<int>();
+  for (std::int64_t i = 0; i < info.numel(); ++i) {
+    if (each[i] == 0) continue;
+    const std::string where =
+        info.numel() == 1 && values.dim() == 2 ? "" : c10::str("(Batch element ", i, "): ");
+    C10_THROW_ERROR(LinAlgError,
+                    c10::str("cholesky: ", where,
+                             "The factorization could not be completed because the input is not "
+                             "positive-definite (the leading minor of order ",
+                             each[i], " is not positive-definite)."));
+  }
+}
+
+constexpr CheckRow kSolverChecks[] = {
+    {"cholesky", cholesky},
+    {"linalg_eig", general_eigenvalues},
+    {"_linalg_eigvals", general_eigenvalues},
+    {"_linalg_eigh", eigenvalues},
+    {"_linalg_svd", singular_values},
+};
+
+}  // namespace
+
+std::span<const CheckRow> solver_checks() { return kSolverChecks; }
+
+}  // namespace plimsoll::simulated
