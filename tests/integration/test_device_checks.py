@@ -85,7 +85,7 @@ def test_the_error_names_index_bound_and_operation() -> None:
 
 @on_simulated_gpus("--values", "none")
 def test_an_index_is_known_by_the_range_of_a_large_tensor_of_the_host() -> None:
-    ids = torch.arange(2, 1002).repeat(100)
+    ids = torch.arange(2, 1002).repeat(1000)
     table = torch.ones(1000, 2, device="cuda")
     on_device = ids.cuda()
     assert not torch.ops.plimsoll.is_known(on_device)
@@ -95,7 +95,7 @@ def test_an_index_is_known_by_the_range_of_a_large_tensor_of_the_host() -> None:
 
 @on_simulated_gpus("--values", "none")
 def test_a_part_of_a_range_need_not_reach_its_ends() -> None:
-    ids = torch.arange(2, 1002).repeat(100).cuda()
+    ids = torch.arange(2, 1002).repeat(1000).cuda()
     table = torch.ones(1000, 2, device="cuda")
     assert table[ids[:100]].shape == (100, 2)
     ids[: ids.numel() // 2] = 5
