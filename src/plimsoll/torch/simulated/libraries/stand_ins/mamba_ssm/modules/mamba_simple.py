@@ -16,7 +16,7 @@ from causal_conv1d import (  # type: ignore[import-not-found]
 from torch import nn
 from torch.nn import functional
 
-from ..ops.selective_scan_interface import flat, mamba_inner_fn, rows_last, selective_scan_fn
+from ..ops.selective_scan_interface import joined, mamba_inner_fn, rows_last, selective_scan_fn
 from ..ops.triton.selective_state_update import selective_state_update
 
 
@@ -101,7 +101,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
             conv_state.copy_(functional.pad(x, (self.d_conv - rows, 0)))
         weight = self.conv1d.weight.squeeze(1)
         x = causal_conv1d_fn(x, weight, self.conv1d.bias, activation=self.activation)
-        projected = self.x_proj(flat(x).t())
+        projected = self.x_proj(joined(x).t())
         sizes = [self.dt_rank, self.d_state, self.d_state]
         delta, b, c = torch.split(projected, sizes, dim=-1)
         delta = rows_last(self.dt_proj.weight @ delta.t(), rows)

@@ -94,7 +94,7 @@ def rows_last(flat: Any, rows: int) -> Any:
     return flat.unflatten(1, (-1, rows)).transpose(0, 1)
 
 
-def flat(sequences: Any) -> Any:
+def joined(sequences: Any) -> Any:
     """The reverse."""
     return sequences.transpose(0, 1).flatten(1)
 
@@ -132,7 +132,7 @@ class _Block(torch.autograd.Function):  # type: ignore[misc]
         x, z = xz.chunk(2, dim=1)
         conv_bias = None if conv_bias is None else conv_bias.contiguous()
         convolved = causal_conv1d_fwd_function(x, conv_weight, conv_bias, None, None, None, True)
-        projected = functional.linear(flat(convolved).t(), x_weight)
+        projected = functional.linear(joined(convolved).t(), x_weight)
         delta = rows_last(delta_weight @ projected[:, :rank].t(), rows)
         ctx.varies = (b is None, c is None)
         if b is None:
@@ -183,20 +183,20 @@ class _Block(torch.autograd.Function):  # type: ignore[misc]
             True,
         )
         d_convolved, d_delta, of_a, of_b, of_c, of_d, of_bias, _, gated = made
-        of_out = torch.einsum("eB,dB->ed", flat, flat(gated))
+        of_out = torch.einsum("eB,dB->ed", flat, joined(gated))
         of_out_bias = gradient.sum((0, 1)) if ctx.has_bias else None
         d_projected = torch.empty_like(projected)
         if ctx.varies[0]:
-            d_projected[:, rank : rank + states] = flat(of_b.squeeze(1)).t()
+            d_projected[:, rank : rank + states] = joined(of_b.squeeze(1)).t()
             of_b = None
         if ctx.varies[1]:
-            d_projected[:, -states:] = flat(of_c.squeeze(1)).t()
+            d_projected[:, -states:] = joined(of_c.squeeze(1)).t()
             of_c = None
-        d_delta = flat(d_delta)
+        d_delta = joined(d_delta)
         of_delta = torch.einsum("dB,Br->dr", d_delta, projected[:, :rank])
         d_projected[:, :rank] = torch.einsum("dB,dr->Br", d_delta, delta_weight)
-        d_convolved = flat(d_convolved)
-        of_x = torch.einsum("Br,Bd->rd", d_projected, flat(convolved).t())
+        d_convolved = joined(d_convolved)
+        of_x = torch.einsum("Br,Bd->rd", d_projected, joined(convolved).t())
         d_convolved = torch.addmm(d_convolved, x_weight.t(), d_projected.t(), out=d_convolved)
         d_convolved = rows_last(d_convolved, rows)
         _, of_conv, of_conv_bias, _ = causal_conv1d_bwd_function(
