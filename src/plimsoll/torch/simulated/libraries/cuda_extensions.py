@@ -71,5 +71,6 @@ def refuse_cuda_extensions(module: ModuleType, execute: Callable[[], None]) -> N
                 refuse_extension(extension.name, files)
         build(self)
 
-    module.load, module.load_inline = load_refusing(module.load), load_refusing(module.load_inline)
+    for name in ("load", "load_inline"):
+        setattr(module, name, load_refusing(getattr(module, name)))
     module.BuildExtension.build_extensions = build_unless_cuda
