@@ -250,3 +250,69 @@ torch.ops.compiled.devices()
     done = simulate(program)
     assert done.returncode == 1
     assert "called c10::cuda::device_count(), which needs a GPU" in done.stderr
+
+
+CUDA_EXTENSION = """
+import torch
+from torch.utils.cpp_extension import load_inline
+def build():
+    return load_inline("twice", cpp_sources="torch::Tensor twice(torch::Tensor x);",
+                       cuda_sources="__global__ void k(float* p) {}", functions=["twice"])
+"""
+
+
+def test_an_extension_with_cuda_sources_is_refused_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"{CUDA_EXTENSION}build()\n")
+    with pytest.raises(plimsoll.ScriptError) as raised:
+        plimsoll.predict(script, gpu="H200")
+    assert len(str(raised.value).splitlines()) == 1
+    for part in ("CUDA extension twice", "plimsoll.simulated_operation", "script.py:5"):
+        assert part in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "extension.load('fused', ['fused.cpp', 'fused.cu'])",
+        "extension.load(name='fused', sources='fused.cu')",
+        "extension.load('fused', ['fused.cpp'], with_cuda=True)",
+        "setup(name='fused', ext_modules=[extension.CppExtension('fused', ['fused.cu'])], "
+        "cmdclass={'build_ext': extension.BuildExtension}, script_args=['build_ext'])",
+    ],
+)
+def test_a_program_goes_on_without_an_extension_that_is_refused(call: str) -> None:
+    program = f"""
+import torch
+from setuptools import setup
+from torch.utils import cpp_extension as extension
+try:
+    {call}
+except RuntimeError as error:
+    print(error)
+"""
+    assert output_of(program).splitlines()[-1].startswith("plimsoll does not simulate the CUDA ext")
+
+
+@on_simulated_gpus()
+def test_an_operation_that_the_user_defines_takes_the_place_of_an_extension() -> None:
+    torch.library.define("twice::twice", "(Tensor x) -> Tensor")
+    plimsoll.simulated_operation("twice::twice", shapes=lambda x: x.new_empty(x.shape))
+    x = torch.ones(1 << 20, device="cuda")
+    held = torch.cuda.memory_allocated()
+    result = torch.ops.twice.twice(x)
+    assert torch.cuda.memory_allocated() - held == result.nbytes == 4 << 20
+
+
+@pytest.mark.long
+def test_an_extension_in_cpp_alone_is_compiled_and_runs() -> None:
+    program = """
+import torch
+from torch.utils.cpp_extension import load_inline
+source = "torch::Tensor thrice(torch::Tensor x) { return x * 3; }"
+module = load_inline("thrice", source, functions=["thrice"], build_directory=".")
+print(module.thrice(torch.ones(2)).tolist(), module.thrice(torch.ones(2, device="cuda")).shape)
+"""
+    assert output_of(program).splitlines()[-1] == "[3.0, 3.0] torch.Size([2])"

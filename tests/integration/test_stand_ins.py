@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import plimsoll
 from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
@@ -176,11 +177,156 @@ def test_mamba_keeps_the_states_between_chunks() -> None:
 
 
 @on_simulated_gpus()
-def test_what_is_written_in_triton_is_refused_with_a_reason() -> None:
-    from mamba_ssm import Mamba2
+def test_a_gated_norm_of_mamba_is_a_class_and_keeps_a_number_a_row() -> None:
+    from mamba_ssm.ops.triton.layernorm_gated import (  # type: ignore[import-not-found]
+        LayerNorm,
+        RMSNorm,
+    )
 
-    with pytest.raises(NotImplementedError, match="install the package itself"):
-        Mamba2(64)
+    class Norm(RMSNorm):  # type: ignore[misc]
+        pass
+
+    x, z = (half(4, 1024, 512) for _ in range(2))
+    norm = Norm(512, group_size=128, device="cuda", dtype=torch.bfloat16)
+    held = torch.cuda.memory_allocated()
+    out = norm(x, z)
+    # The result, and for each of 4 groups the inverse deviation of each row.
+    assert torch.cuda.memory_allocated() - held == 4 * MIB + 4 * 4096 * 4
+    # An A100 has 108 multiprocessors; 4 blocks run on each, divided among 4 groups.
+    sums = 108 * 512 * 4
+    gradient = torch.ones_like(out)
+    taken = peak_of(lambda: out.backward(gradient))
+    assert 2 * 4 * MIB + sums <= taken <= 2 * 4 * MIB + sums + 8192
+    assert norm.weight.grad.shape == (512,)
+    assert x.grad.shape == z.grad.shape == x.shape
+    layer = LayerNorm(512, device="cuda")
+    layer(x.float()).sum().backward()
+    assert layer.bias.grad.shape == (512,)
+
+
+def test_an_import_of_what_a_stand_in_lacks_is_one_line_with_what_helps() -> None:
+    for program in (
+        "from mamba_ssm import Mamba2",
+        "from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined",
+        "import flash_attn.ops.fused_dense",
+        "from causal_conv1d.cpp_functions import no_such_function",
+    ):
+        done = simulate(f"import torch\n{program}\n")
+        last = done.stderr.splitlines()[-1]
+        library = program.split()[1].partition(".")[0]
+        assert f"plimsoll's stand-in for {library} has no {library}." in last
+        assert "itself, which needs no GPU" in last
+        assert done.returncode == 1
+
+
+LACKS_A_NAME = {
+    "one try": """
+try:
+    from flash_attn import flash_attn_func
+    from flash_attn.ops.fused_dense import FusedDense
+    FOUND = True
+except ImportError:
+    FOUND = False
+""",
+    "its else": """
+try:
+    import flash_attn
+except ModuleNotFoundError:
+    FOUND = False
+else:
+    from flash_attn.ops.fused_dense import FusedDense
+    FOUND = True
+""",
+    "any error": """
+try:
+    import flash_attn as fa
+    FOUND = True
+except:
+    FOUND = False
+def use():
+    return fa.modules.mha.MHA(64)
+""",
+    "a function": """
+def find():
+    try:
+        from flash_attn.modules import mha
+    except (AttributeError, Exception):
+        return False
+    return True
+FOUND = find()
+""",
+    "suppress": """
+import contextlib
+FOUND = False
+with contextlib.suppress(ImportError):
+    from flash_attn.ops import fused_dense
+    FOUND = True
+""",
+    "a question": """
+import importlib.util
+FOUND = importlib.util.find_spec("flash_attn") is not None
+if FOUND:
+    from flash_attn.modules.mha import MHA
+""",
+    "a version": """
+import importlib.metadata
+try:
+    importlib.metadata.version("flash_attn")
+    FOUND = True
+except importlib.metadata.PackageNotFoundError:
+    FOUND = False
+def use():
+    from flash_attn.modules.mha import MHA
+""",
+}
+SEEN = """
+import importlib.metadata, importlib.util, sys, torch
+names = [each.metadata["Name"] for each in importlib.metadata.distributions()]
+print(FOUND, "flash_attn" in sys.modules, "flash-attn" in names)
+"""
+
+
+@pytest.mark.parametrize("way", LACKS_A_NAME)
+def test_code_that_does_without_a_package_never_gets_half_of_it(way: str) -> None:
+    assert output_of(LACKS_A_NAME[way] + SEEN).strip() == "False False False"
+
+
+@pytest.mark.parametrize("way", LACKS_A_NAME)
+def test_the_same_code_gets_a_stand_in_that_is_whole(way: str) -> None:
+    program = LACKS_A_NAME[way]
+    for lacking, there in (
+        ("flash_attn.ops.fused_dense import FusedDense", "flash_attn.losses import cross_entropy"),
+        ("flash_attn.ops import fused_dense", "flash_attn.ops import triton"),
+        ("flash_attn.modules.mha import MHA", "flash_attn.bert_padding import pad_input"),
+        ("flash_attn.modules import mha", "flash_attn.layers import rotary"),
+        ("fa.modules.mha.MHA(64)", "fa.flash_attn_func.__name__"),
+    ):
+        program = program.replace(lacking, there)
+    found, _, has_version = output_of(program + SEEN).split()
+    assert (found, has_version) == ("True", "True")
+
+
+def test_a_question_takes_in_the_other_files_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "attention.py").write_text("from flash_attn.modules.mha import MHA\n")
+    (tmp_path / "script.py").write_text(
+        "import importlib.util, torch\nprint(importlib.util.find_spec('flash_attn'))\n"
+        "if importlib.util.find_spec('flash_attn'):\n    import attention\n"
+    )
+    assert output_of(tmp_path / "script.py", folder=tmp_path).strip() == "None"
+
+
+def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    imports = "import torch\nfrom causal_conv1d import causal_conv1d_fn\nimport flash_attn\n"
+    call = (
+        "x = torch.randn(2, 256, 512, device='cuda')\n"
+        "causal_conv1d_fn(x, torch.randn(256, 4, device='cuda'))\n"
+    )
+    for lines, assumed in ((imports, set()), (imports + call, {"causal_conv1d"})):
+        script.write_text(lines + "torch.ones(4, device='cuda')\n")
+        prediction = plimsoll.predict(script, gpu="H200")
+        told = {each.operation for each in prediction.assumptions}
+        assert told & {"causal_conv1d", "flash_attn"} == assumed
 
 
 def library_that_looks(folder: Path) -> str:
@@ -260,7 +406,7 @@ def test_deepspeed_compiles_nothing_for_a_gpu() -> None:
     taken = peak_of(lambda: kernels.multi_tensor_adam(2048, None, lists, 1e-3, 0.9, 0.999))
     assert taken == 0
     assert builder("utils", "flatten.cpp").load() == "compiled"
-    with pytest.raises(NotImplementedError, match="kernels quantizer"):
+    with pytest.raises(NotImplementedError, match=r"extension deepspeed.quantizer \(quantize.cu"):
         builder("quantizer", "quantize.cu").load()
 
     ours, theirs = (torch.full((8,), 0.5, requires_grad=True) for _ in range(2))

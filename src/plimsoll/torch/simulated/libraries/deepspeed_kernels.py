@@ -10,6 +10,9 @@ import math
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.libraries.cuda_extensions import cuda_sources, refuse_extension
+from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -19,6 +22,7 @@ def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> 
     """Of gradients, parameters and moments; the gradients are only read."""
     import torch
 
+    note_kernel("deepspeed", "DeepSpeed 0.19")
     gradients, *written = lists
     moved = sum(each.nbytes for each in gradients)
     moved += 2 * sum(each.nbytes for tensors in written for each in tensors)
@@ -97,22 +101,13 @@ def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> Non
     load = module.OpBuilder.load
 
     def load_simulated(self: Any, verbose: bool = False) -> Any:
-        import torch
-
         if self.name not in _KERNELS:
-            if any(source.endswith(".cu") for source in self.sources()):
-                raise NotImplementedError(
-                    f"plimsoll does not simulate DeepSpeed's kernels {self.name}, which are "
-                    "compiled for a GPU outside PyTorch"
-                )
+            files = cuda_sources(self.sources())
+            if files:
+                refuse_extension(f"deepspeed.{self.name}", files)
             return load(self, verbose)
         if self.name not in loaded:
             loaded[self.name] = _KERNELS[self.name]()
-            torch.ops.plimsoll.assume(
-                f"deepspeed.{self.name}",
-                "a stand-in runs in place of its kernels, which take no memory of their own; read "
-                "from source, not measured",
-            )
         return loaded[self.name]
 
     module.OpBuilder.load = load_simulated

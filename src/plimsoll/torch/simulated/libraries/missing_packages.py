@@ -1,28 +1,33 @@
 """Packages that a program needs and that are not here, because they need a GPU or its compiler.
 
-A file of `stand_ins/` has the name of the module that it stands in for. A package is stood in for
-where it is not installed and the program asks for it: its own code imports it, or names what needs
-it. That is decided when it is first looked for, so that all libraries see the same. What a library
-merely looks for stays missing: it would take another way than without the package. The modules of
-kernels always are the stand-ins, of installed packages too.
+A folder of `stand_ins/` has the layout of the package that it stands in for. A package is stood in
+for where it is not installed and the program asks for it: its own code imports it, or names what
+needs it. That is decided when it is first looked for, so that all libraries see the same. Code that
+catches a failed import gets the stand-in only if every name that it uses is there; else it runs as
+if the package were absent. What a library merely looks for stays missing: it would take another way
+than without the package. The modules of kernels always are the stand-ins, of installed packages
+too.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import sys
 from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.analysis import is_program
+from plimsoll.torch.simulated.libraries.guarded_imports import uses_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from importlib.machinery import ModuleSpec
     from importlib.metadata import DistributionFinder
     from types import FrameType, ModuleType
 
@@ -32,65 +37,27 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class _Package:
-    """What stands in for a package.
+    """A package that has a stand-in.
 
     Attributes:
         distribution: The name under which it is installed.
         version: The version whose source was read.
-        submodules: Those that can be imported; each has all that the package has.
         words: Strings and attributes by which a program asks for it without importing it.
         needs: Packages that it imports itself.
     """
 
     distribution: str
     version: str
-    submodules: tuple[str, ...]
     words: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
 
 _PACKAGES = {
-    "flash_attn": _Package(
-        "flash-attn",
-        "2.8.3",
-        (
-            "flash_attn_interface",
-            "bert_padding",
-            "layers",
-            "layers.rotary",
-            "losses",
-            "losses.cross_entropy",
-            "ops",
-            "ops.triton",
-            "ops.triton.cross_entropy",
-        ),
-        ("flash_attention_2",),
-    ),
-    "flash_attn_interface": _Package("flash-attn-3", "3.0.0", (), ("flash_attention_3",)),
-    "xformers": _Package(
-        "xformers",
-        "0.0.33",
-        ("ops", "ops.fmha", "ops.fmha.attn_bias"),
-        ("enable_xformers_memory_efficient_attention",),
-    ),
-    "causal_conv1d": _Package("causal-conv1d", "1.6.0", ("causal_conv1d_interface",)),
-    "mamba_ssm": _Package(
-        "mamba-ssm",
-        "2.3.0",
-        (
-            "modules",
-            "modules.mamba_simple",
-            "modules.mamba2",
-            "ops",
-            "ops.selective_scan_interface",
-            "ops.triton",
-            "ops.triton.selective_state_update",
-            "ops.triton.ssd_combined",
-            "ops.triton.layer_norm",
-            "ops.triton.layernorm_gated",
-        ),
-        needs=("causal_conv1d",),
-    ),
+    "flash_attn": _Package("flash-attn", "2.8.3", ("flash_attention_2",)),
+    "flash_attn_interface": _Package("flash-attn-3", "3.0.0", ("flash_attention_3",)),
+    "xformers": _Package("xformers", "0.0.33", ("enable_xformers_memory_efficient_attention",)),
+    "causal_conv1d": _Package("causal-conv1d", "1.6.0"),
+    "mamba_ssm": _Package("mamba-ssm", "2.3.0", needs=("causal_conv1d",)),
 }
 _KERNELS = {
     "flash_attn_2_cuda": "flash_attn",
@@ -102,17 +69,59 @@ _KERNELS = {
 
 def stand_in() -> None:
     """Let what is missing be found, from now on."""
-    sys.meta_path.insert(0, _Kernels())
+    sys.meta_path.insert(0, _Parts())
     sys.meta_path.append(_MissingPackages())
 
 
-class _Kernels(importlib.abc.MetaPathFinder):
-    """Finds modules of kernels, for packages that are being imported."""
+class _Parts(importlib.abc.MetaPathFinder):
+    """Finds modules of kernels for packages that are being imported, and parts of stand-ins."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
-        if _KERNELS.get(name) not in sys.modules:
+        if _KERNELS.get(name) in sys.modules:
+            return _stand_in_spec(name, [str(_FOLDER)])
+        above, _, _ = name.rpartition(".")
+        if not above or not _is_stand_in(sys.modules.get(above)):
             return None
-        return importlib.util.spec_from_file_location(name, _FOLDER / f"{name}.py")
+        spec = _stand_in_spec(name, path)
+        if spec is None and _imports(sys._getframe(1)):
+            top = name.partition(".")[0]
+            package = _PACKAGES[top]
+            raise ModuleNotFoundError(
+                f"plimsoll's stand-in for {top} has no {name}: install {package.distribution} "
+                "itself, which needs no GPU (pip install --no-build-isolation), or let the program "
+                "catch the ImportError and go on without it",
+                name=top,
+            )
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module as if it had parts: Python asks for a missing name as for one of them."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the file."""
+        module.__path__ = []
+        super().exec_module(module)
+
+
+def _stand_in_spec(name: str, path: Any) -> ModuleSpec | None:
+    spec = PathFinder.find_spec(name, path)
+    if spec is not None and spec.submodule_search_locations is None:
+        spec.loader = _Loader(name, str(spec.origin))
+    return spec
+
+
+def _is_stand_in(module: Any) -> bool:
+    return str(getattr(module, "__file__", None) or "").startswith(str(_FOLDER))
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether an import asks, not `importlib.util.find_spec`."""
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        if frame.f_code.co_filename in ("<frozen importlib.util>", importlib.util.__file__):
+            return False
+        frame = frame.f_back
+    return True
 
 
 class _MissingPackages(importlib.abc.MetaPathFinder):
@@ -122,11 +131,17 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
         self._command: list[str] | None = None
         self._asked: set[str] = set()
 
-    def _is_there(self, name: str) -> bool:
+    def _is_there(self, name: str, *, is_import: bool) -> bool:
+        if name in sys.modules:
+            return True
         if sys.argv != self._command:
             self._command = list(sys.argv)
             self._ask(_asked_for_by_script())
-        if name not in self._asked and _is_importing(sys._getframe(2)):
+        frame = _program_frame(sys._getframe(2))
+        if frame is not None:
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            if not (_may_import(name, file, line) if is_import else _may_ask(name, file)):
+                return False
             self._ask({name})
         return name in self._asked
 
@@ -135,24 +150,11 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
         self._asked.update(*(_PACKAGES[name].needs for name in names))
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
-        top, _, submodule = name.partition(".")
-        package = _PACKAGES.get(top)
-        if package is None:
+        if name not in _PACKAGES:
             return None
-        if submodule:
-            of = sys.modules.get(top)
-            if not isinstance(getattr(of, "__loader__", None), _Loader):
-                return None
-            if submodule not in package.submodules:
-                return None
-            return importlib.machinery.ModuleSpec(name, _Part(of), is_package=True)
-        if not self._is_there(name):
+        if not self._is_there(name, is_import=_imports(sys._getframe(1))):
             return None
-        file = str(_FOLDER / f"{name}.py")
-        loader = _Loader(name, file)
-        return importlib.util.spec_from_file_location(
-            name, file, loader=loader, submodule_search_locations=[]
-        )
+        return _stand_in_spec(name, [str(_FOLDER)])
 
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
@@ -162,7 +164,7 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
         for name, package in _PACKAGES.items():
             if wanted is not None and _normalized(wanted) != package.distribution:
                 continue
-            if self._is_there(name) and _comes_from_here(name):
+            if self._is_there(name, is_import=False) and _comes_from_here(name):
                 yield _MissingDistribution(name, package)
 
 
@@ -173,37 +175,7 @@ def _normalized(name: str) -> str:
 def _comes_from_here(name: str) -> bool:
     """Whether a package that the program asks for is not installed."""
     spec = importlib.util.find_spec(name)
-    return spec is not None and isinstance(spec.loader, _Loader)
-
-
-class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads what stands in for a package, and says so."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the file, and make the package's submodules."""
-        import torch
-
-        super().exec_module(module)
-        package = _PACKAGES[module.__name__]
-        for submodule in package.submodules:
-            importlib.import_module(f"{module.__name__}.{submodule}")
-        torch.ops.plimsoll.assume(
-            module.__name__,
-            "it is not installed here: a stand-in takes the memory that the kernels of "
-            f"{package.distribution} {package.version} take, as read from source, not measured",
-        )
-
-
-class _Part(importlib.abc.Loader):
-    """Loads a submodule: it has all that its package has."""
-
-    def __init__(self, package: Any) -> None:
-        self._package = package
-
-    def exec_module(self, module: ModuleType) -> None:
-        for name, value in vars(self._package).items():
-            if not name.startswith("__"):
-                vars(module).setdefault(name, value)
+    return spec is not None and str(spec.origin).startswith(str(_FOLDER))
 
 
 class _MissingDistribution(Distribution):
@@ -229,31 +201,106 @@ def _asked_for_by_script() -> set[str]:
     """The packages that the script imports, or asks for in words; in its arguments too."""
     words = {word: name for name, package in _PACKAGES.items() for word in package.words}
     said = {argument.rpartition("=")[2] for argument in sys.argv[1:]}
+    script = sys.argv[0] if sys.argv else ""
     try:
-        tree = ast.parse(Path(sys.argv[0]).read_bytes())
-    except (OSError, SyntaxError, ValueError, IndexError):
+        tree = ast.parse(Path(script).read_bytes())
+    except (OSError, SyntaxError, ValueError):
         tree = ast.Module([], [])
-    imported = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Import():
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            case ast.ImportFrom(module=str() as module, level=0):
-                imported.add(module.partition(".")[0])
             case ast.Constant(value=str() as text):
                 said.add(text)
             case ast.Attribute(attr=name):
                 said.add(name)
-    return (imported & set(_PACKAGES)) | {words[word] for word in said & set(words)}
+    imported = {
+        name
+        for name in _PACKAGES
+        for use in uses_in(script).of(name)
+        if use.is_import
+        if PathFinder.find_spec(name) is not None or _may_import(name, script, use.line)
+    }
+    return imported | {words[word] for word in said & set(words)}
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    """Whether the program's own code asks, and no installed library does so for it."""
+def _may_import(name: str, file: str, line: int) -> bool:
+    """Whether an import gets the stand-in for a package.
+
+    It does outside every guard: a missing name then is an error that names it. Within a guard, the
+    stand-in must have all names of that guard, and those that the file uses outside every guard.
+    """
+    uses = uses_in(file)
+    guard = uses.guard_at(line)
+    return guard is None or all(
+        _has(use.name) for use in uses.of(name) if uses.guard_at(use.line) in (guard, None)
+    )
+
+
+def _may_ask(name: str, file: str) -> bool:
+    """Whether a question for a package, which imports nothing, gets the answer that it is there.
+
+    Other files of the program may import the package because of the answer.
+    """
+    files = [each for each in _program_files(Path(file)) if name.encode() in each.read_bytes()]
+    uses = [(str(each), use) for each in files for use in uses_in(each).of(name)]
+    imports = [_may_import(name, each, use.line) for each, use in uses if use.is_import]
+    return (any(imports) or not imports) and all(
+        _has(use.name) for each, use in uses if uses_in(each).guard_at(use.line) is None
+    )
+
+
+def _program_files(file: Path) -> Iterator[Path]:
+    """The files of the package that a file is in; beside a script, files and packages."""
+    folder = file.absolute().parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    yield from folder.glob("*.py")
+    for package in folder.glob("*/__init__.py"):
+        yield from package.parent.rglob("*.py")
+
+
+@cache
+def _has(name: str) -> bool:
+    """Whether the stand-ins have what a dotted name says."""
+    place = _FOLDER
+    for part in name.split("."):
+        source = next((file for file in _files(place) if file.exists()), None)
+        if (place / part).is_dir() or (place / f"{part}.py").exists():
+            place /= part
+        elif source is None:
+            return False
+        else:
+            return part in _defined(source) or part in ("__name__", "__file__", "__path__")
+    return True
+
+
+def _files(module: Path) -> tuple[Path, Path]:
+    """The files that may be the source of a module."""
+    return module / "__init__.py", module.with_suffix(".py")
+
+
+@cache
+def _defined(source: Path) -> frozenset[str]:
+    """The names that the statements of a module bind."""
+    names = set()
+    for node in ast.parse(source.read_bytes()).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Import(names=found) | ast.ImportFrom(names=found):
+                names |= {alias.asname or alias.name for alias in found}
+            case ast.Assign(targets=targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return frozenset(names)
+
+
+def _program_frame(frame: FrameType | None) -> FrameType | None:
+    """The program's own code that asks; None if an installed library does so for it."""
     while frame is not None:
         code = frame.f_code
         if "importlib" not in code.co_filename and code.co_filename != __file__:
-            return not any(part in code.co_filename for part in _INSTALLED) and is_program(
+            is_own = not any(part in code.co_filename for part in _INSTALLED) and is_program(
                 (code.co_filename, frame.f_lineno, code.co_name)
             )
+            return frame if is_own else None
         frame = frame.f_back
-    return False
+    return None

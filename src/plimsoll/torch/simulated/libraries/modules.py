@@ -10,6 +10,7 @@ from plimsoll.torch.simulated.libraries.bitsandbytes import (
     expect_few_outliers,
     stand_in_for_its_library,
 )
+from plimsoll.torch.simulated.libraries.cuda_extensions import refuse_cuda_extensions
 from plimsoll.torch.simulated.libraries.datasets import make_missing_rows
 from plimsoll.torch.simulated.libraries.deepspeed_kernels import stand_in_for_kernels
 from plimsoll.torch.simulated.libraries.diffusers import make_missing_parts
@@ -43,6 +44,7 @@ def library_modules(
         "diffusers.models.modeling_utils": make_missing_parts,
         "safetensors": open_made_checkpoints,
         "torch._library.fake_impl": partial(give_sizes, simulation),
+        "torch.utils.cpp_extension": refuse_cuda_extensions,
         "torchvision.models.detection._utils": torchvision.expect_few_matches,
         "transformers.configuration_utils": name_missing_configuration,
         "transformers.modeling_utils": make_missing_weights,

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
+
 _ROW_BLOCK = 128
 _SPLIT_ROW_BLOCK = 64
 
@@ -62,6 +64,7 @@ class _Sizes:
     def launch(
         self, written: list[Any], causal: bool, dropout: float, *, is_backward: bool
     ) -> None:
+        note_kernel("flash_attn", "flash-attn 2.8.3")
         shape = [self.batch * self.heads, self.rows, self.key_rows, self.width]
         torch.ops.plimsoll.launch_attention(written, shape, causal, dropout > 0, is_backward)
 

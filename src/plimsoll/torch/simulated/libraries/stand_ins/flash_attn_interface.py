@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
+
 __version__ = "3.0.0"
 _WIDTHS = (64, 96, 128, 192, 256)
 
@@ -35,6 +37,7 @@ def _check(query: Any) -> None:
 
 
 def _launch(written: list[Any], q: Any, longest: tuple[int, int], causal: bool, back: bool) -> None:
+    note_kernel("flash_attn_interface", "flash-attn-3 3.0.0")
     rows, key_rows = longest
     heads = q.numel() // (q.shape[-1] * rows)
     torch.ops.plimsoll.launch_attention(

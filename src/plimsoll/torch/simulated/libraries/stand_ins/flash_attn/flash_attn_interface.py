@@ -1,6 +1,6 @@
 """flash-attn 2: its functions, with the tensors that each of them keeps for the backward pass.
 
-Read from flash_attn/flash_attn_interface.py and bert_padding.py of flash-attn 2.8.
+Read from flash_attn/flash_attn_interface.py of flash-attn 2.8.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -11,15 +11,6 @@ from typing import Any
 import flash_attn_2_cuda as kernels  # type: ignore[import-not-found]
 import torch
 from torch.nn.functional import pad
-
-from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_fused import (  # noqa: F401  its too
-    CrossEntropyLoss,
-    apply_rotary_emb,
-    apply_rotary_emb_func,
-    cross_entropy_loss,
-)
-
-__version__ = "2.8.3"
 
 
 def _along(x: Any) -> Any:
@@ -521,66 +512,3 @@ def flash_attn_with_kvcache(
         num_splits,
     )
     return (out, logarithms) if return_softmax_lse else out
-
-
-class _Rows(torch.autograd.Function):  # type: ignore[misc]
-    """Chosen rows of a tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Any, indices: Any) -> Any:
-        ctx.save_for_backward(indices)
-        ctx.rows, *rest = tensor.shape
-        flat = tensor.reshape(ctx.rows, -1)
-        return flat.gather(0, indices[:, None].expand(-1, flat.shape[1])).reshape(-1, *rest)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (indices,) = ctx.saved_tensors
-        rest = gradient.shape[1:]
-        flat = gradient.reshape(gradient.shape[0], -1)
-        whole = flat.new_zeros(ctx.rows, flat.shape[1])
-        whole.scatter_(0, indices[:, None].expand(-1, flat.shape[1]), flat)
-        return whole.reshape(ctx.rows, *rest), None
-
-
-class _IntoRows(torch.autograd.Function):  # type: ignore[misc]
-    """A tensor's rows at chosen places, zeros elsewhere."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Any, indices: Any, rows: int) -> Any:
-        ctx.save_for_backward(indices)
-        whole = values.new_zeros(rows, *values.shape[1:])
-        whole[indices] = values
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (indices,) = ctx.saved_tensors
-        return gradient[indices], None, None
-
-
-def index_first_axis(tensor: Any, indices: Any) -> Any:
-    """Chosen rows."""
-    return _Rows.apply(tensor, indices)
-
-
-def index_put_first_axis(values: Any, indices: Any, first_axis_dim: int) -> Any:
-    """Rows at chosen places of a new tensor."""
-    return _IntoRows.apply(values, indices, first_axis_dim)
-
-
-def unpad_input(hidden_states: Any, attention_mask: Any, unused_mask: Any = None) -> Any:
-    """The tokens that a mask selects, one sequence after the other."""
-    mask = attention_mask if unused_mask is None else attention_mask + unused_mask
-    lengths = mask.sum(dim=-1, dtype=torch.int32)
-    used = attention_mask.sum(dim=-1, dtype=torch.int32)
-    indices = torch.nonzero(mask.flatten(), as_tuple=False).flatten()
-    longest = lengths.max().item()
-    starts = pad(torch.cumsum(lengths, dim=0, dtype=torch.int32), (1, 0))
-    return index_first_axis(hidden_states.flatten(0, 1), indices), indices, starts, longest, used
-
-
-def pad_input(hidden_states: Any, indices: Any, batch: int, seqlen: int) -> Any:
-    """The reverse."""
-    whole = index_put_first_axis(hidden_states, indices, batch * seqlen)
-    return whole.reshape(batch, seqlen, *whole.shape[1:])

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import causal_conv1d_cuda as kernels  # type: ignore[import-not-found]
 import torch
 
-__version__ = "1.6.0"
+from .cpp_functions import (
+    causal_conv1d_bwd_function,
+    causal_conv1d_fwd_function,
+    causal_conv1d_update_function,
+    empty_states,
+)
+
 _ACTIVATIONS = (None, "silu", "swish")
 
 
@@ -22,51 +27,6 @@ def _is_active(activation: str | None) -> bool:
     if activation not in _ACTIVATIONS:
         raise NotImplementedError(f"there is no activation {activation!r}: None, silu or swish")
     return activation is not None
-
-
-def _states(x: Any, width: int) -> Any:
-    batch, channels, _ = x.shape
-    return x.new_empty(batch, width - 1, channels).transpose(1, 2)
-
-
-def causal_conv1d_fwd_function(
-    x: Any,
-    weight: Any,
-    bias: Any,
-    seq_idx: Any,
-    initial_states: Any,
-    final_states_out: Any,
-    silu_activation: bool,
-) -> Any:
-    """The forward kernel."""
-    out = torch.empty_like(x)
-    kernels.causal_conv1d_fwd(
-        x, weight, bias, seq_idx, initial_states, out, final_states_out, silu_activation
-    )
-    return out
-
-
-def causal_conv1d_bwd_function(
-    x: Any,
-    weight: Any,
-    bias: Any,
-    dout: Any,
-    seq_idx: Any,
-    initial_states: Any,
-    dfinal_states: Any,
-    dx: Any,
-    return_dinitial_states: bool,
-    silu_activation: bool,
-) -> Any:
-    """The backward kernel; gradients of weights are accumulated in single precision."""
-    dx = torch.empty_like(x) if dx is None else dx
-    dweight = torch.zeros_like(weight, dtype=torch.float32)
-    dbias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-    dinitial = _states(x, weight.shape[-1]) if return_dinitial_states else None
-    read = (x, weight, bias, dout, seq_idx, initial_states, dfinal_states)
-    kernels.causal_conv1d_bwd(*read, dx, dweight, dbias, dinitial, silu_activation)
-    dbias = None if dbias is None else dbias.type_as(bias)
-    return dx, dweight.type_as(weight), dbias, dinitial
 
 
 class _Convolution(torch.autograd.Function):  # type: ignore[misc]
@@ -88,7 +48,7 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc]
         if not return_final_states:
             final_states_out = None
         elif final_states_out is None:
-            final_states_out = _states(x, weight.shape[1])
+            final_states_out = empty_states(x, weight.shape[1])
         out = causal_conv1d_fwd_function(
             x, weight, bias, seq_idx, initial_states, final_states_out, is_active
         )
@@ -145,15 +105,6 @@ def causal_conv1d_update(
 ) -> Any:
     """One step, or a few, of a sequence."""
     rows = x.unsqueeze(-1) if x.dim() == 2 else x
-    out = torch.empty_like(rows)
-    kernels.causal_conv1d_update(
-        rows,
-        conv_state,
-        weight,
-        bias,
-        out,
-        _is_active(activation),
-        cache_seqlens,
-        conv_state_indices,
-    )
+    how = (_is_active(activation), cache_seqlens, conv_state_indices)
+    out = causal_conv1d_update_function(rows, conv_state, weight, bias, *how)
     return out.squeeze(-1) if x.dim() == 2 else out

@@ -1,115 +1,21 @@
-"""xformers: its attention with its masks, SwiGLU and unbind.
+"""xformers' attention.
 
-Read from xformers/ops of xformers 0.0.33, not measured. Half precision without a mask, or with one
-of its own, takes the kernels of flash attention; all else takes those of PyTorch, as there.
+Read from xformers/ops/fmha of xformers 0.0.33, not measured. Half precision without a mask, or with
+one of its own, takes the kernels of flash attention; all else takes those of PyTorch, as there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
 from plimsoll.torch.simulated.libraries.stand_ins import flash_attn_2_cuda as flash
 
-__version__ = "0.0.33"
-
-
-class AttentionBias:
-    """What is added to the scores."""
-
-    is_causal = False
-
-
-class LowerTriangularMask(AttentionBias):
-    """Each row sees the rows before it."""
-
-    is_causal = True
-
-    def materialize(self, shape: Any, dtype: Any = torch.float32, device: Any = "cpu") -> Any:
-        """The scores' mask."""
-        return torch.full(shape, float("-inf"), dtype=dtype, device=device).triu(1)
-
-
-class LowerTriangularFromBottomRightMask(LowerTriangularMask):
-    """The same, counted from the last row."""
-
-
-@dataclass
-class _SeqLenInfo:
-    seqstart: Any
-    max_seqlen: int
-    seqstart_py: list[int]
-
-    @classmethod
-    def from_seqlens(cls, seqlens: Any) -> _SeqLenInfo:
-        starts = [0]
-        for length in seqlens:
-            starts.append(starts[-1] + length)
-        return cls(torch.tensor(starts, dtype=torch.int32), max(seqlens, default=0), starts)
-
-    def to(self, device: Any) -> None:
-        self.seqstart = self.seqstart.to(device, non_blocking=True)
-
-
-@dataclass
-class BlockDiagonalMask(AttentionBias):
-    """Sequences of several lengths, one after the other."""
-
-    q_seqinfo: _SeqLenInfo
-    k_seqinfo: _SeqLenInfo
-    _batch_sizes: Any = None
-
-    @classmethod
-    def from_seqlens(
-        cls,
-        q_seqlen: Any,
-        kv_seqlen: Any = None,
-        *,
-        device: Any = None,
-    ) -> BlockDiagonalMask:
-        """Of their lengths."""
-        of_queries = _SeqLenInfo.from_seqlens(q_seqlen)
-        of_keys = of_queries if kv_seqlen is None else _SeqLenInfo.from_seqlens(kv_seqlen)
-        if device is not None:
-            of_queries.to(device)
-            of_keys.to(device)
-        return cls(of_queries, of_keys)
-
-    @classmethod
-    def from_tensor_list(cls, tensors: Any) -> Any:
-        """Of sequences, with these in one tensor."""
-        sizes = [tensor.shape[0] for tensor in tensors]
-        lengths = [tensor.shape[1] for tensor in tensors for _ in range(tensor.shape[0])]
-        mask = cls.from_seqlens(lengths)
-        mask._batch_sizes = sizes
-        rows = [tensor.reshape(1, -1, *tensor.shape[2:]) for tensor in tensors]
-        return mask, torch.cat(rows, dim=1)
-
-    def split(self, tensor: Any) -> Any:
-        """The reverse."""
-        starts = self.q_seqinfo.seqstart_py
-        sizes = self._batch_sizes or [1] * (len(starts) - 1)
-        parts, first = [], 0
-        for size in sizes:
-            part = tensor[:, starts[first] : starts[first + size]]
-            parts.append(part.reshape(size, -1, *tensor.shape[2:]))
-            first += size
-        return parts
-
-    def make_causal(self) -> BlockDiagonalCausalMask:
-        """The same, where each row sees the rows before it."""
-        return BlockDiagonalCausalMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
-
-
-class BlockDiagonalCausalMask(BlockDiagonalMask):
-    """The same, where each row sees the rows before it."""
-
-    is_causal = True
+from .attn_bias import AttentionBias, BlockDiagonalMask
 
 
 class _Flash(torch.autograd.Function):  # type: ignore[misc]
@@ -186,6 +92,7 @@ def memory_efficient_attention(
     output_dtype: Any = None,  # noqa: ARG001
 ) -> Any:
     """Attention of tensors that are laid out as batch, rows, heads, width, or without heads."""
+    note_kernel("xformers", "xformers 0.0.33")
     has_heads = query.dim() == 4
     if not has_heads:
         query, key, value = (one.unsqueeze(2) for one in (query, key, value))
@@ -216,56 +123,3 @@ AttentionOp = AttentionOpBase = type(None)
 AttentionMask = AttentionBias
 MemoryEfficientAttentionCutlassOp = None
 MemoryEfficientAttentionFlashAttentionOp = None
-
-
-class _Unbind(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any, dim: int) -> Any:
-        ctx.dim = dim
-        return x.unbind(dim)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return torch.stack(gradients, dim=ctx.dim), None
-
-
-def unbind(x: Any, dim: int) -> Any:
-    """As `torch.unbind`."""
-    return _Unbind.apply(x, dim)
-
-
-def swiglu(
-    x: Any,
-    w1: Any,
-    b1: Any,
-    w2: Any,
-    b2: Any,
-    w3: Any,
-    b3: Any,
-    *,
-    op: Any = None,  # noqa: ARG001
-) -> Any:
-    """Two linear layers, one of which is the other's gate, and a third."""
-    gate = functional.silu(functional.linear(x, w1, b1))
-    return functional.linear(gate * functional.linear(x, w2, b2), w3, b3)
-
-
-class SwiGLU(nn.Module):  # type: ignore[misc]
-    """The same as a module."""
-
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        out_features: int | None = None,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.w12 = nn.Linear(in_features, 2 * hidden_features, bias=bias)
-        self.w3 = nn.Linear(hidden_features, out_features or in_features, bias=bias)
-
-    def forward(self, x: Any) -> Any:
-        """What the layers make of `x`."""
-        of_gate, of_rest = self.w12.weight.chunk(2)
-        biases = (None, None) if self.w12.bias is None else self.w12.bias.chunk(2)
-        return swiglu(x, of_gate, biases[0], of_rest, biases[1], self.w3.weight, self.w3.bias)

@@ -1,0 +1,136 @@
+"""The names of a library that a Python file uses, and the `except ImportError` that guards each.
+
+A program that can do without a library catches the error of its import. All names that one `try`
+covers belong together, and so do the names that the file uses outside every `try`.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+Guard = tuple[tuple[int, int], ...]
+"""Stretches of lines that belong together: the body of a `try` and its `else`; or lines that do not
+run where the library is there: the handlers of that `try`, and imports for types alone."""
+
+
+class Use(NamedTuple):
+    """A name that a file uses.
+
+    Attributes:
+        name: With dots, such as "flash_attn.bert_padding.pad_input".
+        line: The line that uses it.
+        is_import: That line imports it.
+    """
+
+    name: str
+    line: int
+    is_import: bool
+
+
+@dataclass
+class Uses:
+    """The names that one file uses of all libraries.
+
+    Attributes:
+        guards: The guards of the file; an inner one comes after those around it.
+        names: What it uses.
+    """
+
+    guards: list[Guard] = field(default_factory=list)
+    names: set[Use] = field(default_factory=set)
+
+    def of(self, library: str) -> list[Use]:
+        """Returns the uses of one library."""
+        return [use for use in self.names if use.name.partition(".")[0] == library]
+
+    def guard_at(self, line: int) -> Guard | None:
+        """Returns the innermost guard that covers a line."""
+        covering = [
+            guard for guard in self.guards if any(first <= line <= last for first, last in guard)
+        ]
+        return covering[-1] if covering else None
+
+
+def uses_in(file: str | Path) -> Uses:
+    """Returns the names that a file uses; none if it cannot be read as Python."""
+    try:
+        return _uses_of(Path(file).read_bytes())
+    except OSError:
+        return Uses()
+
+
+@lru_cache(maxsize=64)
+def _uses_of(source: bytes) -> Uses:
+    uses = Uses()
+    try:
+        nodes = list(ast.walk(ast.parse(source)))  # outer nodes come first
+    except (SyntaxError, ValueError):
+        return uses
+    modules: dict[str, str] = {}
+    for node in nodes:
+        uses.guards += _guards(node)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name, bound, stands_for in _imported(node):
+                uses.names.add(Use(name, node.lineno, is_import=True))
+                modules[bound] = stands_for
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            first, _, rest = _dotted(node).partition(".")
+            if first in modules:
+                uses.names.add(Use(f"{modules[first]}.{rest}", node.lineno, is_import=False))
+    return uses
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
+    """By an import: the name of the library, the name in the file, and what that stands for."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            yield alias.name, alias.asname or top, alias.name if alias.asname else top
+    elif node.level == 0 and node.module:
+        for alias in node.names:
+            name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
+            yield name, alias.asname or alias.name, name
+
+
+def _dotted(node: ast.AST) -> str:
+    """Names with dots between them, or "" where the expression is none."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        of = _dotted(node.value)
+        return of and f"{of}.{node.attr}"
+    return ""
+
+
+def _guards(node: ast.AST) -> Iterable[Guard]:
+    if isinstance(node, ast.Try):
+        if any(_catches(handler.type) for handler in node.handlers):
+            yield (_lines(node.body), *([_lines(node.orelse)] if node.orelse else []))
+            yield tuple(_lines(handler.body) for handler in node.handlers)
+    elif isinstance(node, ast.With):
+        for item in node.items:
+            call = item.context_expr
+            suppresses = isinstance(call, ast.Call) and _dotted(call.func).endswith("suppress")
+            if suppresses and any(map(_catches, getattr(call, "args", ()))):
+                yield (_lines(node.body),)
+    elif isinstance(node, ast.If) and _dotted(node.test).endswith("TYPE_CHECKING"):
+        yield (_lines(node.body),)
+
+
+def _lines(statements: list[ast.stmt]) -> tuple[int, int]:
+    return statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
+
+
+def _catches(kind: ast.expr | None) -> bool:
+    if isinstance(kind, ast.Tuple):
+        return any(map(_catches, kind.elts))
+    return kind is None or _dotted(kind).rpartition(".")[2] in _CAUGHT

@@ -1,0 +1,74 @@
+"""flash-attn's packing of padded sequences one after the other, and back.
+
+Read from flash_attn/bert_padding.py of flash-attn 2.8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+
+class _Rows(torch.autograd.Function):  # type: ignore[misc]
+    """Chosen rows of a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, indices: Any) -> Any:
+        ctx.save_for_backward(indices)
+        ctx.rows, *rest = tensor.shape
+        flat = tensor.reshape(ctx.rows, -1)
+        return flat.gather(0, indices[:, None].expand(-1, flat.shape[1])).reshape(-1, *rest)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (indices,) = ctx.saved_tensors
+        rest = gradient.shape[1:]
+        flat = gradient.reshape(gradient.shape[0], -1)
+        whole = flat.new_zeros(ctx.rows, flat.shape[1])
+        whole.scatter_(0, indices[:, None].expand(-1, flat.shape[1]), flat)
+        return whole.reshape(ctx.rows, *rest), None
+
+
+class _IntoRows(torch.autograd.Function):  # type: ignore[misc]
+    """A tensor's rows at chosen places, zeros elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Any, indices: Any, rows: int) -> Any:
+        ctx.save_for_backward(indices)
+        whole = values.new_zeros(rows, *values.shape[1:])
+        whole[indices] = values
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (indices,) = ctx.saved_tensors
+        return gradient[indices], None, None
+
+
+def index_first_axis(tensor: Any, indices: Any) -> Any:
+    """Chosen rows."""
+    return _Rows.apply(tensor, indices)
+
+
+def index_put_first_axis(values: Any, indices: Any, first_axis_dim: int) -> Any:
+    """Rows at chosen places of a new tensor."""
+    return _IntoRows.apply(values, indices, first_axis_dim)
+
+
+def unpad_input(hidden_states: Any, attention_mask: Any, unused_mask: Any = None) -> Any:
+    """The tokens that a mask selects, one sequence after the other."""
+    mask = attention_mask if unused_mask is None else attention_mask + unused_mask
+    lengths = mask.sum(dim=-1, dtype=torch.int32)
+    used = attention_mask.sum(dim=-1, dtype=torch.int32)
+    indices = torch.nonzero(mask.flatten(), as_tuple=False).flatten()
+    longest = lengths.max().item()
+    starts = pad(torch.cumsum(lengths, dim=0, dtype=torch.int32), (1, 0))
+    return index_first_axis(hidden_states.flatten(0, 1), indices), indices, starts, longest, used
+
+
+def pad_input(hidden_states: Any, indices: Any, batch: int, seqlen: int) -> Any:
+    """The reverse."""
+    whole = index_put_first_axis(hidden_states, indices, batch * seqlen)
+    return whole.reshape(batch, seqlen, *whole.shape[1:])

@@ -1,0 +1,1 @@
+"""flash-attn's layers: those that the stand-in has."""

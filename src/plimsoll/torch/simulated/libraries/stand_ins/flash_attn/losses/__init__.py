@@ -1,0 +1,1 @@
+"""flash-attn's losses: those that the stand-in has."""

@@ -1,0 +1,1 @@
+"""flash-attn's operations: those that the stand-in has."""

@@ -1,0 +1,1 @@
+"""mamba-ssm's layers: those that the stand-in has."""

@@ -1,0 +1,1 @@
+"""mamba-ssm's operations: those that the stand-in has."""

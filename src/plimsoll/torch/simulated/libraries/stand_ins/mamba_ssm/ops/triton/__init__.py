@@ -1,0 +1,1 @@
+"""mamba-ssm's operations that are written in Triton: those that the stand-in has."""

@@ -1,0 +1,104 @@
+"""xformers' masks.
+
+Read from xformers/ops/fmha/attn_bias.py of xformers 0.0.33.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+class AttentionBias:
+    """What is added to the scores."""
+
+    is_causal = False
+
+
+class LowerTriangularMask(AttentionBias):
+    """Each row sees the rows before it."""
+
+    is_causal = True
+
+    def materialize(self, shape: Any, dtype: Any = torch.float32, device: Any = "cpu") -> Any:
+        """The scores' mask."""
+        return torch.full(shape, float("-inf"), dtype=dtype, device=device).triu(1)
+
+
+class LowerTriangularFromBottomRightMask(LowerTriangularMask):
+    """The same, counted from the last row."""
+
+
+@dataclass
+class _SeqLenInfo:
+    seqstart: Any
+    max_seqlen: int
+    seqstart_py: list[int]
+
+    @classmethod
+    def from_seqlens(cls, seqlens: Any) -> _SeqLenInfo:
+        starts = [0]
+        for length in seqlens:
+            starts.append(starts[-1] + length)
+        return cls(torch.tensor(starts, dtype=torch.int32), max(seqlens, default=0), starts)
+
+    def to(self, device: Any) -> None:
+        self.seqstart = self.seqstart.to(device, non_blocking=True)
+
+
+@dataclass
+class BlockDiagonalMask(AttentionBias):
+    """Sequences of several lengths, one after the other."""
+
+    q_seqinfo: _SeqLenInfo
+    k_seqinfo: _SeqLenInfo
+    _batch_sizes: Any = None
+
+    @classmethod
+    def from_seqlens(
+        cls,
+        q_seqlen: Any,
+        kv_seqlen: Any = None,
+        *,
+        device: Any = None,
+    ) -> BlockDiagonalMask:
+        """Of their lengths."""
+        of_queries = _SeqLenInfo.from_seqlens(q_seqlen)
+        of_keys = of_queries if kv_seqlen is None else _SeqLenInfo.from_seqlens(kv_seqlen)
+        if device is not None:
+            of_queries.to(device)
+            of_keys.to(device)
+        return cls(of_queries, of_keys)
+
+    @classmethod
+    def from_tensor_list(cls, tensors: Any) -> Any:
+        """Of sequences, with these in one tensor."""
+        sizes = [tensor.shape[0] for tensor in tensors]
+        lengths = [tensor.shape[1] for tensor in tensors for _ in range(tensor.shape[0])]
+        mask = cls.from_seqlens(lengths)
+        mask._batch_sizes = sizes
+        rows = [tensor.reshape(1, -1, *tensor.shape[2:]) for tensor in tensors]
+        return mask, torch.cat(rows, dim=1)
+
+    def split(self, tensor: Any) -> Any:
+        """The reverse."""
+        starts = self.q_seqinfo.seqstart_py
+        sizes = self._batch_sizes or [1] * (len(starts) - 1)
+        parts, first = [], 0
+        for size in sizes:
+            part = tensor[:, starts[first] : starts[first + size]]
+            parts.append(part.reshape(size, -1, *tensor.shape[2:]))
+            first += size
+        return parts
+
+    def make_causal(self) -> BlockDiagonalCausalMask:
+        """The same, where each row sees the rows before it."""
+        return BlockDiagonalCausalMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
+
+
+class BlockDiagonalCausalMask(BlockDiagonalMask):
+    """The same, where each row sees the rows before it."""
+
+    is_causal = True
