@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from plimsoll.endings import is_recording_name
 from plimsoll.errors import InputError
 
 
@@ -23,6 +24,8 @@ def script_file(name: str) -> Path:
     if path.is_dir():
         raise InputError(f"{name}: is a directory, not a script")
     if path.exists():
+        if is_recording_name(name):
+            raise InputError(f"{name}: is a recording, not a script; plimsoll explain reads it")
         return path
     folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which(name, path=folders) if path.name == name else None

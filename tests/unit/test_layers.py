@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = (
-    "json_text", "printable", "layout", "errors", "systems", "units", "files", "script_file",
+    "json_text", "printable", "layout", "errors", "systems", "units", "endings", "files",
+    "script_file",
     "notebook_form", "standard_error",
 )  # fmt: skip
 PACKAGES = (
