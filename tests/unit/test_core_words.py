@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from plimsoll import _core
@@ -9,10 +11,10 @@ from plimsoll.recordings.checks import check_settings
 from plimsoll.recordings.segment_rows import segment_from_json
 
 
-def replay(completion: object, recorded: object) -> _core.Replay:
+def replay(completion: Any, recorded: Any) -> _core.Replay:
     return _core.Replay(
         "native", "", "2.11", None, 1 << 30, None, False, completion, None, 0, recorded
-    )  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize("word", ["later", "", "late"])
