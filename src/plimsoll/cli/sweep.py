@@ -154,6 +154,7 @@ def _plan(
     from dataclasses import replace
 
     from plimsoll.recordings.reading import is_recording
+    from plimsoll.script_file import is_stream
     from plimsoll.sweeps.sweep_plan import SweepPlan
 
     words = {} if goal is None else {"goal": goal}
@@ -165,6 +166,8 @@ def _plan(
         plan = replace(plan, goal=goal or plan.goal, prices=words.get("prices", plan.prices))
         return plan.checked(), what[0].with_suffix(".parquet")
     values: dict[str, Any] = {**words}
+    if stream := next((path for path in what if is_stream(str(path))), None):
+        raise InputError(f"{stream}: can be read once only, and a sweep reads it again and again")
     recordings = [str(path) for path in what if is_recording(path)]
     scripts = [str(path) for path in what if str(path) not in recordings]
     values |= {"scripts": scripts} if scripts else {}

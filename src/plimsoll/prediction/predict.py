@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.ranges import with_range
+from plimsoll.script_file import kept_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,7 +112,8 @@ def predict(
         values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
         world, ranks, used,
     )  # fmt: skip
-    request = options.request(script, arguments, is_module=module)
+    kept = script if module else kept_script(os.fspath(script))
+    request = options.request(kept, arguments, is_module=module)
     return predict_request(request, measure_need=measure_need)
 
 
