@@ -127,11 +127,11 @@ def make_report(
         "error": kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": failed and _missed_network(error),
-        "reason": _reason(error) if failed else None,
+        "reason": reason_of(error) if failed else None,
     }
 
 
-def _reason(error: BaseException | None) -> str | None:
+def reason_of(error: BaseException | None) -> str | None:
     """What raised an error, in one line, and the program's innermost line there."""
     if error is None or isinstance(error, SystemExit):
         return None
