@@ -6,6 +6,7 @@ Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from functools import wraps
@@ -128,8 +129,8 @@ def _file_of(error: OSError) -> str:
     if error.filename is not None:
         return f"{error.filename}: "
     try:
-        sys.stdout.flush()
-    except OSError:  # what could not be written is still to be written
+        os.write(1, b"\n")
+    except OSError:
         return "standard output: "
     return ""
 
