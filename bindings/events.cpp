@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,10 +40,9 @@ void bind_events(nb::module_& module) {
           "__init__",
           [](BlockInfo* self, Address address, Bytes size, Bytes requested,
              const std::string& state, std::uint32_t context) {
-            const BlockState value = state == "active_allocated" ? BlockState::active_allocated
-                                     : state == "inactive"       ? BlockState::inactive
-                                                                 : BlockState::active_pending_free;
-            new (self) BlockInfo{address, size, requested, value, context};
+            const std::optional<BlockState> value = parse_block_state(state);
+            if (!value) throw std::invalid_argument("unknown state of a block: '" + state + "'");
+            new (self) BlockInfo{address, size, requested, *value, context};
           },
           "address"_a, "size"_a, "requested"_a, "state"_a, "context"_a = 0)
       .def_ro("address", &BlockInfo::address)

@@ -52,9 +52,8 @@ class Replay {
  public:
   Replay(const std::string& allocator, const std::string& conf, const std::string& version,
          std::optional<Bytes> limit, Bytes gpu_memory, std::optional<Bytes> shared_memory,
-         bool compare, const std::string& completion,
-         std::optional<std::vector<std::uint64_t>> emptied, std::size_t device,
-         const std::string& recorded)
+         bool compare, Completion completion, std::optional<std::vector<std::uint64_t>> emptied,
+         std::size_t device, RecordedAllocator recorded)
       : host_(shared_memory.value_or(0)),
         driver_(host_, gpu_memory,
                 shared_memory && allocator != "elastic" ? DriverModel::wddm : DriverModel::linux),
@@ -68,13 +67,9 @@ class Replay {
     allocator_ = std::move(made.allocator);
     if (limit) allocator_->set_limit(limit);
     ReplayOptions options;
-    options.recorded = recorded == "elastic"    ? RecordedAllocator::elastic
-                       : recorded == "uncached" ? RecordedAllocator::uncached
-                                                : RecordedAllocator::native;
+    options.recorded = recorded;
     options.compare = compare;
-    options.completion = completion == "late"      ? Completion::late
-                         : completion == "at_once" ? Completion::at_once
-                                                   : Completion::recorded;
+    options.completion = completion;
     if (emptied_) options.emptied = &*emptied_;
     replayer_ = std::make_unique<Replayer>(*allocator_, driver_, made.native, options);
   }
@@ -143,6 +138,15 @@ AllocatorConfig config_of(const std::string& conf, const std::string& version) {
 void bind_replay(nb::module_& module) {
   nb::exception<ReplayError>(module, "ReplayError", PyExc_ValueError);
 
+  nb::enum_<Completion>(module, "Completion")
+      .value("recorded", Completion::recorded)
+      .value("at_once", Completion::at_once)
+      .value("late", Completion::late);
+  nb::enum_<RecordedAllocator>(module, "RecordedAllocator")
+      .value("native", RecordedAllocator::native)
+      .value("elastic", RecordedAllocator::elastic)
+      .value("uncached", RecordedAllocator::uncached);
+
   nb::class_<Columns>(module, "Columns")
       .def(nb::init<Column<std::uint8_t>, Column<Address>, Column<Bytes>, Column<StreamId>,
                     Column<std::uint64_t>, Column<std::uint64_t>>(),
@@ -153,8 +157,8 @@ void bind_replay(nb::module_& module) {
 
   nb::class_<Replay>(module, "Replay")
       .def(nb::init<const std::string&, const std::string&, const std::string&,
-                    std::optional<Bytes>, Bytes, std::optional<Bytes>, bool, const std::string&,
-                    std::optional<std::vector<std::uint64_t>>, std::size_t, const std::string&>(),
+                    std::optional<Bytes>, Bytes, std::optional<Bytes>, bool, Completion,
+                    std::optional<std::vector<std::uint64_t>>, std::size_t, RecordedAllocator>(),
            "allocator"_a, "conf"_a, "version"_a, "limit"_a.none(), "gpu_memory"_a,
            "shared_memory"_a.none(), "compare"_a, "completion"_a, "emptied"_a.none(), "device"_a,
            "recorded"_a)

@@ -312,11 +312,25 @@ class PoolOption(enum.Enum):
 class ReplayError(ValueError):
     pass
 
+class Completion(enum.Enum):
+    recorded = 0
+
+    at_once = 1
+
+    late = 2
+
+class RecordedAllocator(enum.Enum):
+    native = 0
+
+    elastic = 1
+
+    uncached = 2
+
 class Columns:
     def __init__(self, action: numpy.ndarray, address: numpy.ndarray, size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, pool_second: numpy.ndarray) -> None: ...
 
 class Replay:
-    def __init__(self, allocator: str, conf: str, version: str, limit: int | None, gpu_memory: int, shared_memory: int | None, compare: bool, completion: str, emptied: Sequence[int] | None, device: int, recorded: str) -> None: ...
+    def __init__(self, allocator: str, conf: str, version: str, limit: int | None, gpu_memory: int, shared_memory: int | None, compare: bool, completion: Completion, emptied: Sequence[int] | None, device: int, recorded: RecordedAllocator) -> None: ...
 
     def restore(self, segments: Sequence[SegmentInfo]) -> None: ...
 

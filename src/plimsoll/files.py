@@ -19,29 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-_FORMATS = {
-    ".csv", ".gz", ".htm", ".html", ".jpg", ".json", ".jsonl", ".parquet", ".pdf", ".pickle",
-    ".pkl", ".plim", ".png", ".pt", ".svg", ".txt", ".zip",
-}  # fmt: skip
-"""Endings that name a format; what follows a dot in other names is part of them."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-
-
-def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None:
-    """Refuse a name that says that another format is in a file than will be.
-
-    Args:
-        path: Where the file is wanted.
-        endings: How its name may end, with the dot; the usual one first.
-        what: What will be in it.
-
-    Raises:
-        InputError: If it ends otherwise.
-    """
-    path = Path(path)
-    if path.suffix.lower() in _FORMATS and not path.name.lower().endswith(endings):
-        named = path.with_suffix(endings[0]).name
-        raise InputError(f"{path}: {what} is a {' or '.join(endings)} file; name it {named}")
 
 
 def check_is_new(path: Path) -> None:

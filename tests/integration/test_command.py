@@ -43,6 +43,15 @@ def snapshot(*events: dict[str, Any], conf: str = "") -> dict[str, Any]:
     return {"segments": [], "device_traces": [list(events)], "allocator_settings": settings}
 
 
+_SEGMENT = {
+    "device": 0,
+    "address": 4096,
+    "total_size": 512,
+    "segment_type": "small",
+    "blocks": [{"size": 512, "state": "gone"}],
+}
+
+
 def test_a_replay_under_the_recorded_configuration() -> None:
     done = plimsoll("replay", RECORDING)
     assert done.returncode == 0
@@ -179,6 +188,10 @@ def bad_files(folder: Path) -> dict[str, tuple[bytes, str]]:
         "unknown action": (
             pickle.dumps(snapshot(event("explode", 4096, 5))),
             "unknown action 'explode'",
+        ),
+        "unknown state": (
+            pickle.dumps(snapshot(event("alloc", 4096, 512)) | {"segments": [_SEGMENT]}),
+            "segment 0 of device 0 has a block of an unknown state 'gone'",
         ),
         "unknown recorded key": (
             pickle.dumps(snapshot(event("alloc", 4096, 5), conf="foo:1")),

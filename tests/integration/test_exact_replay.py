@@ -79,7 +79,7 @@ def test_the_state_at_the_end_is_as_recorded(recorded: Recorded) -> None:
     start = trace.start(recorded.conf, "2.11")
     run = _core.Replay(
         "native", recorded.conf, "2.11", replay(recorded.path)[0].limit_bytes,
-        1 << 40, None, True, "recorded", None, 0, "native",
+        1 << 40, None, True, _core.Completion.recorded, None, 0, _core.RecordedAllocator.native,
     )  # fmt: skip
     if start:
         run.restore(start)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = (
-    "json_text", "printable", "layout", "errors", "systems", "units", "files", "script_file",
-    "notebook_form", "standard_error",
+    "json_text", "printable", "layout", "errors", "systems", "units", "endings", "files",
+    "long_work", "script_file", "notebook_form", "standard_error",
 )  # fmt: skip
 PACKAGES = (
     "workers", "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading",

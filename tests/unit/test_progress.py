@@ -9,8 +9,10 @@ import time
 
 import pytest
 
+from plimsoll import long_work
 from plimsoll.cli import progress
 from plimsoll.cli.progress import Progress
+from plimsoll.long_work import said_when_long
 from tests.waiting import wait_for
 
 
@@ -22,7 +24,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SOON_SECONDS", 0.05)
-    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(long_work, "_FIRST_SECONDS", 0.1)
 
 
 def test_without_a_terminal_a_line_says_now_and_then_where_it_is(
@@ -78,3 +80,16 @@ def test_it_ends_with_what_it_shows() -> None:
     with pytest.raises(RuntimeError), Progress("reading") as shown:
         raise RuntimeError
     assert not shown._thread.is_alive()
+
+
+def test_work_without_a_bar_says_what_is_done_while_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    with said_when_long("running train.py again"):
+        wait_for(lambda: file.getvalue().count("\n") >= 2)
+    said = file.getvalue()
+    assert set(said.splitlines()) == {"plimsoll: after 0 s: running train.py again"}
+    time.sleep(0.3)
+    assert file.getvalue() == said

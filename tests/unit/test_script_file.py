@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from plimsoll import InputError
-from plimsoll.script_file import script_file
+from plimsoll.script_file import is_kept, kept_script, script_file
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +63,44 @@ def test_what_is_no_script_is_refused_in_one_line(folder: Path) -> None:
         with pytest.raises(InputError) as raised:
             script_file(name)
         assert str(raised.value) == why
+
+
+def test_a_script_that_comes_through_a_pipe_is_kept_and_read_once(folder: Path) -> None:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=["print(1)\n"])
+    writer.start()
+    kept = kept_script(str(pipe))
+    writer.join()
+    assert kept.read_text() == "print(1)\n"
+    assert kept.suffix == ".py"
+    assert is_kept(kept)
+    assert kept_script(str(pipe)) == kept
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_standard_input_is_a_script_until_the_process_ends(
+    name: str, is_pipe: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    show = (
+        "import sys; from plimsoll.script_file import kept_script\n"
+        "kept = kept_script(sys.argv[1]); print(kept, kept_script(sys.argv[1]).read_text())"
+    )
+    with (tmp_path / "train.py").open() as file:
+        done = subprocess.run(
+            [sys.executable, "-c", show, name], capture_output=True, text=True, check=True,
+            **({"input": file.read()} if is_pipe else {"stdin": file}),
+        )  # fmt: skip
+    path, text = done.stdout.split(maxsplit=1)
+    assert text == "print(1)\n\n"
+    assert not Path(path).parent.exists()
+
+
+def test_a_file_is_not_kept_elsewhere_and_no_text_is_no_script(folder: Path) -> None:
+    path = program(folder / "train.py", "")
+    assert kept_script(str(path)) == path
+    assert not is_kept(path)
+    with pytest.raises(InputError, match="/dev/null: there is no script in it"):
+        kept_script("/dev/null")

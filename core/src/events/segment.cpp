@@ -11,4 +11,14 @@ std::string_view to_string(BlockState state) {
   return "unknown";
 }
 
+std::optional<BlockState> parse_block_state(std::string_view word) {
+  for (const BlockState state :
+       {BlockState::active_allocated, BlockState::active_pending_free, BlockState::inactive}) {
+    if (word == to_string(state)) return state;
+  }
+  // PyTorch's documentation calls a pending free so.
+  if (word == "active_awaiting_free") return BlockState::active_pending_free;
+  return std::nullopt;
+}
+
 }  // namespace plimsoll

@@ -213,10 +213,10 @@ class SegmentReader {
       block.size = required(item, "size", entry);
       block.requested = optional(item, "requested_size", entry);
       block.shared = std::min(optional(item, "shared_size", entry), block.size);
-      const std::string_view state = text(item, "state");
-      block.state = state == "active_allocated" ? BlockState::active_allocated
-                    : state == "inactive"       ? BlockState::inactive
-                                                : BlockState::active_pending_free;
+      const std::string_view word = text(item, "state");
+      const std::optional<BlockState> state = parse_block_state(word);
+      if (!state) fail(entry, "has a block of an unknown state '" + printable(word) + "'");
+      block.state = *state;
       if (const auto frames = document_.find(item, "frames")) {
         block.context = stacks_.number(*frames);
       }

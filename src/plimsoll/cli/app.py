@@ -6,6 +6,7 @@ Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from functools import wraps
@@ -123,9 +124,23 @@ def _root(
     pass
 
 
+def _file_of(error: OSError) -> str:
+    """The file that an error is of, as far as that is known."""
+    if error.filename is not None:
+        return f"{error.filename}: "
+    try:
+        os.write(1, b"\n")
+    except OSError:
+        return "standard output: "
+    return ""
+
+
 def main() -> None:
     """Run the command line and exit."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # files are removed
+    if sys.stdout is None and sys.argv[1:2] != ["run"]:  # which prints no answer of its own
+        print("plimsoll: standard output is closed, and the answer goes there", file=sys.stderr)
+        sys.exit(2)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what its encoding has no sign for
     try:
@@ -160,8 +175,8 @@ def main() -> None:
         sys.stdout = None
         sys.exit(0)
     except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        print(printable(f"plimsoll: {where}{error.strerror or error}"), file=sys.stderr)
+        why = f"{_file_of(error)}{error.strerror or error}"
+        print(printable(f"plimsoll: {why}"), file=sys.stderr)
         sys.stdout = None  # what it still holds cannot be written
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):

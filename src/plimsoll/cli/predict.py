@@ -180,6 +180,7 @@ def _predicted(asked: Sequence[Request]) -> list[Prediction]:
 
 def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
     from plimsoll.prediction.text import prediction_text
+    from plimsoll.script_file import is_stream
 
     first = results[0]
     verdict: Verdict = "yes" if all(result.fits for result in results) else "no"
@@ -189,7 +190,7 @@ def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
         show(lambda width: paragraphs([_answer(results), _table(results, width)], width), verdict)
     if plots:
         _show_plot(results)
-    if first.uses_cuda:
+    if first.uses_cuda and not is_stream(program.words[-1]):
         hint(_next_step(first, program))
 
 

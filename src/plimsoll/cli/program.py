@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from plimsoll.errors import InputError
 from plimsoll.files import check_can_be_made
 from plimsoll.printable import printable
+from plimsoll.script_file import kept_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +90,7 @@ def chosen_program(
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
         words = [*(["-m"] if module else []), script]
+        script = script if module else str(kept_script(script))
         return Program(script, list(arguments or ()), words, list(arguments or ()))
     return _of_recipe(
         model, recipe, script, arguments or (), module=module, batch_size=batch_size,

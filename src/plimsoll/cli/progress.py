@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Self
 
+from plimsoll.long_work import say_now_and_then
 from plimsoll.printable import printable
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _SOON_SECONDS = 0.5
 """What is over before this needs no bar, which would only flicker."""
-_FIRST_SECONDS, _MOST_SECONDS = 15.0, 240.0
-"""After which there is the first line without a terminal, and how far apart later ones are."""
 
 
 class Progress:
@@ -30,7 +28,6 @@ class Progress:
 
     def __init__(self, doing: str = "", total: int | None = None) -> None:
         self._doing, self._total, self._done = doing, total, 0
-        self._began = time.monotonic()
         self._is_over = threading.Event()
         self._bar = _bar() if sys.stderr.isatty() else None
         self._task = (
@@ -78,14 +75,11 @@ class Progress:
             self._bar.start()
 
     def _tell(self) -> None:
-        wait = _FIRST_SECONDS
-        while not self._is_over.wait(wait):
-            seconds = time.monotonic() - self._began
-            share = f"{self._done / self._total:.0%}" if self._total else ""
-            where = ", ".join(filter(None, (self._doing, share)))
-            if where:
-                self.say(f"plimsoll: after {seconds:.0f} s: {where}")
-            wait = min(seconds, _MOST_SECONDS)
+        say_now_and_then(self._where, self._is_over)
+
+    def _where(self) -> str:
+        share = f"{self._done / self._total:.0%}" if self._total else ""
+        return ", ".join(filter(None, (self._doing, share)))
 
 
 def _bar() -> Bar:

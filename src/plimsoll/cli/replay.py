@@ -12,6 +12,7 @@ import typer
 from plimsoll.cli.options import ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
+from plimsoll.endings import SNAPSHOTS, TRACES
 from plimsoll.json_text import json_line
 from plimsoll.printable import printable
 
@@ -23,7 +24,8 @@ def replay(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="Snapshots (.pickle, .pickle.gz) or traces (.plim, .parquet)."
+            metavar="FILE...",
+            help=f"Snapshots ({', '.join(SNAPSHOTS)}) or traces ({', '.join(TRACES)}).",
         ),
     ],
     allocator: Annotated[

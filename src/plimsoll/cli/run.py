@@ -13,9 +13,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from plimsoll.cli.options import Module, Script, Unknown, Values
+from plimsoll.endings import check_new_recording
 from plimsoll.engines.real_gpus import count_gpus
 from plimsoll.errors import InputError
-from plimsoll.files import check_can_be_made, check_ending, check_is_new
+from plimsoll.files import check_can_be_made, check_is_new
 from plimsoll.script_file import script_file
 
 
@@ -81,7 +82,7 @@ def run(
         script = str(script_file(script))
     _check_json(json)
     if record is not None:
-        check_ending(record, ".plim", what="a recording")
+        check_new_recording(record)
         check_is_new(record)
         check_can_be_made(record)
         os.environ["PLIMSOLL_RECORD"] = str(record.absolute())

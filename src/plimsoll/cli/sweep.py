@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from plimsoll.sweeps.sweep_plan import SweepPlan
 
 _LISTS = {"gpu": "gpus", "conf": "confs", "allocator": "allocators"}
-_RECORDINGS = (".plim", ".parquet", ".pickle", ".pickle.gz", ".pkl")
 
 
 def sweep(
@@ -84,7 +83,8 @@ def sweep(
 
     Exit status 1: a script or a recording fits nowhere. 2: bad input. 130: interrupted.
     """
-    from plimsoll.files import NewFile, check_can_be_made, check_ending
+    from plimsoll.endings import check_ending
+    from plimsoll.files import NewFile, check_can_be_made
     from plimsoll.sweeps.case_bars import case_bars
     from plimsoll.sweeps.html import sweep_page
     from plimsoll.sweeps.sweep import run_plan
@@ -153,6 +153,8 @@ def _plan(
     """The plan that was named, or what the command line says; and where its table is."""
     from dataclasses import replace
 
+    from plimsoll.recordings.reading import is_recording
+    from plimsoll.script_file import is_stream
     from plimsoll.sweeps.sweep_plan import SweepPlan
 
     words = {} if goal is None else {"goal": goal}
@@ -164,8 +166,10 @@ def _plan(
         plan = replace(plan, goal=goal or plan.goal, prices=words.get("prices", plan.prices))
         return plan.checked(), what[0].with_suffix(".parquet")
     values: dict[str, Any] = {**words}
-    recordings = [str(path) for path in what if path.name.lower().endswith(_RECORDINGS)]
-    scripts = [str(path) for path in what if not path.name.lower().endswith(_RECORDINGS)]
+    if stream := next((path for path in what if is_stream(str(path))), None):
+        raise InputError(f"{stream}: can be read once only, and a sweep reads it again and again")
+    recordings = [str(path) for path in what if is_recording(path)]
+    scripts = [str(path) for path in what if str(path) not in recordings]
     values |= {"scripts": scripts} if scripts else {}
     values |= {"recordings": recordings} if recordings else {}
     values |= {"arguments": list(arguments)} if arguments else {}

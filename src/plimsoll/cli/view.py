@@ -14,6 +14,7 @@ import typer
 from plimsoll.cli.options import Address, RankPattern, ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
+from plimsoll.endings import SNAPSHOTS, TRACES
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.layout import paragraphs
@@ -30,8 +31,8 @@ def view(
         str,
         typer.Argument(
             metavar="FILE|DIR",
-            help="A snapshot (.pickle, .pickle.gz), a trace (.plim, .parquet), or a folder with "
-            "one for each rank (also s3:// or gs://).",
+            help=f"A snapshot ({', '.join(SNAPSHOTS)}), a trace ({', '.join(TRACES)}), or a folder "
+            "with one for each rank (also s3:// or gs://).",
         ),
     ],
     other: Annotated[

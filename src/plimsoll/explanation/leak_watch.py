@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.analysis import find_lifetimes, find_steps, source_lines
+from plimsoll.endings import check_new_recording
 from plimsoll.errors import InputError
 from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks
-from plimsoll.files import check_ending
 from plimsoll.printable import printable
 from plimsoll.recorder import Recorder
 from plimsoll.recordings import read_recording
@@ -77,7 +77,7 @@ class LeakWatch:
                 f"a leak shows in {LEAST_STEPS} steps or more, and {steps} are to be watched"
             )
         if record is not None:
-            check_ending(record, ".plim", what="a recording")
+            check_new_recording(record)
         self.leaks: list[Leak] = []
         self._record = record
         self._most_steps = steps

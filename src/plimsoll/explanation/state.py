@@ -201,10 +201,10 @@ class ReplayedPast(Past):
             AMPLE_MEMORY,
             None,
             compare,
-            "recorded",
+            _core.Completion.recorded,
             None if compare else list(replayed.emptied_caches),
             self.trace.device,
-            self._recorded_allocator,
+            _core.RecordedAllocator[self._recorded_allocator],
         )
         if self._start:
             run.restore(self._start)

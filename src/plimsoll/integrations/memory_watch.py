@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from plimsoll.endings import check_new_recording
 from plimsoll.errors import InputError
 from plimsoll.explanation import LeakWatch
-from plimsoll.files import check_ending
 from plimsoll.fitting.headroom import Headroom
 from plimsoll.integrations.memory_figures import GpusInUse
 from plimsoll.session.record import own_path, record
@@ -75,7 +75,7 @@ class MemoryWatch:
                 else.
         """
         if record is not None:
-            check_ending(record, ".plim", what="a recording")
+            check_new_recording(record)
         self._record = None if record is None else Path(record)
         self._finds_leaks = leaks
         self._headroom = Headroom.parse(headroom)

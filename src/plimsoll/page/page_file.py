@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.files import NewFile, check_ending
+from plimsoll.endings import check_ending
+from plimsoll.files import NewFile
 from plimsoll.notebook_form import NotebookForm, answer, link
 from plimsoll.page.document import make_page
 from plimsoll.page.run import open_recording, path_beside, prepare

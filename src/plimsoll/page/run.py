@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.endings import without_ending
 from plimsoll.page.device_view import DeviceView, make_device_view
 from plimsoll.printable import printable
 from plimsoll.recordings import Recording, read_recording
@@ -52,13 +53,6 @@ def path_beside(recordings: Sequence[Recording], ending: str) -> Path:
 
     What is of no file goes into this folder.
     """
-    names = "-and-".join(_plain_name(Path(one.name).name) for one in recordings)
+    names = "-and-".join(without_ending(Path(one.name).name) for one in recordings)
     path = Path(recordings[0].name)
     return (path.parent if path.is_file() else Path()) / (names + ending)
-
-
-def _plain_name(name: str) -> str:
-    """A recording's name without what says its format."""
-    for ending in (".gz", ".pickle", ".pkl", ".parquet", ".plim"):
-        name = name.removesuffix(ending)
-    return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -144,7 +145,8 @@ def started(
                 assumptions = [*found.assumptions, *unseen(folder)]
                 own = _by_itself(request, folder)
                 return replace(found, written=own, assumptions=assumptions)
-            except (InputError, ScriptError):
+            except (InputError, ScriptError) as error:
+                _check_room(folder, error)
                 if output is not None and shown_failed is not None:
                     output.seek(0)
                     shutil.copyfileobj(output, shown_failed)
@@ -152,6 +154,15 @@ def started(
                 raise
 
         yield answer
+
+
+def _check_room(folder: Path, error: Exception) -> None:
+    """Say that there was no room for a trial's files, if that is why it failed."""
+    if os.strerror(errno.ENOSPC) in str(error) or not os.statvfs(folder).f_bavail:
+        raise InputError(
+            f"{folder.parent}: the file system is full, and what the script writes is kept there; "
+            "make room, or set TMPDIR to a folder of another"
+        ) from error
 
 
 def _threads_aside() -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError, ScriptError
+from plimsoll.long_work import said_when_long
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.ranges import with_range
+from plimsoll.script_file import kept_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,7 +113,8 @@ def predict(
         values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
         world, ranks, used,
     )  # fmt: skip
-    request = options.request(script, arguments, is_module=module)
+    kept = script if module else kept_script(os.fspath(script))
+    request = options.request(kept, arguments, is_module=module)
     return predict_request(request, measure_need=measure_need)
 
 
@@ -126,20 +130,26 @@ def predict_request(
     """
     if request.runs_distinct:
         return _of_roles(request, measure_need=measure_need, shows_output=shows_output)
+    # Where the output is not shown, whoever asked says what runs.
+    said = said_when_long if shows_output else nullcontext
     if not measure_need:
         return run(request, shows_output=shows_output)
     with ExitStack() as stack:
         # Whether anything is compiled shows later: this only decides when the other trial begins.
         answer = _eagerly(request, stack) if _may_compile(request) else None
-        found = _with_need(request, run(request, shows_output=shows_output))
+        first = run(request, shows_output=shows_output)
+        with said(f"running {request.title} again, on cards with more memory or other data"):
+            found = _with_need(request, first)
         if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
-        return _with_eager(found, answer or _eagerly(request, stack))
+        with said(f"running {request.title} again, without its compiler"):
+            return _with_eager(found, answer or _eagerly(request, stack))
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
     """Of a job of which one rank of each role runs."""
-    roles = find_roles(request)
+    with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
+        roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)
     found = predict_request(asked, measure_need=measure_need, shows_output=shows_output)
     ranks = [replace(use, stands_for=roles.stands_for.get(use.rank, 1)) for use in found.ranks]

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.endings import check_ending
 from plimsoll.errors import InputError
-from plimsoll.files import check_can_be_made, check_ending
+from plimsoll.files import check_can_be_made
 from plimsoll.page import view
 from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.recordings import read_recording

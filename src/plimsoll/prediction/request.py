@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from plimsoll.recipes import title_of
+from plimsoll.script_file import is_kept
 from plimsoll.torch.simulated.setup import Setup
 
 BAD_INPUT = 2
@@ -66,7 +68,9 @@ class Request:
     @property
     def title(self) -> str:
         """What it is called: its path or name, or of a recipe its model."""
-        return title_of(self.script, self.arguments) or self.script
+        script = Path(self.script)
+        name = script.name if is_kept(script) else self.script
+        return title_of(self.script, self.arguments) or name
 
     def to_json(self) -> str:
         """For the child process."""

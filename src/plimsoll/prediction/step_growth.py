@@ -1,8 +1,8 @@
-"""Whether a program takes more with every step, as one that keeps what it should not does."""
+"""What the peaks of a program's steps say: whether they grow with every step, or are steady."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 STEPS = 8
 """So many steps in a row have to grow: caches fill and allocators learn in fewer."""
 _MOST_UNEVEN = 2
+_FEWEST_STEPS = 4
+"""Of fewer that differ, the first one is special, and the last one may have a short batch."""
+_AT_LEAST, _LEAST_SHARE = 2, 1 / 8
+"""So many steps, and so many of all, have to take the most for it to be no chance."""
+_ROUNDING = 1e-3
+"""Peaks that differ by less are alike: a prediction is no more exact (docs/predict.md)."""
 
 
 def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
@@ -27,3 +33,33 @@ def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
     if len(grown) < STEPS or min(grown) <= 0 or max(grown) > _MOST_UNEVEN * min(grown):
         return None
     return median_low(grown)
+
+
+def steady_from(step_peaks_bytes: Sequence[int]) -> int | None:
+    """The step that first takes what later ones take at most, again and again.
+
+    Steps between may take less: those of a short last batch, or of another optimizer.
+
+    Args:
+        step_peaks_bytes: The peak of each step.
+
+    Returns:
+        Its number, from 1 on; 0 where there were too few steps to know. None where peaks change to
+        the end, and further steps may take more.
+    """
+    most = list(accumulate(reversed(step_peaks_bytes), max))[::-1]
+    if growth_bytes(step_peaks_bytes) is not None:
+        return None
+    for step in range(len(most) // 2 + 1):
+        rest = step_peaks_bytes[step:]
+        if len(rest) < _AT_LEAST or not _are_alike(rest[0], most[step]):
+            continue
+        if sum(_are_alike(peak, most[step]) for peak in rest) >= max(
+            _AT_LEAST, len(rest) * _LEAST_SHARE
+        ):
+            return step + 1
+    return 0 if len(most) < _FEWEST_STEPS else None
+
+
+def _are_alike(peak: int, most: int) -> bool:
+    return most - peak <= _ROUNDING * most

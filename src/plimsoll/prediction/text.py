@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.layout import paragraphs
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict
 from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, STARTED_PROGRAM
-from plimsoll.prediction.step_growth import STEPS, growth_bytes
+from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.printable import printable
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
@@ -261,11 +261,11 @@ def _steps(p: PredictionParts) -> Iterator[str]:
     peaks = p.step_peaks_bytes
     if len(peaks) < 2:
         return
-    if peaks[-1] != peaks[-2]:
+    first = steady_from(peaks)
+    if first is None:
         yield f"Not steady: the last steps peaked at {', '.join(map(format_size, peaks[-4:]))}."
-        return
-    steady = next((i for i, peak in enumerate(reversed(peaks)) if peak != peaks[-1]), len(peaks))
-    yield f"Steady from step {len(peaks) - steady + 1} of {len(peaks)} on."
+    elif first:
+        yield f"Steady from step {first} of {len(peaks)} on."
 
 
 def _time(p: PredictionParts) -> Iterator[str]:

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import fs
 
+from plimsoll.endings import RECORDINGS, is_recording_name, without_ending
 from plimsoll.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ENDINGS = (
-    ".plim", ".parquet", ".pickle", ".pickle.gz", ".pkl", ".pkl.gz",
-)  # fmt: skip
 _REMOTE = ("s3://", "gs://", "gcs://")
 _PIECE = 1 << 22
 _RANK = re.compile(r"rank[^0-9A-Za-z]?(\d+)", re.IGNORECASE)
@@ -79,7 +77,7 @@ def recordings_in(folder: str) -> list[RankFile]:
     found = _remote_files(folder) if is_remote(folder) else _local_files(Path(folder))
     if not found:
         raise InputError(
-            f"{folder}: there is no recording in it; recordings end in {', '.join(_ENDINGS)}"
+            f"{folder}: there is no recording in it; recordings end in {', '.join(RECORDINGS)}"
         )
     return sorted(found, key=lambda file: _natural(file.name))
 
@@ -113,7 +111,7 @@ def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
         text = found["rank" if "rank" in pattern.groupindex else 1] if found else None
     else:
         ranks = _RANK.findall(name)
-        numbers = _NUMBER.findall(_stem(name))
+        numbers = _NUMBER.findall(without_ending(re.split(r"[/\\]", name)[-1]))
         text = ranks[-1] if ranks else numbers[-1] if numbers else None
     is_number = text is not None and text.isascii() and text.isdecimal()
     return int(text) if text is not None and is_number and len(text) <= _MOST_DIGITS else None
@@ -127,12 +125,6 @@ def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:
     return found["host"] if found else None
 
 
-def _stem(name: str) -> str:
-    file = re.split(r"[/\\]", name)[-1]
-    ending = next((one for one in sorted(_ENDINGS, key=len)[::-1] if file.endswith(one)), "")
-    return file.removesuffix(ending)
-
-
 def _natural(name: str) -> list[tuple[int, int, str]]:
     """Names in the order of their numbers."""
     parts = re.split(r"(\d+)", name)
@@ -144,7 +136,7 @@ def _local_files(folder: Path) -> list[RankFile]:
         Path(inside) / name
         for inside, _, names in os.walk(folder)
         for name in names
-        if name.endswith(_ENDINGS)
+        if is_recording_name(name)
     )
     return [RankFile(str(path), None, path.stat().st_size) for path in paths if path.is_file()]
 
@@ -159,7 +151,7 @@ def _remote_files(folder: str) -> list[RankFile]:
     return [
         RankFile(f"{scheme}://{one.path}", folder, one.size or 0)
         for one in known
-        if one.type == fs.FileType.File and one.path.endswith(_ENDINGS)
+        if one.type == fs.FileType.File and is_recording_name(one.path)
     ]
 
 

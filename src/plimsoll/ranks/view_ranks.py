@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.endings import check_ending
 from plimsoll.errors import InputError
-from plimsoll.files import NewFile, check_ending
+from plimsoll.files import NewFile
 from plimsoll.notebook_form import NotebookForm, answer, link
 from plimsoll.page.document import make_page
 from plimsoll.page.server import PageServer

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.endings import check_new_recording
 from plimsoll.errors import InputError
-from plimsoll.files import check_ending, check_is_new
+from plimsoll.files import check_is_new
 from plimsoll.notebook_form import NotebookForm, answer, preformatted
 from plimsoll.printable import printable
 from plimsoll.recorder.named_marks import Marks
@@ -80,7 +81,7 @@ class Recorder(NotebookForm):
         stacks: bool = True,
         after_step: Callable[[], None] | None = None,
     ) -> None:
-        check_ending(path, ".plim", what="a recording")
+        check_new_recording(path)
         self.path = Path(path)
         self.event_count = 0
         self.dropped = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.endings import READABLE, is_recording_name
 from plimsoll.errors import InputError
 from plimsoll.recordings.checks import (
     DamageError,
@@ -35,7 +36,8 @@ _PART = 1 << 20  # bytes that are read at a time
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
-_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
+_BINARY_PICKLE = b"\x80"
+_PICKLES = (_BINARY_PICKLE, b"(", b"]", b"}", b"c")  # how one can begin
 
 
 def read_recording(
@@ -45,7 +47,7 @@ def read_recording(
     memory: int | str | None = None,
     goes_by: bool = False,
 ) -> Recording:
-    """Read a snapshot (`.pickle`, `.pickle.gz`) or a trace (`.plim`, `.parquet`).
+    """Read a snapshot of PyTorch's or a trace of plimsoll's; `endings.py` lists their names.
 
     The kind of file is told by its first bytes, not by its name. Time and memory are linear in what
     the file holds when it is uncompressed, and a signal ends the reading.
@@ -101,6 +103,17 @@ def read_recording(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
+def is_recording(path: str | PathLike[str]) -> bool:
+    """Whether a file's name ends as a recording's, or it begins as no script in Python can."""
+    if is_recording_name(path):
+        return True
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(4).startswith((_GZIP, _PARQUET, _ARROW_STREAM, _BINARY_PICKLE))
+    except OSError:  # whoever opens it next says why
+        return False
+
+
 def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
     """Part by part: what a file unpacks to is not known, and nobody takes the ceiling for it."""
     content = bytearray()
@@ -144,8 +157,7 @@ def read_snapshot(
     except _core.PickleError as error:
         reason = f": {error}" if content[:1] in _PICKLES else ""
         raise InputError(
-            f"{name}: not a readable pickle{reason}; what can be read are snapshots of PyTorch "
-            "(.pickle, .pickle.gz) and traces of plimsoll (.plim, .parquet)"
+            f"{name}: not a readable pickle{reason}; what can be read are {READABLE}"
         ) from None
     except (_core.RecordingError, DamageError) as error:
         raise InputError(f"{name}: {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from plimsoll import _core
 from plimsoll.analysis import NO_LINE, source_line
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from plimsoll.gpus import RecordedCard
 
     Progress = Callable[[int, int], None]
-
-Completion = Literal["recorded", "at_once", "late"]
 
 AMPLE_MEMORY = 1 << 40
 """Of a simulated card, where nothing says how much it has: more than enough."""
@@ -271,7 +269,7 @@ def _run(
     request: _Request,
     *,
     compare: bool = False,
-    completion: Completion = "recorded",
+    completion: _core.Completion = _core.Completion.recorded,
     emptied: list[int] | None = None,
     progress: Progress | None = None,
 ) -> _core.Replay:
@@ -286,7 +284,7 @@ def _run(
         completion,
         emptied,
         trace.device,
-        request.recorded_allocator,
+        _core.RecordedAllocator[request.recorded_allocator],
     )
     if start:
         run.restore(start)
@@ -312,8 +310,8 @@ def _at_other_paces(
 ) -> list[_core.Replay]:
     """The same, with frees that wait for other streams done at once, or very late."""
     return [
-        _run(trace, start, request, completion="at_once", emptied=emptied),
-        _run(trace, start, request, completion="late", emptied=emptied),
+        _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
+        _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),
     ]
 
 

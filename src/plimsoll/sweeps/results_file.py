@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from plimsoll.endings import check_ending
 from plimsoll.errors import InputError
-from plimsoll.files import NewFile, check_can_be_made, check_ending
+from plimsoll.files import NewFile, check_can_be_made
 from plimsoll.sweeps.parts import Case, Row
 
 if TYPE_CHECKING:

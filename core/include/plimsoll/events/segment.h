@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace plimsoll {
 enum class BlockState : std::uint8_t { active_allocated, active_pending_free, inactive };
 
 [[nodiscard]] std::string_view to_string(BlockState state);
+// The state that a word of PyTorch's snapshots names; nothing for an unknown word.
+[[nodiscard]] std::optional<BlockState> parse_block_state(std::string_view word);
 
 struct BlockInfo {
   Address address = 0;

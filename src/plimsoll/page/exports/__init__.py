@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
+from plimsoll.endings import check_ending
 from plimsoll.errors import InputError
-from plimsoll.files import NewFile, check_ending
+from plimsoll.files import NewFile
 from plimsoll.page.exports.csv import write_csv
 from plimsoll.page.exports.perfetto import write_perfetto
 from plimsoll.page.exports.speedscope import write_speedscope

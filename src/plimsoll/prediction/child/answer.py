@@ -130,7 +130,7 @@ def make_report(
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": failed and _missed_network(error),
         "device_failure": device_failure if failed else None,
-        "reason": _reason(error) if failed else None,
+        "reason": reason_of(error) if failed else None,
     }
 
 
@@ -144,7 +144,7 @@ def _device_failure(simulation: Simulation) -> str | None:
     return why if line == NO_LINE else f"{line}: {why}"
 
 
-def _reason(error: BaseException | None) -> str | None:
+def reason_of(error: BaseException | None) -> str | None:
     """What raised an error, in one line, and the program's innermost line there."""
     if error is None or isinstance(error, SystemExit):
         return None

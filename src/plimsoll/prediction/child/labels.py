@@ -53,6 +53,7 @@ class BlockLabels:
         optimizer.register_optimizer_step_pre_hook(before_step)
         optimizer.register_optimizer_step_post_hook(after_step)
         watch_calls(torch, self._before_forward)
+        self.step_clock.install(torch)
         watch_compiled(
             torch,
             self._compiled.append,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import line_of, make_report
+from plimsoll.prediction.child.first_failure import Failure, first_failure, note_failure
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import tell_host_use
@@ -55,6 +56,7 @@ class StartedProcesses:
 
     def watch(self, simulation: Simulation) -> None:
         """In a process that was started, before PyTorch is imported: observe it; let it tell."""
+        note_failure(self.folder)
         labels = BlockLabels(simulation)
         high_water = HighWaterMarks(simulation)
         surveyor = first_ranks_surveyor(self.request, simulation, labels)
@@ -127,7 +129,8 @@ class StartedProcesses:
         assert own.report is not None
         report, started = own.report, self.told
         if report["error"] == "other":
-            report = {**report, **_failure(started, failed_rank)}
+            first = first_failure(self.folder, failed_rank)
+            report = {**report, **_failure(started, first, failed_rank)}
         told = [own, *started] if report["prediction"]["uses_cuda"] else started
         if not told:
             return report
@@ -227,13 +230,15 @@ def _predictions(told: list[Told]) -> list[dict[str, Any]]:
     return [each.prediction for each in told if each.prediction is not None]
 
 
-def _failure(told: list[Told], rank: int | None) -> dict[str, Any]:
+def _failure(told: list[Told], first: Failure | None, rank: int | None) -> dict[str, Any]:
     """Why a program failed that fails with a process of its own: what that one says of itself.
 
     Args:
         told: By the processes.
-        rank: The one that failed, if that is known; else it is the first that tells so.
+        first: The first error of a rank, if one was noted.
+        rank: The rank that failed, if that is known; else it is the first that tells so.
     """
+    rank = rank if first is None else first.rank
     for each in told:
         if each.report is None or each.report["error"] != "other" or rank not in (None, each.rank):
             continue
@@ -244,6 +249,8 @@ def _failure(told: list[Told], rank: int | None) -> dict[str, Any]:
         if found["reason"] is not None and each.rank is not None:
             found["reason"] = f"rank {each.rank}: {found['reason']}"
         return found
+    if first is not None:
+        return {"reason": f"rank {first.rank}: {first.reason}"}
     return {} if rank is None else {"reason": f"rank {rank} failed"}
 
 

@@ -43,6 +43,7 @@ from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.child.survey.surveyor import Surveyor
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch
+from plimsoll.script_file import is_kept
 from plimsoll.session.environment import record_if_asked
 from plimsoll.session.record import record
 from plimsoll.session.simulate import simulate
@@ -182,7 +183,8 @@ def _tell_groups(simulation: Simulation, request: Request) -> None:
 
 def _own_folder(request: Request) -> Path:
     """Where the program's own modules are."""
-    return Path.cwd() if request.is_module else Path(request.script).resolve().parent
+    script = Path(request.script)
+    return Path.cwd() if request.is_module or is_kept(script) else script.resolve().parent
 
 
 def _missing_module(name: str) -> str | None:

@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.prediction.child.death_signal import die_with
+from plimsoll.prediction.child.first_failure import first_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +29,8 @@ _INTERVAL_SECONDS = 0.02
 _SECONDS_TO_ANSWER = 30
 """Of a rank that was interrupted: it tells what it took so far."""
 _SECONDS_TO_END = 5
+_ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
+"""Signals that no other rank's failure sends: who is ended so failed by itself."""
 
 
 class _Rank:
@@ -63,11 +67,12 @@ class _Rank:
     def _show(self) -> None:
         assert self.process.stdout is not None
         own = f"[rank{self.rank}]: ".encode()  # PyTorch's own mark of tracebacks
-        for line in self.process.stdout:
-            if self.is_shown:
-                text = f"[rank {self.rank}] ".encode() + line.removeprefix(own)
-                sys.stderr.buffer.write(text if text.endswith(b"\n") else text + b"\n")
-                sys.stderr.buffer.flush()
+        with self.process.stdout as lines:
+            for line in lines:
+                if self.is_shown:
+                    text = f"[rank {self.rank}] ".encode() + line.removeprefix(own)
+                    sys.stderr.buffer.write(text if text.endswith(b"\n") else text + b"\n")
+                    sys.stderr.buffer.flush()
 
 
 def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
@@ -90,7 +95,10 @@ def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
             for each in ranks:
                 each.finish_showing()
             return None, None
-        _hide(ranks, failed)
+        first = _first_to_fail(ranks, failed, request)
+        _hide(ranks, first)
+        _wait([first], _SECONDS_TO_END)
+        failed = failed if first.process.returncode in (None, 0) else first
         failed.finish_showing()
         return failed.rank, SystemExit(_status(failed))
     except KeyboardInterrupt as interrupt:
@@ -161,6 +169,14 @@ def _first_failure(ranks: list[_Rank]) -> _Rank | None:
         running = [each for each in running if each not in ended]
         time.sleep(_INTERVAL_SECONDS)
     return None
+
+
+def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank:
+    """The rank whose error came first, which may be at work on its end while another has ended."""
+    if request.report is None or -failed.process.returncode in _ENDED_FROM_OUTSIDE:
+        return failed
+    noted = first_failure(Path(request.report).with_name("processes"))
+    return next((each for each in ranks if noted and each.rank == noted.rank), failed)
 
 
 def _hide(ranks: list[_Rank], but: _Rank | None) -> None:

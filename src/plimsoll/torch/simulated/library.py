@@ -265,6 +265,7 @@ class Library:
         first_use: Callable[[int], None],
         out_of_memory: Callable[[int, int], None],
         is_in_open_loop: Callable[[], bool],
+        is_tested: Callable[[], bool],
         waits_for_ever: Callable[[int], bool],
     ) -> None:
         """Be called when a device is used first, and when the program cannot go on.
@@ -275,11 +276,14 @@ class Library:
             first_use: Called with the device.
             out_of_memory: Called with the device and the bytes asked for, which it has not.
             is_in_open_loop: Says whether the program is in a loop without an end of its own.
+            is_tested: Says whether a condition of the program depends on the value that it reads.
             waits_for_ever: Called with the number of the call stack at which the program waits for
                 a value that does not come. Says whether the program is to be stopped.
         """
         # Kept as long as the library calls them.
-        self._callbacks = (first_use, out_of_memory, is_in_open_loop, waits_for_ever)
+        self._callbacks = (
+            first_use, out_of_memory, is_in_open_loop, is_tested, waits_for_ever,
+        )  # fmt: skip
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
     def exchange_by(self, exchange: Callable[[bytes], bytes]) -> None:

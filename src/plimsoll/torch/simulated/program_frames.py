@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from types import CodeType, FrameType
 
+_TESTED, _RETURNED = "tested", "returned"
+"""Where the value of an expression goes."""
+
 
 def is_in_open_loop(runners: Collection[str]) -> bool:
     """Whether the calling thread's program is in a `while`, in any of its functions.
@@ -21,6 +24,21 @@ def is_in_open_loop(runners: Collection[str]) -> bool:
         runners: Files whose code runs the program, and is not its own.
     """
     return any(map(_has_open_loop, _frames(sys._getframe(1), runners)))
+
+
+def is_tested(runners: Collection[str]) -> bool:
+    """Whether a condition depends on the value that the calling thread's program reads now.
+
+    A value that is only printed or added up decides nothing.
+
+    Args:
+        runners: As for `is_in_open_loop`.
+    """
+    for frame in _frames(sys._getframe(1), runners):
+        end = _end_of(frame.f_code, frame.f_lasti)
+        if end != _RETURNED:
+            return end == _TESTED
+    return False
 
 
 def integers(runners: Collection[str]) -> list[dict[str, int]]:
@@ -46,6 +64,42 @@ def where(runners: Collection[str]) -> str:
             )
         ]
     )
+
+
+def _end_of(code: CodeType, offset: int) -> str | None:
+    """Whether the value at an instruction ends in a condition, or is returned; None for neither.
+
+    A name that the value is stored in is followed to where the function reads it.
+    """
+    instructions = list(dis.get_instructions(code))
+    # Python says a place within a call's instruction, which is longer than its name.
+    starts = [sum(each.offset <= offset for each in instructions) - 1]
+    names: set[object] = set()
+    ends = set()
+    while starts:
+        end = next(filter(_ends_statement, instructions[starts.pop() :]), None)
+        if end is None:
+            continue
+        if end.opname.startswith("STORE"):
+            if end.argval in names or end.argval is None:
+                continue
+            names.add(end.argval)
+            starts += [
+                place
+                for place, each in enumerate(instructions)
+                if each.opname.startswith("LOAD") and each.argval == end.argval
+            ]
+        elif "JUMP" in end.opname:
+            return _TESTED
+        elif end.opname != "POP_TOP":
+            ends.add(_RETURNED)
+    return next(iter(ends), None)
+
+
+def _ends_statement(instruction: dis.Instruction) -> bool:
+    name = instruction.opname
+    is_condition = "JUMP" in name and "IF" in name
+    return is_condition or name.startswith(("STORE", "RETURN", "YIELD")) or name == "POP_TOP"
 
 
 def _frames(frame: FrameType | None, runners: Collection[str]) -> list[FrameType]:

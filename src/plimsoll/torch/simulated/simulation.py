@@ -18,7 +18,7 @@ from plimsoll.torch.simulated import library
 from plimsoll.torch.simulated.compiled.first_calls import FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.leftovers import Leftovers
-from plimsoll.torch.simulated.program_frames import is_in_open_loop
+from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested
 from plimsoll.torch.simulated.ranks.communicators import Communicators
 from plimsoll.torch.simulated.ranks.pretended import pretended_world
 
@@ -99,6 +99,7 @@ class Simulation:
             self._make_context,
             self._tell_observers,
             lambda: is_in_open_loop(self.runners),
+            lambda: is_tested(self.runners),
             self._is_given_up,
         )
 

@@ -67,11 +67,13 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_engine_api* engine_api,
 
 // Functions of Python's, which live on.
 PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* out_of_memory,
-                                            void* is_in_open_loop, void* waits_for_ever) {
+                                            void* is_in_open_loop, void* is_tested,
+                                            void* waits_for_ever) {
   Callbacks& callbacks = runtime().callbacks;
   callbacks.first_use = Callback(first_use);
   callbacks.out_of_memory = Callback(out_of_memory);
   callbacks.is_in_open_loop = Callback(is_in_open_loop);
+  callbacks.is_tested = Callback(is_tested);
   callbacks.waits_for_ever = Callback(waits_for_ever);
 }
 

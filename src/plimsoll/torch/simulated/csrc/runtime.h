@@ -112,6 +112,8 @@ struct Callbacks {
   Callback out_of_memory;  // of a device, the bytes asked for
   // Whether the calling thread's program is in a loop without an end of its own.
   Callback is_in_open_loop;
+  // Whether a condition of the calling thread's program depends on the value that it reads now.
+  Callback is_tested;
   // Whether the program is to be stopped, which waits at a call stack for a value that will not
   // come.
   Callback waits_for_ever;

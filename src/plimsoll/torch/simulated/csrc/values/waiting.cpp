@@ -35,8 +35,9 @@ struct Place {
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;
-  at::Tensor first;             // what was read before it changed
-  std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
+  at::Tensor first;               // what was read before it changed
+  std::optional<bool> is_open;    // a loop there has no end of its own; not asked yet
+  std::optional<bool> is_tested;  // a condition there depends on the value; not asked yet
 };
 
 std::mutex mutex;
@@ -110,6 +111,22 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
+// Whether a loop waits for the value, and does not just print it. Asks Python, and so holds no
+// lock.
+bool is_waited_for(std::uint32_t stack) {
+  std::optional<bool> is_tested;
+  {
+    const std::lock_guard lock(mutex);
+    const Place& place = (*places)[stack];
+    if (!place.is_open.value_or(false) && place.alike < kPatienceWithinBounds) return false;
+    is_tested = place.is_tested;
+  }
+  if (!is_tested) is_tested = runtime().callbacks.is_tested();
+  const std::lock_guard lock(mutex);
+  (*places)[stack].is_tested = is_tested;
+  return *is_tested;
+}
+
 // Whether the program reads on along a tensor, or what is left of a list.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
@@ -153,7 +170,7 @@ at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& value
     told = changed(place, description);
     is_stuck = ++place.changes % kMostChanges == 0;
   }
-  runtime().assume(operation, kWaits);
+  if (is_waited_for(stack)) runtime().assume(operation, kWaits);
   if (!is_stuck) return told;
   if (runtime().callbacks.waits_for_ever(stack)) runtime().end_program();
   return told;

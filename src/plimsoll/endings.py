@@ -1,0 +1,60 @@
+"""How the names of files end: recordings, and the other formats that a name can promise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from plimsoll.errors import InputError
+
+SNAPSHOTS = (".pickle", ".pickle.gz", ".pkl", ".pkl.gz")
+"""Endings of PyTorch's memory snapshots."""
+TRACES = (".plim", ".parquet")
+"""Endings of plimsoll's traces; the first is that of a trace written while a program runs."""
+RECORDINGS = (*TRACES, *SNAPSHOTS)
+READABLE = (
+    f"snapshots of PyTorch ({', '.join(SNAPSHOTS)}) and traces of plimsoll ({', '.join(TRACES)})"
+)
+"""All files that can be read as recordings, in words."""
+_FORMATS = {Path(f"name{ending}").suffix for ending in RECORDINGS} | {
+    ".csv", ".htm", ".html", ".jpg", ".json", ".jsonl", ".pdf", ".png", ".pt", ".svg", ".txt",
+    ".zip",
+}  # fmt: skip
+"""Endings that name a format; what follows a dot in other names is part of them."""
+
+
+def is_recording_name(name: str | os.PathLike[str]) -> bool:
+    """Whether a name ends as a recording's, in capitals or not."""
+    return os.fspath(name).lower().endswith(RECORDINGS)
+
+
+def without_ending(name: str) -> str:
+    """A recording's name without the ending that says its format."""
+    ends = (ending for ending in RECORDINGS if name.lower().endswith(ending))
+    return name[: len(name) - max(map(len, ends), default=0)]
+
+
+def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None:
+    """Refuse a name that says that another format is in a file than will be.
+
+    Args:
+        path: Where the file is wanted.
+        endings: How its name may end, with the dot; the usual one first.
+        what: What will be in it.
+
+    Raises:
+        InputError: If it ends otherwise.
+    """
+    path = Path(path)
+    if path.suffix.lower() in _FORMATS and not path.name.lower().endswith(endings):
+        named = path.with_suffix(endings[0]).name
+        raise InputError(f"{path}: {what} is a {' or '.join(endings)} file; name it {named}")
+
+
+def check_new_recording(path: str | os.PathLike[str]) -> None:
+    """Refuse a name that says that another format is in a file than a recording that is made.
+
+    Raises:
+        InputError: As for `check_ending`.
+    """
+    check_ending(path, TRACES[0], what="a recording")

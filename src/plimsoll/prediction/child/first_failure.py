@@ -1,0 +1,79 @@
+"""Which rank of a job failed first, and why: each notes its error at the moment that it ends it.
+
+Who exits first says little. A rank that raised an error still takes down its process groups, and
+those that wait for it may be gone before, with a closed connection for an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.child.answer import reason_of
+from plimsoll.telemetry.job import launched_as
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_NOTES = "failed-"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that ended the program of a rank.
+
+    Attributes:
+        seconds: When, on the clock of this machine that all processes share.
+        rank: In the job.
+        reason: As `ScriptError` has it.
+    """
+
+    seconds: float
+    rank: int
+    reason: str | None
+
+
+def note_failure(folder: str) -> None:
+    """Have this process's rank note an error that ends it, before Python shows the error.
+
+    Args:
+        folder: Where all ranks of the job note theirs.
+    """
+    rank, process, shows = launched_as("RANK"), os.getpid(), sys.excepthook
+    if rank is None:
+        return
+
+    def noting(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() == process:
+            with suppress(Exception):
+                failure = Failure(time.monotonic(), rank, reason_of(error))
+                unfinished = Path(folder) / f".{process}"
+                unfinished.write_text(json.dumps(asdict(failure)))
+                unfinished.rename(Path(folder) / f"{_NOTES}{process}")
+        shows(kind, error, trace)
+
+    sys.excepthook = noting
+
+
+def first_failure(folder: str | Path, rank: int | None = None) -> Failure | None:
+    """The first error that was noted; None where there is none.
+
+    Args:
+        folder: Where it would be.
+        rank: Only of this rank, if it is one.
+    """
+    notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
+    failures = [Failure(**note) for note in notes]
+    return min(
+        (each for each in failures if rank in (None, each.rank)),
+        key=lambda failure: failure.seconds,
+        default=None,
+    )

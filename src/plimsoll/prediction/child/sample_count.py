@@ -1,0 +1,138 @@
+"""Counts the samples that a simulated program takes, so that a step's rate can be said.
+
+PyTorch's loaders say best how many there are: a batch that two modules see, or one module twice, is
+one. In a program without a loader the calls of its modules say it. Calls count as one batch until a
+backward pass has changed the gradients; what a module made, as a GAN's images, is no new sample.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import ModuleType
+
+
+@dataclass(frozen=True)
+class Samples:
+    """How many samples there were up to a moment.
+
+    Attributes:
+        loaded: Those of loaders.
+        called: Those that modules were called with before the steps of each optimizer.
+    """
+
+    loaded: int
+    called: Mapping[int, int]
+
+    def since(self, before: Samples) -> int | None:
+        """Those after an earlier moment; None where none are known.
+
+        Of optimizers that take turns with the same samples, the one that has the most counts.
+        """
+        loaded = self.loaded - before.loaded
+        called = (count - before.called.get(of, 0) for of, count in self.called.items())
+        return loaded or max(called, default=0) or None
+
+
+class SampleCount:
+    """Hears of loaders' batches and of calls of modules."""
+
+    def __init__(self) -> None:
+        self._loaded = 0
+        self._called: Counter[int] = Counter()
+        self._waits_for_tensor = False
+        self._new = self._derived = self._before = 0
+        self._gradient: tuple[int, int] | None = None
+
+    def watch_loaders(self, torch: ModuleType) -> None:
+        """Count what PyTorch's loaders give from now on."""
+        kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
+        following = getattr(kind, "__next__", None)
+        if kind is None or following is None:
+            return
+
+        @functools.wraps(following)
+        def watched(loader: Any) -> Any:
+            batch = following(loader)
+            with suppress(Exception):  # a batch of any kind is the program's own business
+                self._loaded += _size_of(loader, batch)
+            return batch
+
+        kind.__next__ = watched
+
+    def note_call(self, module: Any, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
+        """A module is called. A batch is the first tensor of the outermost one, or in it."""
+        if is_outermost:
+            self._waits_for_tensor = True
+            gradient = _gradient_of(module)
+            if gradient != self._gradient:
+                self._gradient = gradient
+                self._before, self._new = self._before + self._new, 0
+        if not self._waits_for_tensor:
+            return
+        batch = batch_of(arguments)
+        if batch is None:
+            return
+        self._waits_for_tensor = False
+        if any(map(_is_derived, arguments)):
+            self._derived = max(self._derived, batch)
+        else:
+            self._new = max(self._new, batch)
+
+    def end_step(self, of: int) -> None:
+        """An optimizer takes its step, or whatever else ends a step: the next batch begins."""
+        self._called[of] += (self._before + self._new) or self._derived
+        self._waits_for_tensor = False
+        self._new = self._derived = self._before = 0
+
+    def add(self, of: int, batch: int | None) -> None:
+        """Count samples of a step that is known as a whole."""
+        self._called[of] += batch or 0
+
+    def so_far(self) -> Samples:
+        """Those up to now."""
+        return Samples(self._loaded, dict(self._called))
+
+
+def batch_of(arguments: Iterable[Any]) -> int | None:
+    """The first dimension of the first tensor; None where there is none."""
+    shapes = (getattr(each, "shape", None) for each in arguments)
+    return next((int(shape[0]) for shape in shapes if isinstance(shape, tuple) and shape), None)
+
+
+def _size_of(loader: Any, batch: Any) -> int:
+    """The dimension that all tensors of a batch share, or else the loader's batch size.
+
+    0 where the loader passes on what its data set gives, which may be no batch.
+    """
+    from plimsoll.data.tree import tensors_of  # which needs PyTorch
+
+    if not loader._auto_collation:
+        return 0
+    sizes = {int(tensor.shape[0]) if tensor.dim() else 0 for tensor in tensors_of(batch)}
+    if len(sizes) == 1:
+        return sizes.pop()
+    size = getattr(getattr(loader, "_index_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else 0
+
+
+def _is_derived(value: Any) -> bool:
+    """Whether a module's parameters, or others, made a tensor, also one that was detached."""
+    if getattr(value, "grad_fn", None) is not None:
+        return True
+    is_view: Callable[[], bool] | None = getattr(value, "_is_view", None)
+    base = value._base if is_view is not None and is_view() else None
+    return base is not None and base.grad_fn is not None
+
+
+def _gradient_of(module: Any) -> tuple[int, int] | None:
+    """The state of a module's first gradient, which every backward pass changes."""
+    parameters = module.parameters() if hasattr(module, "parameters") else ()
+    gradient = next((p.grad for p in parameters if p.is_leaf and p.grad is not None), None)
+    return None if gradient is None else (id(gradient), int(getattr(gradient, "_version", 0)))
