@@ -29,6 +29,7 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
 
     def mem_get_info(index: int) -> tuple[int, int]:
         use(index)
+        simulation.note_size_read()
         return simulation.allocators[index].mem_get_info()
 
     return _module(
