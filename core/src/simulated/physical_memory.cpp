@@ -11,7 +11,8 @@ MemoryPart Physical::part(Content& content, Address offset, Bytes begin, Bytes e
 
 MemoryInfo PhysicalMemory::dedicated_info() const {
   MemoryInfo info = dedicated_;
-  if (card_ != nullptr) info.free -= std::min(info.free, card_->used_by_others());
+  if (card_ != nullptr) info.used_by_others = std::min(info.free, card_->used_by_others());
+  info.free -= info.used_by_others;
   return info;
 }
 

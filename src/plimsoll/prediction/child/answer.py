@@ -51,9 +51,10 @@ def make_report(
 ) -> dict[str, Any]:
     """A `PredictionParts` as a dictionary, and how the script ended.
 
-    Keys: prediction; device: that it is of; context_bytes: what a process takes of any card; error: None, "out_of_memory" or "other"; unknown_read:
-    where the script first read a value that nobody knows, or None; missed_network: whether it ended
-    because something is offline; reason: of "other", see `ScriptError`.
+    Keys: prediction; device: that it is of; context_bytes: what CUDA takes there for a process;
+    error: None, "out_of_memory" or "other"; unknown_read: where the script first read a value that
+    was not computed, or None; missed_network: whether it ended because something is offline;
+    reason: of "other", see `ScriptError`.
     """
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
     failed = not has_ended and stop is None

@@ -1,4 +1,4 @@
-"""The verdict on a program of several processes: all that use a card are counted, killed ones too."""
+"""The verdict on a program of several processes: it counts all that use a card."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def _why_unknown(
             return f"process {each.process} could not note what it took of its card"
     if any(not card.is_complete for card in crowded):
         return "more processes used one card than plimsoll keeps account of"
-    if request.ranks is not None and (request.nproc_per_node or 1) > len(request.setup.gpus):
+    is_part = request.ranks is not None
+    if is_part and (crowded or (request.nproc_per_node or 1) > len(request.setup.gpus)):
         return "ranks share a card, and not all of them ran"
     if found["shared"] is not None:
         if crowded and any(each["shared_used_bytes"] for each in map(_prediction, told) if each):

@@ -31,11 +31,8 @@ class MemoryLimit:
 
 def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
     """Those of one GPU's limits, in order, that held while something happened."""
-    return [
-        limit
-        for limit, after in pairwise([*limits, None])
-        if after is None or after.event > limit.event
-    ]
+    before_others = [limit for limit, after in pairwise(limits) if after.event > limit.event]
+    return [*before_others, limits[-1]]
 
 
 def without_limit(conf: str) -> str:
