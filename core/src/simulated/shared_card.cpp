@@ -139,7 +139,7 @@ bool SharedCard::take(Bytes size, Bytes capacity) {
 
 void SharedCard::give_back(Bytes size) {
   const Lock lock(*state_);
-  // What a forked process lets go of is its parent's.
+  // A forked process lets go of memory that its parent still has.
   if (own_ != nullptr && own_->process == this_process()) own_->now -= std::min(size, own_->now);
 }
 

@@ -82,8 +82,8 @@ def sweep(
 
     What is done is kept in a table as it ends; the same command goes on from there.
 
-    Exit status 1: a script or a recording fits nowhere. 2: bad input. 3: one is not known to fit
-    anywhere. 130: interrupted.
+    Exit status 1: a script or a recording fits nowhere. 2: bad input. 3: whether one fits
+    anywhere is not known. 130: interrupted.
     """
     from plimsoll.files import NewFile, check_can_be_made, check_ending
     from plimsoll.sweeps.case_bars import case_bars

@@ -47,7 +47,7 @@ def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
 
 
 def shared_card_rows(p: PredictionParts) -> Iterator[str]:
-    """What processes that use the same card take of it together."""
+    """Says of each card that several processes use how much they take together."""
     for card in p.shared_cards:
         where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
         ranks = [f"ranks {_numbers(card.ranks)}"] if card.ranks else []

@@ -25,7 +25,7 @@ ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
     "the card beside its context"
 )
-"""What is assumed of a process that took the most of the fullest card."""
+"""The assumption where a signal ended the process that took the most of the fullest card."""
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")

@@ -200,7 +200,7 @@ class SimulatedGpu:
         """Count what other processes have of this card as taken: those that name the same file.
 
         Args:
-            path: Of the file, which is made if there is none.
+            path: The file; plimsoll makes it if there is none.
 
         Raises:
             OSError: If the file cannot be made, or this is not Linux.

@@ -2,7 +2,8 @@
 
 KILL, TERM: the program holds OWN; a worker takes THEIRS, and that signal ends it. in_turn: one
 worker has ended when the next begins. by_turns: two workers that live at the same time, and wait
-for each other. apart: each sees another card. asks: a worker asks what the program leaves it.
+for each other. apart: each sees another card. asks: the program holds OWN, and a worker asks how
+much is free.
 """
 
 import multiprocessing

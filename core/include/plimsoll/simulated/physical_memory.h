@@ -43,7 +43,7 @@ class PhysicalMemory {
   void share(SharedCard& card) { card_ = &card; }
 
   [[nodiscard]] DriverModel model() const { return model_; }
-  // What is free of it is also what other processes leave.
+  // Memory that other processes have is not free.
   [[nodiscard]] MemoryInfo dedicated_info() const;
   [[nodiscard]] MemoryInfo shared_info() const { return host_.shared_info(); }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_.total - dedicated_.free; }

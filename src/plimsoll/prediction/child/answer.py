@@ -51,7 +51,7 @@ def make_report(
 ) -> dict[str, Any]:
     """A `PredictionParts` as a dictionary, and how the script ended.
 
-    Keys: prediction; device: that it is of; context_bytes: what CUDA takes there for a process;
+    Keys: prediction; device: that it is of; context_bytes: the size of a context on that device;
     error: None, "out_of_memory" or "other"; unknown_read: where the script first read a value that
     was not computed, or None; missed_network: whether it ended because something is offline;
     reason: of "other", see `ScriptError`.
@@ -243,7 +243,7 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
 
 
 def _why_no_other_cards(simulation: Simulation) -> str | None:
-    """Why a run on this card does not say what the program does on others; None where it does."""
+    """Returns why this run says nothing of other cards; None where it does."""
     if simulation.size_read_at is not None:
         return f"the program reads how much memory its card has ({simulation.size_read_at})"
     if any(each.memory_stats()["num_ooms"] for each in simulation.allocators):

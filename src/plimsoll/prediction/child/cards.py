@@ -23,7 +23,7 @@ _FILE = re.compile(r"(\d+)-(\d+)-.*\.card")
 
 @dataclass(frozen=True)
 class Card:
-    """What the processes of a program took of one card.
+    """A card, and the memory of it that the processes of a program had.
 
     Attributes:
         host: The number of the card's machine.
@@ -44,7 +44,7 @@ class Card:
 
 
 def card_files(folder: str) -> Callable[[int], str]:
-    """Where a process notes what it has of a GPU's card, by the GPU's number in the process."""
+    """Returns what names the file of a GPU's card, by the GPU's number in the process."""
 
     def file_of(device: int) -> str:
         host = launched_as("GROUP_RANK") or 0

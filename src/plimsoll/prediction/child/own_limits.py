@@ -26,7 +26,7 @@ class TightestLimit:
     """The limit that left the least.
 
     Attributes:
-        limit_bytes: What PyTorch might reserve.
+        limit_bytes: The most that PyTorch might reserve.
         left_bytes: How much less it reserved at most while the limit held; negative for what it
             reserved beyond.
     """
@@ -44,8 +44,8 @@ def tightest_limit(
     it.
 
     Args:
-        limits: Those of one GPU, in order.
-        run: What happened there.
+        limits: The limits of one GPU, in order.
+        run: The events of that GPU.
         total_bytes: The memory of its card.
     """
     reserved = reserved_after(run)

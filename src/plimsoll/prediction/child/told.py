@@ -102,7 +102,7 @@ def _on_card(found: dict[str, Any]) -> tuple[int, int]:
 
 
 def card_of(told: Told, cards: dict[str, Card]) -> Card | None:
-    """The card that a process is told of; of one that was killed, the card that it filled most."""
+    """The card of a process's report; of a killed process, the card that it filled most."""
     if told.report is not None:
         return cards.get(dict(told.cards).get(told.report["device"], ""))
     used = [card for card in cards.values() if told.process in card.takes]
@@ -126,7 +126,7 @@ def shared_cards(ranks: list[Told], cards: dict[str, Card]) -> list[SharedCard]:
 
 
 def process_uses(told: list[Told], cards: dict[str, Card]) -> list[dict[str, Any]]:
-    """What each process used of each GPU; of one that was killed, what its cards' files say."""
+    """Lists each GPU that each process used; a card's file says what a killed process had of it."""
     uses: list[dict[str, Any]] = []
     for each in told:
         if each.report is not None:

@@ -22,13 +22,13 @@ def fullest(
 ) -> tuple[Told, dict[str, Any] | None]:
     """The process that a report is of, and its prediction.
 
-    Of a job, it is the rank that has the least to spare; else the process that took the most of the
-    fullest card. The prediction is None where nothing is known of any.
+    In a job this is the rank that has the least to spare, elsewhere the process that took the most
+    of the fullest card. The prediction is None if no process could tell anything.
 
     Args:
-        own: What the program's own process tells.
-        told: All that used a GPU.
-        ranks: Those of them that are ranks.
+        own: The program's own process.
+        told: All processes that used a GPU.
+        ranks: The ranks among them.
         cards: The cards that they used.
     """
     if known := [each for each in ranks if each.prediction]:
@@ -54,9 +54,9 @@ def verdict(
 
     Args:
         found: The prediction of one process, with the failures of all.
-        told: All that used a GPU.
+        told: All processes that used a GPU.
         cards: The cards that they used.
-        request: What was asked for.
+        request: The trial.
     """
     crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, told)]
     worst = max(crowded, key=lambda card: card.together_bytes, default=None)
@@ -143,7 +143,7 @@ def _peaks(told: Told) -> tuple[int, int]:
 
 
 def _lack_of_room(told: Told, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
-    """Least headroom is most; what failed for want of memory is before all else."""
+    """A key that is largest for a rank that ran out of memory, then for the least headroom."""
     found, card = told.prediction, card_of(told, cards)
     assert found is not None
     assert told.rank is not None
@@ -157,9 +157,9 @@ def _of_killed(own: Told, process: int, taken: int) -> dict[str, Any]:
     """The prediction of a process that was killed, as far as anything is known of it.
 
     Args:
-        own: What the program's own process tells.
+        own: The program's own process.
         process: The number of the one that was killed.
-        taken: What nvidia-smi would have shown of the process at most.
+        taken: The most that nvidia-smi would have shown of the process.
     """
     assert own.report is not None
     found = own.report["prediction"]

@@ -18,19 +18,19 @@ class MemoryLimit:
 
     Attributes:
         event: The number of events that the GPU had before.
-        fraction: Of the card's memory, what PyTorch may reserve; 1 is no limit.
+        fraction: PyTorch may reserve this part of the card's memory; 1 is no limit.
     """
 
     event: int
     fraction: float
 
     def bytes_of(self, total_bytes: int) -> int:
-        """What PyTorch may reserve of a card with so much memory."""
+        """The limit on a card with so much memory."""
         return int(self.fraction * total_bytes)
 
 
 def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
-    """Those of one GPU's limits, in order, that held while something happened."""
+    """Returns the limits of one GPU that held for at least one event, in order."""
     before_others = [limit for limit, after in pairwise(limits) if after.event > limit.event]
     return [*before_others, limits[-1]]
 
