@@ -40,7 +40,7 @@ def predict_command(*options: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def found() -> Prediction:
     """Of two ranks that talk to each other, by NCCL."""
-    return predict(RANK, ["talks", "crowds"], gpu="T4", nproc_per_node=2)
+    return predict(RANK, ["talks"], gpu="T4", nproc_per_node=2)
 
 
 def test_each_rank_is_seen_and_the_fullest_is_told(found: Prediction) -> None:
@@ -92,11 +92,14 @@ def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
     assert rows[1].split()[:2] == ["7", "0:7"]
 
 
-def test_a_card_that_several_ranks_use_is_named(found: Prediction) -> None:
-    own = found.context_bytes + found.nccl_bytes + 2 * MiB  # of rank 0, whose card it is
+def test_a_card_that_several_ranks_use_is_named() -> None:
+    found = predict(RANK, ["talks", "crowds"], gpu="T4", nproc_per_node=2)
+    assert found.worst_rank == 0  # whose card also holds the other rank's context
+    own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes
     other = found.context_bytes + 2 * MiB
     (card,) = found.shared_cards
     assert card == SharedCard(0, 0, [0, 1], 2, card.together_bytes, card.at_most_bytes)
+    assert found.headroom_bytes == found.total_bytes - card.together_bytes
     granules = 6 * MiB  # the driver gives whole ones: two contexts, and NCCL's
     assert own + other <= card.together_bytes <= own + other + granules
     assert found.ranks[0].card_used_bytes == card.together_bytes

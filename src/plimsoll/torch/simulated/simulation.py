@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.engines.snapshot import note_fragments, snapshot_dict
+from plimsoll.errors import OutOfMemoryError
 from plimsoll.gpus import card_entry
 from plimsoll.simulator import Allocator, SimulatedMachine
 from plimsoll.tiers.limits import Tiers, warn_of_spills
@@ -289,11 +290,19 @@ class Simulation:
             with suppress(OSError):  # the report says what is not known then
                 self.machine.gpus[device].share(path)
                 self.card_files[device] = path
-        self.machine.gpus[device].take(self.profiles[device].context_bytes)
+        try:
+            self.machine.gpus[device].take(self.profiles[device].context_bytes)
+        except OutOfMemoryError as error:  # other processes have the card's memory
+            self._begin_use()
+            raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.contexts.add(device)
-        if len(self.contexts) == 1:
-            for action in self._on_first_use:
-                action()
+        self._begin_use()
+
+    def _begin_use(self) -> None:
+        """Do once what is to be done when the program first uses a GPU."""
+        actions, self._on_first_use = self._on_first_use, []
+        for action in actions:
+            action()
 
     def set_capturing(self, device: int, *, on: bool) -> int:
         """A graph is made of what is queued on a device, or no more; the capture's number."""
