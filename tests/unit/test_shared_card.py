@@ -92,6 +92,7 @@ def test_a_forked_process_does_not_give_back_what_its_parent_has(tmp_path: Path)
     assert shared_gpu(tmp_path / "card").free_bytes == 70 * GiB
 
 
+@pytest.mark.long
 def test_more_processes_than_there_are_places_for_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "card"
     places = 1024
