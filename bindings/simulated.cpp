@@ -1,9 +1,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "module.h"
 #include "plimsoll/simulated/driver.h"
@@ -45,12 +50,27 @@ void bind_simulated(nb::module_& module) {
       .def_prop_ro("shared_total",
                    [](const SimulatedHost& host) { return host.shared_info().total; });
 
+  nb::class_<SharedCard>(module, "SharedCard")
+      .def(nb::init<const std::string&>(), "path"_a)
+      .def_prop_ro("users",
+                   [](SharedCard& card) {
+                     std::vector<std::pair<std::int64_t, Bytes>> users;
+                     for (const auto& user : card.users()) {
+                       users.emplace_back(user.process, user.most);
+                     }
+                     return users;
+                   })
+      .def_prop_ro("together", &SharedCard::together)
+      .def_prop_ro("at_most", &SharedCard::at_most)
+      .def_prop_ro("is_complete", &SharedCard::is_complete);
+
   nb::class_<SimulatedDriver>(module, "SimulatedDriver")
       .def(nb::init<SimulatedHost&, Bytes, DriverModel, std::uint32_t>(), "host"_a,
            "dedicated_capacity"_a, "model"_a = DriverModel::linux, "ordinal"_a = 0,
            nb::keep_alive<1, 2>())
       .def_prop_ro("handle",
                    [](SimulatedDriver& gpu) { return reinterpret_cast<std::uintptr_t>(&gpu); })
+      .def("share", &SimulatedDriver::share, "card"_a, nb::keep_alive<1, 2>())
       .def("launch", &SimulatedDriver::launch, "stream"_a, "duration_ns"_a)
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(

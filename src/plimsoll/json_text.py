@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SCHEMA = 1
+SCHEMA = 2
 """The next number when a key goes or changes its meaning; keys may be added at any time."""
 
 

@@ -136,7 +136,7 @@ class TestCommand:
             "gpu", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "fits",
             "by_category", "top_lines", "assumptions", "events", "seconds",
         }  # fmt: skip
-        assert found["schema"] == 1
+        assert found["schema"] == 2
         assert found["gpu"] == "T4"
         assert found["peak_allocated_bytes"] == 4 * MiB
         assert found["peak_reserved_bytes"] == 20 * MiB

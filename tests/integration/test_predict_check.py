@@ -71,7 +71,7 @@ def test_settings_that_differ_are_named(recording: Path) -> None:
     done = command("predict", "--check", recording, LAYERS, *options, "--", "512")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert found["matches"] is False
     assert found["predicted_reserved_bytes"] != found["recorded_reserved_bytes"]
     assert found["held"][0].keys() == {"what", "predicted_bytes", "recorded_bytes"}

@@ -40,7 +40,7 @@ def predict_command(*options: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def found() -> Prediction:
     """Of two ranks that talk to each other, by NCCL."""
-    return predict(RANK, ["talks", "crowds"], gpu="T4", nproc_per_node=2)
+    return predict(RANK, ["talks"], gpu="T4", nproc_per_node=2)
 
 
 def test_each_rank_is_seen_and_the_fullest_is_told(found: Prediction) -> None:
@@ -92,16 +92,35 @@ def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
     assert rows[1].split()[:2] == ["7", "0:7"]
 
 
-def test_a_card_that_several_ranks_use_is_named(found: Prediction) -> None:
-    own = found.context_bytes + found.nccl_bytes + 2 * MiB  # of rank 0, whose card it is
+def test_a_card_that_several_ranks_use_is_named() -> None:
+    found = predict(RANK, ["talks", "crowds"], gpu="T4", nproc_per_node=2)
+    assert found.worst_rank == 0  # whose card also holds the other rank's context
+    own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes
     other = found.context_bytes + 2 * MiB
-    assert found.shared_cards == [SharedCard(0, 0, [0, 1], own, other)]
-    text = (
-        f"GPU 0 is used by ranks 0, 1: beside the one that takes the most there, "
-        f"{format_size(own)}, the others take {format_size(other)}\n"
-    )
+    (card,) = found.shared_cards
+    assert card == SharedCard(0, 0, [0, 1], 2, card.together_bytes, card.at_most_bytes)
+    assert found.headroom_bytes == found.total_bytes - card.together_bytes
+    granules = 6 * MiB  # the driver gives whole ones: two contexts, and NCCL's
+    assert own + other <= card.together_bytes <= own + other + granules
+    assert found.ranks[0].card_used_bytes == card.together_bytes
+    text = f"GPU 0 is used by ranks 0, 1: together they take {format_size(card.together_bytes)}\n"
     assert text in str(found)
-    assert "more than the card has" in str(replace(found, total_bytes=own + other - 1))
+    less = replace(found, total_bytes=card.together_bytes - 1)
+    assert "more than the card has" in str(less)
+
+
+def test_ranks_that_together_take_more_than_their_card_has_do_not_fit(tmp_path: Path) -> None:
+    script = tmp_path / "crowd.py"
+    script.write_text(
+        "import torch\ntorch.distributed.init_process_group('gloo')\n"
+        "held = torch.zeros(9 << 30, dtype=torch.uint8, device='cuda')\n"
+        "torch.distributed.barrier()\n"
+    )
+    found = predict(script, gpu="T4", gpus=1, nproc_per_node=2)
+    assert found.fits is False
+    assert [use.fits for use in found.ranks] == [False, False]
+    assert all((use.device_used_bytes or 0) < found.total_bytes for use in found.ranks)
+    assert found.headroom_bytes == found.total_bytes - found.shared_cards[0].together_bytes < 0
 
 
 def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
@@ -115,7 +134,7 @@ def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
     assert set(told["ranks"][0]) == {
         "rank", "host", "device", "peak_allocated_bytes", "peak_reserved_bytes",
         "device_used_bytes", "nccl_bytes", "nccl_range_bytes", "fits", "device_used_range_bytes",
-        "peak_allocated_range_bytes", "peak_reserved_range_bytes", "stands_for",
+        "peak_allocated_range_bytes", "peak_reserved_range_bytes", "stands_for", "card_used_bytes",
     }  # fmt: skip
     assert told["ranks"][0]["peak_allocated_range_bytes"] is None
     assert "with ['some']" in done.stderr

@@ -9,21 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll import InputError
+from plimsoll.gpus import gpu_profile, gpu_profiles
 from plimsoll.prediction import predict
-from plimsoll.prediction.parts import STARTED_PROGRAM
-from plimsoll.units import GiB, MiB
+from plimsoll.prediction.parts import ENDED_BY_SIGNAL, STARTED_PROGRAM
+from plimsoll.units import GiB, MiB, format_size
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
 
 PROCESSES = PROGRAMS / "prediction" / "processes.py"
+WORKERS = PROGRAMS / "prediction" / "workers.py"
 ONE_PROCESS = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 
 
-def predict_command(*options: str) -> subprocess.CompletedProcess[str]:
+def predict_command(*options: str, script: Path = PROCESSES) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", str(PROCESSES), *options],
+        [sys.executable, "-m", "plimsoll", "predict", str(script), *options],
         capture_output=True,
         text=True,
         check=False,
@@ -39,8 +40,15 @@ def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     assert found.peak_allocated_bytes == 31 * MiB
     assert "processes.py:15 " in found.top_lines[0].line
     first = str(found).splitlines()[1]
-    assert first.startswith("3 processes used simulated GPUs; the largest took ")
-    assert first.endswith("they are not added up")
+    assert first.startswith("3 processes used simulated GPUs, and the verdict counts all of them")
+    (card,) = found.shared_cards
+    assert (card.device, card.ranks, card.processes) == (0, [], 3)
+    contexts = 3 * found.context_bytes
+    assert contexts < card.together_bytes <= card.at_most_bytes
+    assert found.device_used_bytes == card.together_bytes
+    assert found.headroom_bytes == found.total_bytes - card.together_bytes
+    assert found.other_gpus == []
+    assert found.no_other_gpus == "several processes use one card"
 
 
 @pytest.mark.long
@@ -71,9 +79,129 @@ def test_what_a_process_has_no_memory_for_does_not_fit() -> None:
     assert found.peak_allocated_bytes == 20 * GiB + MiB
 
 
-def test_a_process_that_was_killed_is_no_proof_that_no_memory_is_needed() -> None:
-    with pytest.raises(InputError, match="used a simulated GPU, and was killed before it told"):
-        predict(PROCESSES, ["killed"], gpu="T4")
+def test_what_a_killed_process_took_is_known() -> None:
+    found = predict(PROCESSES, ["killed"], gpu="T4")
+    assert found.fits
+    (use,) = found.processes
+    assert (use.device, use.peak_allocated_bytes, use.peak_reserved_bytes) == (0, None, None)
+    assert use.card_bytes == found.device_used_bytes
+    assert found.headroom_bytes == found.total_bytes - found.device_used_bytes
+    assert found.peak_reserved_bytes == 20 * MiB  # a segment for 4 MiB
+    assert found.peak_allocated_range_bytes == (0, 20 * MiB)
+    assert [one.what for one in found.assumptions] == [ENDED_BY_SIGNAL]
+    assert "ended by a signal; it had up to " in str(found)
+
+
+@pytest.mark.parametrize("how", ["KILL", "TERM"])
+def test_a_worker_that_a_signal_ends_leaves_no_room(how: str) -> None:
+    """Together with what the program itself takes, it is more than the card has."""
+    found = predict(WORKERS, [how, "9", "9"], gpu="T4")
+    assert found.fits is False
+    (card,) = found.shared_cards
+    assert card.together_bytes > 18 * GiB
+    assert found.headroom_bytes == found.total_bytes - card.together_bytes < 0
+    assert f"together they take {format_size(card.together_bytes)}, more than the card has" in str(
+        found
+    )
+
+
+def test_processes_one_after_the_other_have_the_card_in_turn() -> None:
+    found = predict(WORKERS, ["in_turn", "9", "9"], gpu="T4")
+    assert found.fits
+    assert found.shared_cards[0].at_most_bytes < 10 * GiB
+
+
+def test_peaks_that_may_come_together_make_the_verdict_unknown() -> None:
+    options = ("--gpu", "T4", "--json", "--", "by_turns", "9", "9")
+    done = predict_command(*options, script=WORKERS)
+    assert done.returncode == 3, done.stderr
+    found = json.loads(done.stdout)
+    assert found["fits"] is None
+    assert "if their peaks come together" in found["why_unknown"]
+    (card,) = found["shared_cards"]
+    assert card["together_bytes"] < 11 * GiB
+    assert card["at_most_bytes"] > 18 * GiB
+
+
+def test_processes_that_see_other_cards_share_none() -> None:
+    found = predict(WORKERS, ["apart", "9", "9"], gpu="T4")
+    assert found.fits
+    assert found.shared_cards == []
+
+
+def test_a_process_finds_no_room_that_another_one_has() -> None:
+    found = predict(WORKERS, ["asks", "9", "0"], gpu="T4")
+    assert found.fits
+    assert found.processes[0].process != found.processes[1].process
+
+
+def test_a_limit_of_the_programs_own_counts(tmp_path: Path) -> None:
+    script = tmp_path / "limited.py"
+    script.write_text(
+        "import sys, torch\n"
+        "torch.cuda.set_per_process_memory_fraction(0.5)\n"
+        "torch.zeros(int(sys.argv[1]) << 30, dtype=torch.uint8, device='cuda')\n"
+    )
+    small, large = (predict(script, [size], gpu="T4") for size in "58")
+    limit = small.total_bytes // 2
+    assert (small.fits, large.fits) == (True, False)
+    assert small.limit_bytes == large.limit_bytes == limit
+    assert small.headroom_bytes == limit - 5 * GiB
+    assert large.headroom_bytes == limit - 8 * GiB < 0
+    assert "the card would hold the peak" not in str(large)
+    fitting = {card.gpu for card in small.other_gpus if card.fits}
+    assert all((gpu_profile(name).total_bytes // 2 >= 5 * GiB) for name in fitting)
+    assert "A100-80GB" in fitting
+    beyond = {card.gpu for card in large.other_gpus if card.fits}
+    assert beyond == {one.name for one in gpu_profiles() if one.total_bytes // 2 >= 8 * GiB}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "torch.cuda.get_device_properties(0).total_memory",
+        "torch.cuda.mem_get_info()[1]",
+        "sum(torch.accelerator.get_memory_info())",
+    ],
+)
+def test_a_program_that_reads_the_cards_size_is_not_judged_for_others(
+    tmp_path: Path, read: str
+) -> None:
+    script = tmp_path / "sized.py"
+    script.write_text(
+        f"import torch\nsize = {read} // 4\ntorch.zeros(size, dtype=torch.uint8, device='cuda')\n"
+    )
+    found = predict(script, gpu="T4")
+    assert found.fits
+    assert found.other_gpus == []
+    assert f"reads how much memory its card has ({script}:2 <module>)" in (
+        found.no_other_gpus or ""
+    )
+    assert "To judge them: plimsoll predict --gpu NAME" in str(found)
+
+
+def test_a_program_that_reads_other_properties_is(tmp_path: Path) -> None:
+    script = tmp_path / "named.py"
+    script.write_text(
+        "import torch\nprint(torch.cuda.get_device_properties(0), torch.cuda.get_device_name())\n"
+        "torch.zeros(5, device='cuda')\n"
+    )
+    found = predict(script, gpu="T4")
+    assert found.no_other_gpus is None
+    assert found.other_gpus
+
+
+def test_a_program_that_tries_until_it_fits_is_not_judged_for_others(tmp_path: Path) -> None:
+    script = tmp_path / "tries.py"
+    script.write_text(
+        "import torch\nsize = 64 << 30\nwhile True:\n    try:\n"
+        "        torch.zeros(size, dtype=torch.uint8, device='cuda')\n        break\n"
+        "    except torch.OutOfMemoryError:\n        size //= 2\n"
+    )
+    found = predict(script, gpu="T4")
+    assert found.fits
+    assert found.other_gpus == []
+    assert found.no_other_gpus == "requests failed on this card, and the program went on"
 
 
 def test_a_program_of_one_process_names_no_others() -> None:

@@ -169,7 +169,7 @@ def test_the_exit_status_says_whether_a_command_would_help(machine: Machine) -> 
     done = CliRunner().invoke(app, ["doctor", "--json"])
     assert done.exit_code == 0
     told = json.loads(done.stdout)
-    assert told["schema"] == 1
+    assert told["schema"] == 2
     assert told["is_complete"] is True
     assert {row["name"] for row in told["installed"]} >= {"plimsoll", "Python", "PyTorch"}
     machine.lacks("versions.torch_version", "PyTorch is not installed here: pip install it")

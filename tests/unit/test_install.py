@@ -231,7 +231,7 @@ class TestAccount:
             assert python(text).returncode == 0
         first, second = map(json.loads, path.read_text().splitlines())
         assert first == second
-        assert first["schema"] == 1
+        assert first["schema"] == 2
         assert first["peak_reserved_bytes"] == 2
         assert first["card_peak_bytes"] is None
 

@@ -5,7 +5,7 @@ namespace {
 
 // PyTorch's text, so that tools which read it go on working, and a sentence about shared memory.
 std::string describe(const OutOfMemoryReport& report) {
-  const Bytes in_use = report.device_total - report.device_free;
+  const Bytes in_use = report.device_total - report.device_free - report.used_by_others;
   std::string text = "CUDA out of memory. Tried to allocate " + format_bytes(report.tried) +
                      ". GPU " + std::to_string(report.device) + " has a total capacity of " +
                      format_bytes(report.device_total) + " of which " +
@@ -58,8 +58,8 @@ void Allocator::fail(Bytes requested, Bytes rounded, Bytes tried, StreamId strea
   const MemoryInfo memory = driver_.memory_info();
   note(Action::oom, memory.free, rounded, stream, pool);
   ++statistics_.num_ooms;
-  throw OutOfMemory({device_, requested, tried, memory.total, memory.free, limit_,
-                     static_cast<Bytes>(statistics_.allocated_bytes.all.current),
+  throw OutOfMemory({device_, requested, tried, memory.total, memory.free, memory.used_by_others,
+                     limit_, static_cast<Bytes>(statistics_.allocated_bytes.all.current),
                      static_cast<Bytes>(statistics_.reserved_bytes.all.current),
                      free_in_private_pools, shared, advice_against_failure(tried)});
 }

@@ -9,12 +9,19 @@ MemoryPart Physical::part(Content& content, Address offset, Bytes begin, Bytes e
   return {&content, offset, std::min(end, dedicated) - begin, Tier::dedicated};
 }
 
+MemoryInfo PhysicalMemory::dedicated_info() const {
+  MemoryInfo info = dedicated_;
+  if (card_ != nullptr) info.used_by_others = std::min(info.free, card_->used_by_others());
+  info.free -= info.used_by_others;
+  return info;
+}
+
 std::optional<Physical> PhysicalMemory::take(Bytes size, Tier tier) {
   Physical physical{size, 0, 0};
   if (tier == Tier::shared) {
     physical.shared = size;
   } else if (model_ == DriverModel::wddm) {
-    physical.dedicated = std::min(size, round_down(dedicated_.free, kGranule));
+    physical.dedicated = std::min(size, round_down(dedicated_info().free, kGranule));
     physical.shared = size - physical.dedicated;
   } else {
     physical.dedicated = size;
@@ -22,6 +29,7 @@ std::optional<Physical> PhysicalMemory::take(Bytes size, Tier tier) {
   if (physical.dedicated > dedicated_.free || physical.shared > shared_info().free) {
     return std::nullopt;
   }
+  if (card_ != nullptr && !card_->take(physical.dedicated, dedicated_.total)) return std::nullopt;
   dedicated_.free -= physical.dedicated;
   shared_used_ += physical.shared;
   host_.take_shared(physical.shared);
@@ -30,6 +38,7 @@ std::optional<Physical> PhysicalMemory::take(Bytes size, Tier tier) {
 
 void PhysicalMemory::give_back(const Physical& physical) {
   dedicated_.free += physical.dedicated;
+  if (card_ != nullptr) card_->give_back(physical.dedicated);
   shared_used_ -= physical.shared;
   host_.give_back_shared(physical.shared);
 }

@@ -43,7 +43,7 @@ from plimsoll.cli.options import (
 )
 from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import Verdict, console, hint, show
+from plimsoll.cli.terminal import NOT_KNOWN, Verdict, console, hint, show
 from plimsoll.errors import InputError
 from plimsoll.json_text import json_line
 from plimsoll.layout import paragraphs, table
@@ -107,7 +107,7 @@ def predict(
     fails. What it writes is thrown away, and listed.
 
     Exit status 1: it does not fit, or with --check a peak is off by more than 2 %. 2: bad input, or
-    the script fails.
+    the script fails. 3: whether it fits is not known; the answer says why.
     """
     from plimsoll.prediction.check_text import check_text
     from plimsoll.prediction.options import Options
@@ -160,8 +160,10 @@ def predict(
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
-    if not all(result.fits for result in results):
+    if any(result.fits is False for result in results):
         raise typer.Exit(1)
+    if any(result.fits is None for result in results):
+        raise typer.Exit(NOT_KNOWN)
 
 
 def _predicted(asked: Sequence[Request]) -> list[Prediction]:
@@ -183,7 +185,9 @@ def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
     from plimsoll.script_file import is_stream
 
     first = results[0]
-    verdict: Verdict = "yes" if all(result.fits for result in results) else "no"
+    verdict: Verdict | None = "yes" if all(result.fits for result in results) else None
+    if any(result.fits is False for result in results):
+        verdict = "no"
     if len(results) == 1 or not first.uses_cuda:
         show(partial(prediction_text, first), verdict)
     else:
@@ -207,7 +211,7 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     vary = _batch_argument(program)
     if p.fits and vary is not None:
         follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu]
-    elif p.fits or program.is_module:
+    elif p.fits is not False or program.is_module:
         return ["plimsoll", "run", "--record", "run.plim", *program.words, *program.arguments]
     else:
         follow = ["fit", *program.words, "--gpu", p.gpu]
@@ -248,12 +252,17 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
 
     first = results[0]
     fitting = [result.gpu for result in results if result.fits]
-    failing = [result.gpu for result in results if not result.fits]
+    failing = [result.gpu for result in results if result.fits is False]
+    open_ = [result.gpu for result in results if result.fits is None]
     verdicts = [
         f"fits on {', '.join(fitting)}" * bool(fitting),
         f"does not fit on {', '.join(failing)}" * bool(failing),
+        f"is not known to fit on {', '.join(open_)}" * bool(open_),
     ]
     yield f"{first.script} {'; it '.join(filter(None, verdicts))}"
+    for result in results:
+        if result.why_unknown is not None:
+            yield f"{result.gpu}: {result.why_unknown}"
     if (line := whose_line(first)) is not None:
         yield line
 
@@ -268,7 +277,7 @@ def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
             format_size(result.peak_reserved_bytes),
             format_size(result.device_used_bytes),
             ("-" if result.headroom_bytes < 0 else "") + format_size(abs(result.headroom_bytes)),
-            "yes" if result.fits else "no",
+            {True: "yes", False: "no", None: "not known"}[result.fits],
         )
         for result in results
     ]

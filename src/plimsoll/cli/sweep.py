@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import console, hint, show
+from plimsoll.cli.terminal import NOT_KNOWN, console, hint, show
 from plimsoll.errors import InputError
 from plimsoll.units import format_size
 
@@ -81,7 +81,8 @@ def sweep(
 
     What is done is kept in a table as it ends; the same command goes on from there.
 
-    Exit status 1: a script or a recording fits nowhere. 2: bad input. 130: interrupted.
+    Exit status 1: a script or a recording fits nowhere. 2: bad input. 3: whether one fits
+    anywhere is not known. 130: interrupted.
     """
     from plimsoll.endings import check_ending
     from plimsoll.files import NewFile, check_can_be_made
@@ -120,7 +121,7 @@ def sweep(
         if not picture:
             hint(["plimsoll", "sweep", *map(str, what), "--picture", *_again(vary, results)])
     if not fits:
-        raise typer.Exit(1)
+        raise typer.Exit(NOT_KNOWN if _fits(found, or_unknown=True) else 1)
 
 
 def _again(vary: Sequence[str] | None, results: Path | None) -> list[str]:
@@ -130,17 +131,22 @@ def _again(vary: Sequence[str] | None, results: Path | None) -> list[str]:
     ]
 
 
-def _fits(found: Sweep) -> bool:
-    """Whether each program fits somewhere."""
+def _fits(found: Sweep, *, or_unknown: bool = False) -> bool:
+    """Whether each program fits somewhere, or also may fit as far as is known."""
     programs = {row.case.program for row in found.rows}
-    return programs == {row.case.program for row in found.rows if row.fits}
+    return programs == {
+        row.case.program
+        for row in found.rows
+        if row.fits or (or_unknown and row.fits is None and row.error is None)
+    }
 
 
 def _outcome(row: Row) -> str:
     if row.error is not None:
         return f"failed: {row.error}"
     used = format_size(row.device_used_bytes or 0)
-    return f"{used}, {'fits' if row.fits else 'does not fit'}"
+    verdicts = {True: "fits", False: "does not fit", None: "whether it fits is not known"}
+    return f"{used}, {verdicts[row.fits]}"
 
 
 def _plan(

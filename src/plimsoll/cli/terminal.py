@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+NOT_KNOWN = 3
+"""The exit status of a command that found out that its question has no answer yet."""
 Verdict = Literal["yes", "no"]
 _ANSWERS = {"yes": "bold green", "no": "bold red", None: "bold"}
 _STYLES = (

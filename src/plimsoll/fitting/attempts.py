@@ -255,7 +255,9 @@ class Attempts:
         assert prediction.shared is not None
         reserved = prediction.shared.peak_dedicated_bytes
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
-        fits = reserved <= self._room - prediction.nccl_bytes
+        limit = prediction.limit_bytes
+        room = self._room - prediction.nccl_bytes
+        fits = reserved <= (room if limit is None else min(room, limit))
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
 

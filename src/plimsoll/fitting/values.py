@@ -237,8 +237,8 @@ class _Search:
         self._written += found.written
         self._seconds += found.seconds
         before = self._trials.get(each.value)
-        fits = point.fits
-        if fits is None and (point.spare_bytes or 0) < 0:
+        fits = None if found.fits is None else point.fits
+        if found.fits is not None and fits is None and (point.spare_bytes or 0) < 0:
             fits = False
         if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
             self._trials[each.value] = replace(before, fits=fits, step_seconds=None)
@@ -255,6 +255,8 @@ class _Search:
 
     def _point(self, each: Try, found: Prediction) -> Point:
         needed = self._headroom.of(found.total_bytes + found.used_bytes)
+        if found.fits is None:  # what is not known to fit does not count as fitting
+            return Point(each.value, fits=False)
         fits: bool | None = found.fits and found.headroom_bytes >= needed
         if each.scouts and (not fits or found.shared is not None or found.shared_cards):
             fits = None  # on the card itself it may do with less, or others may leave it less

@@ -46,16 +46,19 @@ class PeakChange:
         return _on_card(self.after) - _on_card(self.before)
 
     def is_worse(self, allowed: Headroom | None) -> bool:
-        """Whether it fails or does not fit since the change, or takes more than is allowed."""
+        """Whether it fails or does not fit since the change, or takes more than is allowed.
+
+        A program that fitted before, and of which it is not known now, is worse too.
+        """
         if isinstance(self.before, str):
             return False
         if isinstance(self.after, str):
             return True
         may_grow = None if allowed is None else allowed.of(_on_card(self.before))
         grown = _on_card(self.after) - _on_card(self.before)
-        return (self.before.fits and not self.after.fits) or (
-            may_grow is not None and grown > may_grow
-        )
+        order = (False, None, True)
+        fits_less = order.index(self.after.fits) < order.index(self.before.fits)
+        return fits_less or (may_grow is not None and grown > may_grow)
 
 
 def find_change(command: str, before: Path, after: Path, *, gpu: str) -> PeakChange:
@@ -140,6 +143,8 @@ def _remark(change: PeakChange) -> str:
         return "uses no GPU"
     spare = format_size(abs(change.after.headroom_bytes))
     fits = f"fits, {spare} to spare" if change.after.fits else f"does not fit, {spare} too little"
+    if change.after.fits is None:
+        fits = f"not known whether it fits: {_text(change.after.why_unknown or '')}"
     return f"{fits}; before: {_text(change.before)}" if isinstance(change.before, str) else fits
 
 

@@ -39,7 +39,7 @@ def prediction_html(prediction: PredictionParts) -> str:
 def _figures(p: PredictionParts) -> Iterator[tuple[str, str]]:
     yield "peak allocated", format_size(p.peak_allocated_bytes)
     yield "peak reserved", format_size(p.peak_reserved_bytes)
-    shown = "nvidia-smi shows" if p.fits else "would need"
+    shown = "would need" if p.fits is False else "nvidia-smi shows"
     yield shown, f"{format_size(p.device_used_bytes)} of {memory_text(p)}"
     if p.host_peak_bytes is not None:
         yield "host memory, estimated", format_size(p.host_peak_bytes)

@@ -40,18 +40,29 @@ def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
         return
     yield _verdict(p)
     yield from _table(p.ranks, width)
-    for card in p.shared_cards:
-        where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
-        used = card.most_bytes + card.others_bytes
-        full = "; that is more than the card has" if used > p.total_bytes else ""
-        yield (
-            f"{where} is used by ranks {_numbers(card.ranks)}: beside the one that takes the most "
-            f"there, {format_size(card.most_bytes)}, the others take "
-            f"{format_size(card.others_bytes)}{full}"
-        )
+    yield from shared_card_rows(p)
     if p.processes:
         count = format_count(len({use.process for use in p.processes}), "process", "processes")
         yield f"{count} without a rank used simulated GPUs too"
+
+
+def shared_card_rows(p: PredictionParts) -> Iterator[str]:
+    """Says of each card that several processes use how much they take together."""
+    for card in p.shared_cards:
+        where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
+        ranks = [f"ranks {_numbers(card.ranks)}"] if card.ranks else []
+        others = format_count(card.processes - len(card.ranks), "process", "processes")
+        users = ranks + [others] * (card.processes > len(card.ranks))
+        full = ", more than the card has" if card.together_bytes > p.total_bytes else ""
+        possible = (
+            f"; if their peaks come together, {format_size(card.at_most_bytes)}"
+            if card.at_most_bytes > card.together_bytes
+            else ""
+        )
+        yield (
+            f"{where} is used by {' and '.join(users)}: together they take "
+            f"{format_size(card.together_bytes)}{full}{possible}"
+        )
 
 
 def _verdict(p: PredictionParts) -> str:
@@ -59,6 +70,8 @@ def _verdict(p: PredictionParts) -> str:
     count = sum(use.stands_for for use in p.ranks)
     where, worst = card_of(p), f"rank {p.worst_rank}"
     so_far = " so far" if p.stopped else ""
+    if p.fits is None:
+        return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
     if p.fits:
         return (
             f"{p.script} fits on {where}{so_far}: {count} of {count} ranks; {worst} has "

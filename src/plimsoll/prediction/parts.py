@@ -21,6 +21,11 @@ SIZES_BY_DATA = (
 )
 """What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
 EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
+ENDED_BY_SIGNAL = (
+    "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
+    "the card beside its context"
+)
+"""The assumption where a signal ended the process that took the most of the fullest card."""
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
@@ -107,16 +112,19 @@ class ProcessUse:
 
     Attributes:
         process: Its number.
-        device: The GPU; None where the process was killed before it told anything but that it used
-            one.
-        peak_allocated_bytes: The most in live blocks; None likewise.
-        peak_reserved_bytes: The most taken from the driver; None likewise.
+        device: The GPU; None where it is not known which one a process used that was killed.
+        peak_allocated_bytes: The most in live blocks; None where the process was killed, as by
+            SIGKILL or SIGTERM.
+        peak_reserved_bytes: The most taken from the driver by PyTorch; None likewise.
+        card_bytes: The most that nvidia-smi would show of the process, also of one that was killed;
+            None where that is not known.
     """
 
     process: int
     device: int | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
+    card_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -191,16 +199,21 @@ class PredictionParts:
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
             reserved on the card; where it does not fit, the least memory of a card that holds the
-            peak.
+            peak. Where several processes use the card, the most that all have at the same time.
         shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
         shared: What lay in shared memory, and the least that it costs; None where nothing could
             spill and nothing was placed there. This and what follows of shared memory is up to
             the failure, if the script does not fit.
         shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
         shared_lines: The source lines that had the most there then, most first.
-        fits: Whether the script gets all the memory it asks for.
+        fits: Whether the script gets all the memory it asks for; None where that is not known.
+        why_unknown: Why `fits` is not known; None where it is.
         headroom_bytes: What stays free at the peak, of the card and of the shared memory that
-            requests may spill into; negative for what is missing.
+            requests may spill into, or of the program's own limit if that is less; negative for
+            what is missing. All processes that use the card are counted.
+        limit_bytes: The program's own limit of what PyTorch may reserve of the card, as of
+            `set_per_process_memory_fraction`: of several, the one that left the least. None where
+            the program set none.
         used_bytes: What others already have of the card, which is not part of `total_bytes`.
         least_reserved_bytes: About the least that could be reserved for the same requests, as
             cached memory goes back to the driver when it is needed; None where it was not asked
@@ -220,18 +233,21 @@ class PredictionParts:
         step_seconds_range: Where measured times lie.
         step: What that time is made of.
         other_gpus: The verdict on other cards, without spilling.
+        no_other_gpus: Why this run says nothing of other cards, and `other_gpus` is empty; None
+            where it does, or does not fit.
         assumptions: All that was assumed.
         written: What the script wrote, the largest first; unknown, and empty, where it was kept.
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
         processes: Where processes without a rank that the script started used GPUs: what each
-            process used, the script's own too. All else is then said of the one that reserved the
-            most; they are not added up, for each has simulated GPUs of its own.
+            process used, the script's own too. All else is then said of the one that took the most
+            of the fullest card, but for `fits`, `headroom_bytes` and `device_used_bytes`, which
+            count all processes.
         worst_rank: Where the script is a job of ranks: the one that has the least to spare, of
             which all else is said; else None.
         ranks: What each rank takes.
-        shared_cards: The cards that several ranks use.
+        shared_cards: The cards that several processes use.
         compiled: What ran compiled; None where nothing did.
         timeline: Memory over the run, for a picture; None where nothing was asked for.
         host_peak_bytes: The most that the program takes of the memory of one machine, all its
@@ -255,7 +271,7 @@ class PredictionParts:
     shared: SharedUse | None
     shared_by_category: dict[str, int]
     shared_lines: list[LineShare]
-    fits: bool
+    fits: bool | None
     headroom_bytes: int
     peak_allocated_range_bytes: tuple[int, int] | None
     peak_reserved_range_bytes: tuple[int, int] | None
@@ -286,6 +302,9 @@ class PredictionParts:
     timeline: Timeline | None = None
     host_peak_bytes: int | None = None
     host_peak_range_bytes: tuple[int, int] | None = None
+    why_unknown: str | None = None
+    limit_bytes: int | None = None
+    no_other_gpus: str | None = None
 
     @property
     def room_bytes(self) -> int:

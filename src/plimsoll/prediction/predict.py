@@ -192,7 +192,7 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
 
 def _with_need(request: Request, result: Prediction) -> Prediction:
     """What the script would have needed, if it ran out of memory, and ranges."""
-    if result.fits:
+    if result.fits is not False:
         return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     found = replace(
@@ -201,7 +201,13 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         out_of_memory=result.out_of_memory,
         num_ooms=result.num_ooms,
         total_bytes=result.total_bytes,
-        headroom_bytes=result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
+        why_unknown=None,
+        headroom_bytes=min(
+            result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
+            needed.headroom_bytes,
+        )
+        if needed.limit_bytes is not None
+        else result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
         shared_used_bytes=result.shared_used_bytes,
         shared=result.shared,
         shared_by_category=result.shared_by_category,
@@ -217,8 +223,8 @@ def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = result.total_bytes + (result.shared.total_bytes if result.shared else 0)
     return [
-        replace(use, fits=use.rank not in failed and use.device_used_bytes <= room)
-        if use.device_used_bytes is not None
+        replace(use, fits=use.rank not in failed and use.card_used_bytes <= room)
+        if use.card_used_bytes is not None
         else use
         for use in needed.ranks
     ]

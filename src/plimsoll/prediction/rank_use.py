@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class RankUse:
     """What one rank takes of the card that it fills most.
 
-    Figures are None where the rank was ended before it told any, as when another rank failed.
+    Figures are None where the rank was ended before it told any, as when another rank failed; what
+    it took of its card is known all the same.
 
     Attributes:
         rank: Of the job.
@@ -22,9 +23,12 @@ class RankUse:
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most taken from the driver.
         device_used_bytes: What nvidia-smi would show at that peak, of this rank.
-        nccl_bytes: What of that is NCCL's.
+        card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
+            same time.
+        nccl_bytes: What of `device_used_bytes` is NCCL's.
         nccl_range_bytes: As in a `PredictionParts`.
-        fits: Whether the rank gets all the memory it asks for.
+        fits: Whether the rank gets all the memory it asks for, beside the other processes that use
+            its card; None where the rank was ended before it was known.
         peak_allocated_range_bytes: As in a `PredictionParts`; None where none of this rank's sizes
             depends on data.
         peak_reserved_range_bytes: Likewise.
@@ -46,6 +50,7 @@ class RankUse:
     peak_reserved_range_bytes: tuple[int, int] | None = None
     device_used_range_bytes: tuple[int, int] | None = None
     stands_for: int = 1
+    card_used_bytes: int | None = None
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -56,21 +61,24 @@ class RankUse:
 
 @dataclass(frozen=True)
 class SharedCard:
-    """A card that several ranks use.
+    """A card that several processes use.
 
     Attributes:
         host: The number of its machine.
         device: The card there.
-        ranks: Those that use it.
-        most_bytes: What nvidia-smi would show of the rank that takes the most there, at its peak.
-        others_bytes: Of the others together, each at its own.
+        ranks: The ranks that use it; none where the script is no job.
+        processes: How many processes used it, ranks included.
+        together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
+        at_most_bytes: The most that they might take at the same time on a GPU: processes take turns
+            there as they do in the simulation only where they wait for each other.
     """
 
     host: int
     device: int
     ranks: list[int]
-    most_bytes: int
-    others_bytes: int
+    processes: int
+    together_bytes: int
+    at_most_bytes: int
 
 
 def with_ranges(ranks: list[RankUse], trials: Iterable[list[RankUse]]) -> list[RankUse]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.layout import paragraphs
-from plimsoll.prediction.job_text import card_of, is_job, job_verdict
-from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, STARTED_PROGRAM
+from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
+from plimsoll.prediction.parts import (
+    ENDED_BY_SIGNAL,
+    LETS_GO_LATER,
+    SIZES_BY_DATA,
+    STARTED_PROGRAM,
+)
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.printable import printable
 from plimsoll.units import format_count, format_seconds, format_size, size_row
@@ -76,27 +81,33 @@ def whose_line(p: PredictionParts) -> str | None:
         return printable(
             f"1 process that {p.script} started used a simulated GPU: it took {reserved}"
         )
-    return (
-        f"{count} processes used simulated GPUs; the largest took {reserved}, and what is said is "
-        "of it alone; they are not added up"
-    )
+    largest = f"the memory below is that of the process that took the most, {reserved}"
+    if not p.shared_cards:
+        return f"{count} processes used simulated GPUs, each another one; {largest}"
+    return f"{count} processes used simulated GPUs, and the verdict counts all of them; {largest}"
 
 
 def _processes(p: PredictionParts) -> Iterator[str]:
     line = whose_line(p)
     if line is not None:
         yield line
-        yield from (f"  {row}" for row in _process_rows(p))
+        yield from (f"  {row}" for row in [*_process_rows(p), *shared_card_rows(p)])
 
 
 def _process_rows(p: PredictionParts) -> Iterator[str]:
     """The largest processes; one alone is what follows anyway."""
-    uses = sorted(p.processes, key=lambda use: -(use.peak_reserved_bytes or 0))
-    if len(uses) == 1:
+    uses = sorted(p.processes, key=lambda use: -(use.card_bytes or use.peak_reserved_bytes or 0))
+    if len(uses) == 1 and uses[0].peak_reserved_bytes is not None:
         return
     for use in uses[:_MOST_PROCESSES]:
         if use.peak_allocated_bytes is None or use.peak_reserved_bytes is None:
-            yield f"process {use.process}: killed before it told how much"
+            taken = (
+                "what it took is not known"
+                if use.card_bytes is None
+                else f"it had up to {format_size(use.card_bytes)} of the card, context included"
+            )
+            where = "" if use.device is None else f", GPU {use.device}"
+            yield f"process {use.process}{where}: ended by a signal; {taken}"
             continue
         yield (
             f"process {use.process}, GPU {use.device}: allocated "
@@ -118,8 +129,10 @@ def _verdict(p: PredictionParts) -> Iterator[str]:
 
 def headline(p: PredictionParts) -> str:
     """Whether it fits, and by how much."""
-    verdict = "fits" if p.fits else "does not fit"
     where = card_of(p)
+    if p.fits is None:
+        return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
+    verdict = "fits" if p.fits else "does not fit"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
     return f"{p.script} {verdict} on {where}{so_far}: {format_size(abs(p.headroom_bytes))} {left}"
@@ -131,14 +144,16 @@ def _figures(p: PredictionParts) -> Iterator[str]:
             f"  stopped at {p.stopped.line}: {p.stopped.why}; memory was never fuller than at "
             f"event {p.stopped.steady_since_event} of {p.stopped.events}"
         )
-    if not p.fits and p.headroom_bytes >= 0:
+    if p.fits is False and p.headroom_bytes >= 0:
         yield "  (the card would hold the peak, but not in the pieces that are free)"
     allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
     by = f", by {_what_decides(p)}"
     yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}{_range(allocated, by)}"
     yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}{_range(reserved, by)}"
-    card = "nvidia-smi shows" if p.fits else "would need"
+    card = "would need" if p.fits is False else "nvidia-smi shows"
     yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {memory_text(p)}")
+    if p.limit_bytes is not None:
+        yield f"  the script's own {format_size(p.limit_bytes):>12} limit of what PyTorch reserves"
     growth = growth_bytes(p.step_peaks_bytes)
     if growth is not None:
         yield f"  grows each step  {format_size(growth):>12}, and did so in the last {STEPS} steps"
@@ -146,7 +161,9 @@ def _figures(p: PredictionParts) -> Iterator[str]:
         yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
     yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
-    if caught > 0 and (p.fits or not (p.processes or p.ranks)):  # else several may have ended so
+    if caught > 0 and (
+        p.fits is not False or not (p.processes or p.ranks)
+    ):  # else several may have ended so
         yield f"  requests that failed, after which the script went on: {caught}"
 
 
@@ -176,19 +193,24 @@ def _range(bounds: tuple[int, int] | None, by: str = "") -> str:
 
 
 def _what_decides(p: PredictionParts) -> str:
-    decides = {assumed.what for assumed in p.assumptions} & set(SIZES_BY_DATA)
+    what = {assumed.what for assumed in p.assumptions}
+    if ENDED_BY_SIGNAL in what and not p.top_lines:
+        return "what the process had that a signal ended"
+    decides = what & set(SIZES_BY_DATA)
     return "the host's pace" if decides == {LETS_GO_LATER} else "what the data is like"
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:
-    yield "At the peak:"
+    if p.peak_allocated_bytes:
+        yield "At the peak:"
     for name, size in _largest_first(p.by_category):
         share = size / max(1, p.peak_allocated_bytes)
         yield f"  {name:16} {format_size(size):>12}  {share:5.1%}"
 
 
 def _lines(p: PredictionParts) -> Iterator[str]:
-    yield "Lines that hold the most then:"
+    if p.top_lines:
+        yield "Lines that hold the most then:"
     for line in p.top_lines[:_MOST_LINES]:
         yield f"  {size_row(line.bytes, line.line)}"
 
@@ -197,7 +219,7 @@ def _shared(p: PredictionParts) -> Iterator[str]:
     if p.shared is None:
         return
     by = "Windows' driver, silently" if p.driver == "wddm" else "the allocator"
-    until = "" if p.fits else ", until both memories were spent"
+    until = ", until both memories were spent" if p.fits is False else ""
     is_placed = p.shared.peak_allocated_bytes and not p.shared.num_spills
     yield "Placed by the program:" if is_placed else f"Spilled by {by}{until}:"
     for text in p.shared.lines():
@@ -294,6 +316,11 @@ def _time(p: PredictionParts) -> Iterator[str]:
 
 
 def _cards(p: PredictionParts) -> Iterator[str]:
+    if p.no_other_gpus is not None:
+        yield (
+            f"This run says nothing of other cards, as {p.no_other_gpus}. To judge them: plimsoll "
+            "predict --gpu NAME --gpu NAME …"
+        )
     fitting = sorted(
         (card for card in p.other_gpus if card.fits), key=lambda card: (card.total_bytes, card.gpu)
     )

@@ -196,6 +196,20 @@ class SimulatedGpu:
         """Have back what `take` gave away."""
         self._driver.give_back(handle)
 
+    def share(self, path: str) -> None:
+        """Count what other processes have of this card as taken: those that name the same file.
+
+        Args:
+            path: The file; plimsoll makes it if there is none.
+
+        Raises:
+            OSError: If the file cannot be made, or this is not Linux.
+        """
+        try:
+            self._driver.share(_core.SharedCard(path))
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+
     def launch(self, stream: int, seconds: float) -> None:
         """Queue GPU work of a stated length on a stream; the host goes on at once."""
         self._driver.launch(stream, seconds * 1e9)

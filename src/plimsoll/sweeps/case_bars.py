@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS_TO_A_LABEL = 12
 _FITS: Look = ("█", "green")
 _TOO_MUCH: Look = ("░", "yellow")
+_UNKNOWN: Look = ("▒", "yellow")
 _END: Look = ("│", LIMIT[1])
 _NEAR = 1.3
 """A card's end is in the picture where it is at most so many times the most that is used."""
@@ -52,14 +53,15 @@ def case_bars(found: SweepParts, width: int = IN_A_PIPE) -> Text:
             lines.append(Text(printable(of_program[0].case.program)))
         lines += [_bar(row, scale, names) for row in of_program]
     lines += _axis(scale, names)
-    entries = [(_FITS, "fits"), (_TOO_MUCH, "does not fit"), (_END, "the card's end")]
+    unknown = [(_UNKNOWN, "not known")] if any(row.fits is None for row in rows) else []
+    entries = [(_FITS, "fits"), (_TOO_MUCH, "does not fit"), *unknown, (_END, "the card's end")]
     return Text("\n").join([*lines, *legend(entries, width)])
 
 
 def _bar(row: Row, scale: Scale, names: int) -> Text:
     name = printable(row_name(row))
     line = Text(f"{name if len(name) <= names else name[: names - 1] + '…':<{names}} ┤")
-    sign, style = _FITS if row.fits else _TOO_MUCH
+    sign, style = {True: _FITS, False: _TOO_MUCH, None: _UNKNOWN}[row.fits]
     length = scale.cell(row.device_used_bytes or 1) + 1
     line.append(sign * length, style)
     if row.total_bytes and row.total_bytes <= scale.high:

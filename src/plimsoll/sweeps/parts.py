@@ -49,7 +49,8 @@ class Row:
         key: A digest of all that it hangs on: the program's contents, the rest of the case, and the
             versions of plimsoll and PyTorch.
         error: Why it failed, in a line; None where it did not.
-        fits: Whether the program gets all the memory it asks for.
+        fits: Whether the program gets all the memory it asks for; None also where a prediction
+            ended without knowing it: `result` says why.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most taken from the driver.
         device_used_bytes: What nvidia-smi would show at that peak; of a replay, what is reserved.

@@ -44,7 +44,9 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
     if best.error is not None:
         return f"{program} fails in all {format_count(len(rows), 'case')}: {best.error}"
     if not best.fits:
-        return f"{program} fits in none of {format_count(len(rows), 'case')}"
+        unknown = sum(row.fits is None and row.error is None for row in rows)
+        known = f"; of {unknown} it is not known" if unknown else ""
+        return f"{program} fits in none of {format_count(len(rows), 'case')}{known}"
     what = [shlex.join(best.case.arguments), best.case.gpu, _conf(best), *_allocator(best)]
     where = ", ".join(part for part in what if part) or "as recorded"
     fitting = sum(row.fits is True for row in rows)
@@ -109,8 +111,11 @@ def _cells(row: Row, found: SweepParts) -> dict[str, str]:
         "step": "-" if row.step_seconds is None else format_seconds(row.step_seconds),
         "samples/s": "-" if samples is None else f"{samples:.1f}",
         "cost": "-" if money is None else f"{money:.2f}",
-        "fits": "failed" if row.fits is None else "yes" if row.fits else "no",
+        "fits": "failed" if row.error is not None else _VERDICTS[row.fits],
     }
+
+
+_VERDICTS = {True: "yes", False: "no", None: "not known"}
 
 
 def _size(size: int | None) -> str:

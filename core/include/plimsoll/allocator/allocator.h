@@ -36,6 +36,7 @@ struct OutOfMemoryReport {
   Bytes tried = 0;      // what the driver was asked for, or would have been
   Bytes device_total = 0;
   Bytes device_free = 0;
+  Bytes used_by_others = 0;    // by other processes
   std::optional<Bytes> limit;  // the most this process may reserve
   Bytes allocated = 0;
   Bytes reserved = 0;

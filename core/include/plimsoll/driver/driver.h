@@ -40,6 +40,7 @@ using Event = std::uint64_t;   // a point in a stream's work
 struct MemoryInfo {
   Bytes free = 0;
   Bytes total = 0;
+  Bytes used_by_others = 0;  // by other processes, where the driver knows that
 };
 
 class Driver {

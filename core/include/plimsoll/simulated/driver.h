@@ -90,6 +90,9 @@ class SimulatedDriver final : public Driver {
     virtual_.forget_fed();
   }
 
+  // From now on other processes use the same card. `card` outlives the driver.
+  void share(SharedCard& card) { physical_.share(card); }
+
   void inject(const Fault& fault) { calls_.inject(fault); }
   void clear_faults() { calls_.clear_faults(); }
 

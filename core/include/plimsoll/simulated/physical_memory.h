@@ -13,6 +13,7 @@
 #include "plimsoll/driver/driver.h"
 #include "plimsoll/simulated/content.h"
 #include "plimsoll/simulated/host.h"
+#include "plimsoll/simulated/shared_card.h"
 
 namespace plimsoll {
 
@@ -38,8 +39,12 @@ class PhysicalMemory {
   [[nodiscard]] std::optional<Physical> take(Bytes size, Tier tier);
   void give_back(const Physical& physical);
 
+  // From now on other processes use the same card. `card` outlives this.
+  void share(SharedCard& card) { card_ = &card; }
+
   [[nodiscard]] DriverModel model() const { return model_; }
-  [[nodiscard]] MemoryInfo dedicated_info() const { return dedicated_; }
+  // Memory that other processes have is not free.
+  [[nodiscard]] MemoryInfo dedicated_info() const;
   [[nodiscard]] MemoryInfo shared_info() const { return host_.shared_info(); }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_.total - dedicated_.free; }
   [[nodiscard]] Bytes shared_used() const { return shared_used_; }
@@ -48,6 +53,7 @@ class PhysicalMemory {
   SimulatedHost& host_;
   MemoryInfo dedicated_;
   DriverModel model_;
+  SharedCard* card_ = nullptr;
   Bytes shared_used_ = 0;  // by this GPU
 };
 

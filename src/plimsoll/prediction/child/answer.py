@@ -13,6 +13,7 @@ from plimsoll import _core
 from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
+from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
@@ -26,6 +27,7 @@ from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
 from plimsoll.torch.simulated.library import BEYOND_BUDGET, PHASES, ROLES, UNKNOWN_READ
+from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import HighWaterMarks
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from plimsoll.prediction.child.stops import Stop
     from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
+
+
+_NO_ROOM_FOR_CONTEXT = "CUDA out of memory: the card has no room for the process's context"
 
 
 def make_report(
@@ -46,9 +51,10 @@ def make_report(
 ) -> dict[str, Any]:
     """A `PredictionParts` as a dictionary, and how the script ended.
 
-    Keys: prediction; device: that it is of; error: None, "out_of_memory" or "other"; unknown_read:
-    where the script first read a value that nobody knows, or None; missed_network: whether it ended
-    because something is offline; device_failure and reason: of "other", see `ScriptError`.
+    Keys: prediction; device: that it is of; context_bytes: the size of a context on that device;
+    error: None, "out_of_memory" or "other"; unknown_read: where the script first read a value that
+    was not computed, or None; missed_network: whether it ended because something is offline;
+    device_failure and reason: of "other", see `ScriptError`.
     """
     device_failure = _device_failure(simulation)
     has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
@@ -63,6 +69,7 @@ def make_report(
     )
     allocator, profile = allocators[device], simulation.profiles[device]
     run = run_of(simulation, labels, device)
+    limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
     highest = high_water.of(device)
     allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
     peak = find_peak(run, _line)
@@ -72,6 +79,9 @@ def make_report(
     nccl = simulation.nccl_bytes(device)
     fits = out_of_memory is None
     step = labels.step_clock.step(device, _line) if fits else None
+    no_others = _why_no_other_cards(simulation) if fits else None
+    headroom = profile.total_bytes + (shared.total_bytes if shared else 0)
+    headroom -= context + nccl + reserved
     prediction = PredictionParts(
         script=request.title,
         gpu=profile.name,
@@ -93,11 +103,7 @@ def make_report(
         shared_by_category=peak.shared_by_category,
         shared_lines=peak.shared_lines,
         fits=fits,
-        headroom_bytes=profile.total_bytes
-        + (shared.total_bytes if shared else 0)
-        - context
-        - nccl
-        - reserved,
+        headroom_bytes=headroom if limit is None else min(headroom, limit.left_bytes),
         peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None,
         out_of_memory=out_of_memory,
@@ -112,7 +118,7 @@ def make_report(
         step_seconds_range=None if step is None else step.seconds_range,
         step=step,
         other_gpus=[]
-        if request.finds_least or not fits
+        if request.finds_least or not fits or no_others
         else _other_cards(simulation, device, reserved, allocated, nccl),
         assumptions=_assumptions(simulation),
         written=[],  # the process that asked will look
@@ -121,11 +127,14 @@ def make_report(
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
+        limit_bytes=None if limit is None else limit.limit_bytes,
+        no_other_gpus=no_others,
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {
         "prediction": prediction.to_dict(),
         "device": device,
+        "context_bytes": profile.context_bytes,
         "error": kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": failed and _missed_network(error),
@@ -177,7 +186,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
     if torch is None:
         return None
     failures = (each for each in _behind(error) if isinstance(each, torch.OutOfMemoryError))
-    return next(map(str, failures), None)
+    return next((str(each) or _NO_ROOM_FOR_CONTEXT for each in failures), None)
 
 
 def _missed_network(error: BaseException | None) -> bool:
@@ -246,6 +255,17 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
     ]
 
 
+def _why_no_other_cards(simulation: Simulation) -> str | None:
+    """Returns why this run says nothing of other cards; None where it does."""
+    if simulation.size_read_at is not None:
+        return f"the program reads how much memory its card has ({simulation.size_read_at})"
+    if any(each.memory_stats()["num_ooms"] for each in simulation.allocators):
+        return "requests failed on this card, and the program went on"
+    if any(len({each.fraction for each in heeded(limits)}) > 1 for limits in simulation.limits):
+        return "the program sets several limits to its memory"
+    return None
+
+
 def _other_cards(
     simulation: Simulation, device: int, reserved: int, allocated: int, nccl: int
 ) -> list[CardVerdict]:
@@ -256,8 +276,10 @@ def _other_cards(
     """
     verdicts = []
     recording: Recording | None = None
+    limit = simulation.limits[device][-1]
     for card in gpu_profiles():
         room = card.total_bytes - card.context_bytes - nccl
+        room = min(room, limit.bytes_of(card.total_bytes))
         fits = reserved <= room
         if not fits and allocated <= room:
             recording = recording or recorded_run(simulation, device)
@@ -265,7 +287,7 @@ def _other_cards(
             (result,) = replay(
                 recording,
                 allocator=allocator.name,
-                conf=allocator.conf if allocator.name == "native" else None,
+                conf=without_limit(allocator.conf) if allocator.name == "native" else None,
                 gpu_memory=room,
                 version=allocator.version,
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.prediction.child.answer import recorded_run
 from plimsoll.replays import replay
+from plimsoll.torch.simulated.memory_limits import without_limit
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
@@ -48,7 +49,7 @@ def least_reserved_bytes(
         (result,) = replay(
             recording,
             allocator=allocator.name,
-            conf=allocator.conf if allocator.name == "native" else None,
+            conf=without_limit(allocator.conf) if allocator.name == "native" else None,
             gpu_memory=memory,
             version=allocator.version,
         )

@@ -11,6 +11,7 @@ from plimsoll.errors import InputError
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
+from plimsoll.torch.simulated.memory_limits import without_limit
 
 if TYPE_CHECKING:
     from plimsoll.replays import ReplayResult
@@ -46,11 +47,13 @@ class NativeReplay:
         if seen != allocator.memory_stats()["allocation.all.allocated"]:
             return None
         profile = self._simulation.profiles[device]
+        limit = self._simulation.limits[device][-1]
         try:
             (result,) = replay(
                 Recording("the simulated run", [LoadedTrace(device, requests, [])], {}),
-                conf=allocator.conf,
+                conf=without_limit(allocator.conf),
                 gpu_memory=profile.total_bytes - profile.context_bytes,
+                limit=None if limit.fraction == 1 else limit.bytes_of(profile.total_bytes),
                 version=allocator.version,
             )
         except InputError:

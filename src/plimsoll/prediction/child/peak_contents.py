@@ -157,7 +157,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         shared_by_category=shared_by_category,
         shared_lines=shared_lines,
         level=level,
-        timeline=over_time(blocks, rounded, category, _reserved(run), run.steps),
+        timeline=over_time(blocks, rounded, category, reserved_after(run), run.steps),
     )
 
 
@@ -223,7 +223,7 @@ def _categories(run: Run, blocks: Lifetimes) -> NDArray[np.int64]:
     return made
 
 
-def _reserved(run: Run) -> NDArray[np.int64]:
+def reserved_after(run: Run) -> NDArray[np.int64]:
     """What was taken from the driver after each event."""
     takes = np.isin(run.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
     gives = np.isin(run.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))

@@ -2,6 +2,7 @@
 
 Each has a file in a folder. It is made when the process first uses a GPU, so that one that is
 killed is known of, and replaced when the process ends, by the report that the program makes too.
+How much a process has of a card is in the card's file all the time (`cards.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
 from plimsoll.prediction.child.answer import line_of, make_report
+from plimsoll.prediction.child.cards import card_files, read_cards
 from plimsoll.prediction.child.first_failure import Failure, first_failure, note_failure
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
@@ -30,6 +32,7 @@ from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
+from plimsoll.prediction.child.verdict import fullest, verdict
 from plimsoll.prediction.parts import ProcessUse
 from plimsoll.prediction.request import Request
 from plimsoll.session.simulate import simulate_started
@@ -85,6 +88,7 @@ class StartedProcesses:
     ) -> None:
         """Let this process, and those forked from it, tell what they use; not the program's own."""
         began = time.perf_counter()
+        simulation.share_cards(card_files(self.folder))
 
         def make_note() -> None:
             process = os.getpid()
@@ -119,8 +123,8 @@ class StartedProcesses:
         """The program's report, with those of the processes that it started.
 
         Where there are any, it is that of the rank that has the least to spare; without ranks, that
-        of the process that reserved the most. Its error is "killed" where a GPU was used, and
-        nobody lived to say how much.
+        of the process that took the most of the fullest card. The verdict counts all of them. Its
+        error is "killed" where a GPU was used, and nothing is known of how much.
 
         Args:
             own: What the program's own process tells.
@@ -134,31 +138,29 @@ class StartedProcesses:
         told = [own, *started] if report["prediction"]["uses_cuda"] else started
         if not told:
             return report
+        cards = read_cards(self.folder)
         ranks = told_ranks(told)
         others = [each for each in told if all(each is not rank for rank in ranks)]
-        known = [each for each in ranks if each.prediction]
-        is_job = bool(known)
-        known = known or [each for each in told if each.prediction]
-        if not known:
+        most, prediction = fullest(own, told, ranks, cards)
+        if prediction is None:
             return {**report, "error": report["error"] or "killed"}
         everybody = _predictions([own, *started])
-        failures = [each["out_of_memory"] for each in everybody if each["out_of_memory"]]
-        most = max(known, key=_lack_of_room if is_job else _peaks)
-        assert most.prediction is not None
+        failures = [
+            each["out_of_memory"] for each in everybody if each["out_of_memory"] is not None
+        ]
         prediction = {
-            **most.prediction,
-            "fits": not failures,
+            **prediction,
             "out_of_memory": failures[0] if failures else None,
             "num_ooms": sum(each["num_ooms"] for each in everybody),
-            "other_gpus": [] if failures else most.prediction["other_gpus"],
-            "assumptions": _merged(everybody),
+            "assumptions": _merged([prediction, *everybody]),
             "events": sum(each["events"] for each in everybody),
             "seconds": report["prediction"]["seconds"],
-            "processes": process_uses(others) if started else [],
+            "processes": process_uses(others, cards) if started else [],
             "worst_rank": most.rank if ranks else None,
-            "ranks": [asdict(rank_use(each)) for each in ranks],
-            "shared_cards": [asdict(card) for card in shared_cards(ranks)],
+            "ranks": [asdict(rank_use(each, cards)) for each in ranks],
+            "shared_cards": [asdict(card) for card in shared_cards(ranks, cards)],
         }
+        prediction |= verdict(prediction, told, cards, self.request)
         if failures:
             return {**report, "prediction": prediction, "error": "out_of_memory"}
         return {**report, "prediction": prediction}
@@ -180,22 +182,21 @@ def told_by(
 ) -> Told:
     """What this process tells; before its end, that it is there."""
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
-    devices = sorted(simulation.contexts) if high_water is not None else []
-    highest = {} if high_water is None else {device: high_water.of(device) for device in devices}
+    devices = sorted(simulation.contexts)
     return Told(
         process=os.getpid(),
         rank=rank,
         has_joined=simulation.rank is not None,
         host=launched_as("GROUP_RANK") or 0,
         report=report,
-        uses=[
-            asdict(ProcessUse(os.getpid(), device, peak.allocated_bytes, peak.reserved_bytes))
-            for device, peak in highest.items()
-        ],
-        cards=[
-            (device, high_water.card_bytes(device)) for device in devices if high_water is not None
-        ],
+        uses=[asdict(_use(device, high_water)) for device in devices if high_water is not None],
+        cards=[(device, Path(path).name) for device, path in simulation.card_files.items()],
     )
+
+
+def _use(device: int, high_water: HighWaterMarks) -> ProcessUse:
+    peak, card = high_water.of(device), high_water.card_bytes(device)
+    return ProcessUse(os.getpid(), device, peak.allocated_bytes, peak.reserved_bytes, card)
 
 
 def wait_for_processes() -> None:
@@ -210,20 +211,6 @@ def _ended_by() -> BaseException | None:
     # `multiprocessing` ends a process while the error that ended its work is still there.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
-
-
-def _peaks(told: Told) -> tuple[int, int]:
-    assert told.prediction is not None
-    return told.prediction["peak_reserved_bytes"], told.prediction["peak_allocated_bytes"]
-
-
-def _lack_of_room(told: Told) -> tuple[bool, int, int, int]:
-    """Least headroom is most; what failed for want of memory is before all else."""
-    found = told.prediction
-    assert found is not None
-    assert told.rank is not None
-    headroom, allocated = found["headroom_bytes"], found["peak_allocated_bytes"]
-    return not found["fits"], -headroom, allocated, -told.rank
 
 
 def _predictions(told: list[Told]) -> list[dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.parts import SIZES_BY_DATA, ProcessUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.child.cards import Card
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Told:
         host: The number of its machine in the job.
         report: As `make_report` makes it; None where the process was killed.
         uses: What it used of each GPU.
-        cards: What nvidia-smi would show of it at its peak there, of each GPU that it used.
+        cards: The file of the card of each GPU that it used.
     """
 
     process: int
@@ -30,7 +32,7 @@ class Told:
     host: int
     report: dict[str, Any] | None
     uses: list[dict[str, Any]]
-    cards: list[tuple[int, int]]
+    cards: list[tuple[int, str]]
 
     @property
     def prediction(self) -> dict[str, Any] | None:
@@ -53,12 +55,23 @@ def _weight(told: Told) -> tuple[bool, int]:
     return told.has_joined, -1 if found is None else found["peak_reserved_bytes"]
 
 
-def rank_use(told: Told) -> RankUse:
+def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
     """What a rank took."""
     assert told.rank is not None
-    found = told.prediction
+    found, card = told.prediction, card_of(told, cards)
     if told.report is None or found is None:
-        return RankUse(told.rank, told.host)
+        if card is None:
+            return RankUse(told.rank, told.host)
+        used = card.takes[told.process]
+        return RankUse(
+            told.rank,
+            told.host,
+            card.device,
+            device_used_bytes=used,
+            card_used_bytes=card.together_bytes,
+        )
+    is_shared = card is not None and len(card.takes) > 1
+    is_sure = card is None or not is_shared or card.at_most_bytes <= found["total_bytes"]
     allocated, reserved = found["peak_allocated_bytes"], found["peak_reserved_bytes"]
     depends = any(assumed["what"] in SIZES_BY_DATA for assumed in found["assumptions"])
     requested = allocated - found["by_category"]["rounding"]
@@ -71,10 +84,13 @@ def rank_use(told: Told) -> RankUse:
         device_used_bytes=found["device_used_bytes"],
         nccl_bytes=found["nccl_bytes"],
         nccl_range_bytes=found["nccl_range_bytes"],
-        fits=found["fits"],
+        fits=found["fits"] and (True if is_sure else None),
         peak_allocated_range_bytes=(requested, allocated) if depends else None,
         peak_reserved_range_bytes=(reserved, reserved) if depends else None,
         device_used_range_bytes=_on_card(found) if depends or found["nccl_range_bytes"] else None,
+        card_used_bytes=card.together_bytes
+        if card is not None and is_shared
+        else found["device_used_bytes"],
     )
 
 
@@ -85,24 +101,40 @@ def _on_card(found: dict[str, Any]) -> tuple[int, int]:
     return besides + least, besides + most
 
 
-def shared_cards(ranks: list[Told]) -> list[SharedCard]:
-    """The cards that several ranks used."""
-    by_card: defaultdict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-    for each in ranks:
-        for device, used in each.cards:
-            assert each.rank is not None
-            by_card[each.host, device][each.rank] = used
+def card_of(told: Told, cards: dict[str, Card]) -> Card | None:
+    """The card of a process's report; of a killed process, the card that it filled most."""
+    if told.report is not None:
+        return cards.get(dict(told.cards).get(told.report["device"], ""))
+    used = [card for card in cards.values() if told.process in card.takes]
+    return max(used, key=lambda card: card.takes[told.process], default=None)
+
+
+def shared_cards(ranks: list[Told], cards: dict[str, Card]) -> list[SharedCard]:
+    """The cards that several processes used."""
     return [
-        SharedCard(host, device, list(used), max(used.values()), sum(used.values()) - most)
-        for (host, device), used in sorted(by_card.items())
-        if len(used) > 1 and (most := max(used.values()))
+        SharedCard(
+            card.host,
+            card.device,
+            [each.rank for each in ranks if each.rank is not None and each.process in card.takes],
+            len(card.takes),
+            card.together_bytes,
+            card.at_most_bytes,
+        )
+        for card in cards.values()
+        if len(card.takes) > 1
     ]
 
 
-def process_uses(told: list[Told]) -> list[dict[str, Any]]:
-    """What each process used of each GPU; of one that was killed, that it was there."""
+def process_uses(told: list[Told], cards: dict[str, Card]) -> list[dict[str, Any]]:
+    """Lists each GPU that each process used; a card's file says what a killed process had of it."""
     uses: list[dict[str, Any]] = []
     for each in told:
-        killed = [] if each.report else [asdict(ProcessUse(each.process, None, None, None))]
-        uses += each.uses or killed
+        if each.report is not None:
+            uses += each.uses
+            continue
+        known = [card for card in cards.values() if each.process in card.takes]
+        uses += [
+            asdict(ProcessUse(each.process, card.device, None, None, card.takes[each.process]))
+            for card in known
+        ] or [asdict(ProcessUse(each.process, None, None, None, None))]
     return uses

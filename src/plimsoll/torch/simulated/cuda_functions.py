@@ -6,6 +6,7 @@ as it is, in a build without CUDA too.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.cuda_collectives import collective_functions
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
+_ONLY_COMPARES = (
+    "torch/nn/parallel/data_parallel.py",  # warns of cards of different sizes
+    "torch/profiler/_chrome_trace_export.py",
+)
+
+
 class _DeviceProperties:
     """torch.cuda.get_device_properties() of a simulated GPU."""
 
@@ -29,7 +36,7 @@ class _DeviceProperties:
         profile = simulation.profiles[index]
         self.name = profile.full_name
         self.major, self.minor = profile.compute_capability
-        self.total_memory = profile.total_bytes
+        self._simulation, self._total_memory = simulation, profile.total_bytes
         self.multi_processor_count = profile.multiprocessors
         self.is_integrated = 0
         self.is_multi_gpu_board = 0
@@ -45,13 +52,26 @@ class _DeviceProperties:
         self.uuid = f"plimsoll-{index:08x}"
         self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index + 1, 0, 0
 
+    @property
+    def total_memory(self) -> int:
+        """In bytes."""
+        if not _only_compares():
+            self._simulation.note_size_read()
+        return self._total_memory
+
     def __repr__(self) -> str:
         return (
             f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
-            f"total_memory={self.total_memory // (1 << 20)}MB, "
+            f"total_memory={self._total_memory // (1 << 20)}MB, "
             f"multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
             f"L2_cache_size={self.L2_cache_size // (1 << 20)}MB)"
         )
+
+
+def _only_compares() -> bool:
+    """Whether PyTorch's own code reads a card's size, and sizes nothing by it."""
+    reader = sys._getframe(2).f_code.co_filename
+    return reader.endswith(_ONLY_COMPARES)
 
 
 def _arch_flags(simulation: Simulation) -> str:

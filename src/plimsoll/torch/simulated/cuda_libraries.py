@@ -30,6 +30,7 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
     def mem_get_info(index: int) -> tuple[int, int]:
         use(index)
         simulation.refuse_after_failure()
+        simulation.note_size_read()
         return simulation.allocators[index].mem_get_info()
 
     return _module(

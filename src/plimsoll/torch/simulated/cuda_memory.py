@@ -119,8 +119,8 @@ def memory_functions(
         )
 
     def set_fraction(fraction: float, index: int) -> None:
-        allocator_of(index).set_per_process_memory_fraction(fraction)
-        simulation.fractions[index] = fraction
+        allocator_of(index)
+        simulation.limit_memory(index, fraction)
 
     def get_fraction(index: int) -> float:
         allocator_of(index)

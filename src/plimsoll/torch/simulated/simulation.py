@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.engines.snapshot import note_fragments, snapshot_dict
+from plimsoll.errors import OutOfMemoryError
 from plimsoll.gpus import card_entry
 from plimsoll.simulator import Allocator, SimulatedMachine
 from plimsoll.tiers.limits import Tiers, warn_of_spills
@@ -18,7 +20,8 @@ from plimsoll.torch.simulated import library
 from plimsoll.torch.simulated.compiled.first_calls import FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.leftovers import Leftovers
-from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested
+from plimsoll.torch.simulated.memory_limits import MemoryLimit
+from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
 from plimsoll.torch.simulated.ranks.communicators import Communicators
 from plimsoll.torch.simulated.ranks.pretended import pretended_world
 
@@ -50,6 +53,9 @@ class Simulation:
         groups: The ranks of each process group that was made, also of those of others alone.
         groups_of_letters: Of those through which this rank sent letters to another.
         communicators: NCCL's, and what they take.
+        limits: The limits of each GPU that the program set, in order.
+        card_files: The file of each GPU in which processes note what they have of its card.
+        size_read_at: The first line at which the program read how much memory a card has, or None.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -59,8 +65,12 @@ class Simulation:
         memory = setup.host_memory_bytes or _core.host_memory()[1]
         sizes = [_WITHOUT_END if setup.unlimited else profile.total_bytes for profile in profiles]
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
+        self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [1.0] * len(self.allocators)
+        self.card_files: dict[int, str] = {}
+        self.size_read_at: str | None = None
+        self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
         self.keeps_history = False
         self.is_over = False
@@ -107,7 +117,7 @@ class Simulation:
         return tuple(allocator.engine.history_size for allocator in self.allocators)
 
     def _make_allocators(self, conf: str) -> list[Allocator]:
-        return [
+        allocators = [
             Allocator(
                 gpu,
                 allocator=self.setup.allocator,
@@ -117,6 +127,40 @@ class Simulation:
             )
             for gpu in self.machine.gpus
         ]
+        for allocator, limits in zip(allocators, self.limits, strict=True):
+            limits[:] = [MemoryLimit(0, allocator.config.per_process_memory_fraction)]
+            self._lift_limit(allocator)
+        return allocators
+
+    def limit_memory(self, device: int, fraction: float) -> None:
+        """As torch.cuda.set_per_process_memory_fraction.
+
+        Raises:
+            InputError: If `fraction` is not within 0 and 1.
+        """
+        allocator = self.allocators[device]
+        allocator.set_per_process_memory_fraction(fraction)
+        self.fractions[device] = fraction
+        self.limits[device].append(MemoryLimit(allocator.engine.history_size, fraction))
+        self._lift_limit(allocator)
+
+    def _lift_limit(self, allocator: Allocator) -> None:
+        """Where memory has no end, a limit is only noted: what the program needs is measured."""
+        if self.setup.unlimited:
+            allocator.engine.limit = None
+
+    def note_size_read(self) -> None:
+        """The program reads how much memory a card has, and may size itself by that."""
+        self.size_read_at = self.size_read_at or where(self.runners)
+
+    def share_cards(self, file_of: Callable[[int], str]) -> None:
+        """Use the same cards as other processes, from the first use of each card on.
+
+        Args:
+            file_of: The file in which all processes note what they have of a GPU's card. It is
+                asked when the GPU is used first.
+        """
+        self._card_file = file_of
 
     def configure(self, conf: str) -> bool:
         """Take settings that the program made before it allocated; False if it is too late.
@@ -132,7 +176,7 @@ class Simulation:
             allocator.engine.record_history(self._history)
             allocator.engine.record(self._events)
             if self.fractions[index] != 1:
-                allocator.set_per_process_memory_fraction(self.fractions[index])
+                self.limit_memory(index, self.fractions[index])
         self.watch_tiers()
         return True
 
@@ -242,11 +286,24 @@ class Simulation:
 
     def _make_context(self, device: int) -> None:
         """Take the memory that a CUDA context needs, when the device is used first."""
-        self.machine.gpus[device].take(self.profiles[device].context_bytes)
+        if self._card_file is not None and device not in self.card_files:
+            path = self._card_file(device)
+            with suppress(OSError):  # the report says what is not known then
+                self.machine.gpus[device].share(path)
+                self.card_files[device] = path
+        try:
+            self.machine.gpus[device].take(self.profiles[device].context_bytes)
+        except OutOfMemoryError as error:  # other processes have the card's memory
+            self._begin_use()
+            raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.contexts.add(device)
-        if len(self.contexts) == 1:
-            for action in self._on_first_use:
-                action()
+        self._begin_use()
+
+    def _begin_use(self) -> None:
+        """Do once what is to be done when the program first uses a GPU."""
+        actions, self._on_first_use = self._on_first_use, []
+        for action in actions:
+            action()
 
     def refuse_after_failure(self) -> None:
         """Raise CUDA's error if a kernel's check has failed on a device."""

@@ -8,6 +8,7 @@ from plimsoll.errors import InputError
 from plimsoll.prediction.child.answer import recorded_run
 from plimsoll.prediction.survey import AllocatorUse
 from plimsoll.replays import replay
+from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 from plimsoll.units import GRANULE
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def try_allocators(simulation: Simulation, device: int, room: int | None) -> lis
     recording, allocator = recorded_run(simulation, device), simulation.allocators[device]
     if room is not None:
         room -= simulation.nccl_bytes(device)
-    own = allocator.conf if allocator.name == "native" else ""
+        total = simulation.profiles[device].total_bytes
+        limits = heeded(simulation.limits[device])
+        room = min([room, *(limit.bytes_of(total) for limit in limits)])
+    own = without_limit(allocator.conf) if allocator.name == "native" else ""
     settings = [(allocator.name, own)]
     if allocator.name == "native":
         if "expandable_segments" not in own:

@@ -1,0 +1,61 @@
+"""How near a run came to the limits that the program set to itself.
+
+A trial in which memory has no end goes beyond them: what was reserved then says by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.prediction.child.peak_contents import reserved_after
+from plimsoll.recordings.events import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.prediction.child.peak_contents import Run
+    from plimsoll.torch.simulated.memory_limits import MemoryLimit
+
+
+@dataclass(frozen=True)
+class TightestLimit:
+    """The limit that left the least.
+
+    Attributes:
+        limit_bytes: The most that PyTorch might reserve.
+        left_bytes: How much less it reserved at most while the limit held; negative for what it
+            reserved beyond.
+    """
+
+    limit_bytes: int
+    left_bytes: int
+
+
+def tightest_limit(
+    limits: Sequence[MemoryLimit], run: Run, total_bytes: int
+) -> TightestLimit | None:
+    """Find it; None where the program set none.
+
+    PyTorch heeds a limit where it takes memory from the driver: what was reserved before may exceed
+    it.
+
+    Args:
+        limits: The limits of one GPU, in order.
+        run: The events of that GPU.
+        total_bytes: The memory of its card.
+    """
+    reserved = reserved_after(run)
+    takes = np.isin(run.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
+    highest = np.where(takes, reserved, 0)
+    ends = [*(limit.event for limit in limits), len(reserved)]
+    found = [
+        TightestLimit(size, size - int(highest[begin:end].max(initial=0)))
+        for limit, (begin, end) in zip(limits, pairwise(ends), strict=True)
+        if limit.fraction < 1
+        for size in [limit.bytes_of(total_bytes)]
+    ]
+    return min(found, key=lambda each: each.left_bytes, default=None)

@@ -1,0 +1,189 @@
+"""The verdict on a program of several processes: it counts all that use a card."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.told import card_of
+from plimsoll.prediction.parts import ENDED_BY_SIGNAL, Assumed
+from plimsoll.units import format_size
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.child.cards import Card
+    from plimsoll.prediction.child.told import Told
+    from plimsoll.prediction.request import Request
+
+SEVERAL_PROCESSES = "several processes use one card"
+
+
+def fullest(
+    own: Told, told: list[Told], ranks: list[Told], cards: dict[str, Card]
+) -> tuple[Told, dict[str, Any] | None]:
+    """The process that a report is of, and its prediction.
+
+    In a job this is the rank that has the least to spare, elsewhere the process that took the most
+    of the fullest card. The prediction is None if no process could tell anything.
+
+    Args:
+        own: The program's own process.
+        told: All processes that used a GPU.
+        ranks: The ranks among them.
+        cards: The cards that they used.
+    """
+    if known := [each for each in ranks if each.prediction]:
+        most = max(known, key=lambda each: _lack_of_room(each, cards))
+        return most, most.prediction
+    card = max(cards.values(), key=lambda each: each.together_bytes, default=None)
+    users = [each for each in told if card is not None and each.process in card.takes]
+    if card is not None and users:
+        most = max(users, key=lambda each: (card.takes[each.process], _peaks(each)))
+    else:
+        most = max(told, key=_peaks)
+    if most.prediction is not None:
+        return most, most.prediction
+    if card is None or most.process not in card.takes:
+        return most, None
+    return most, _of_killed(own, most.process, card.takes[most.process])
+
+
+def verdict(
+    found: dict[str, Any], told: list[Told], cards: dict[str, Card], request: Request
+) -> dict[str, Any]:
+    """The keys of a `PredictionParts` that say whether all processes together fit.
+
+    Args:
+        found: The prediction of one process, with the failures of all.
+        told: All processes that used a GPU.
+        cards: The cards that they used.
+        request: The trial.
+    """
+    crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, told)]
+    worst = max(crowded, key=lambda card: card.together_bytes, default=None)
+    room = found["total_bytes"] + (found["shared"]["total_bytes"] if found["shared"] else 0)
+    headroom, used = found["headroom_bytes"], found["device_used_bytes"]
+    if worst is not None and room - worst.together_bytes <= headroom:
+        headroom, used = room - worst.together_bytes, worst.together_bytes
+    limited = [each for each in map(_prediction, told) if each and each["limit_bytes"] is not None]
+    headroom = min([headroom, *(each["headroom_bytes"] for each in limited)])
+    why = None
+    if found["out_of_memory"] is not None:
+        fits: bool | None = False
+    else:
+        why = _why_unknown(found, told, crowded, cards, request)
+        fits = None if why else True
+    no_others = found["no_other_gpus"] or next(
+        (each.prediction["no_other_gpus"] for each in told if each.prediction), None
+    )
+    if worst is not None:
+        is_shared = any(len(card.takes) > 1 for card in crowded)
+        no_others = SEVERAL_PROCESSES if is_shared else "a process was ended by a signal"
+    return {
+        "fits": fits,
+        "why_unknown": why,
+        "headroom_bytes": headroom,
+        "device_used_bytes": used,
+        "no_other_gpus": no_others if fits else None,
+        "other_gpus": [] if no_others or not fits else found["other_gpus"],
+    }
+
+
+def _why_unknown(
+    found: dict[str, Any],
+    told: list[Told],
+    crowded: list[Card],
+    cards: dict[str, Card],
+    request: Request,
+) -> str | None:
+    """Why nothing says whether all processes fit; None where that is known."""
+    for each in told:
+        if each.report is None and not any(each.process in card.takes for card in cards.values()):
+            return (
+                f"process {each.process} used a GPU, and was ended by a signal before it told how "
+                "much it took"
+            )
+        if len(told) > 1 and any(device not in dict(each.cards) for device in _devices(each)):
+            return f"process {each.process} could not note what it took of its card"
+    if any(not card.is_complete for card in crowded):
+        return "more processes used one card than plimsoll keeps account of"
+    is_part = request.ranks is not None
+    if is_part and (crowded or (request.nproc_per_node or 1) > len(request.setup.gpus)):
+        return "ranks share a card, and not all of them ran"
+    if found["shared"] is not None:
+        if crowded and any(each["shared_used_bytes"] for each in map(_prediction, told) if each):
+            return "several processes go on in the host's memory, which is not counted together"
+        return None
+    for card in crowded:
+        if card.together_bytes <= found["total_bytes"] < card.at_most_bytes:
+            return (
+                f"the processes on GPU {card.device} took turns and had at most "
+                f"{format_size(card.together_bytes)} at the same time, but they take "
+                f"{format_size(card.at_most_bytes)} if their peaks come together"
+            )
+    return None
+
+
+def _prediction(told: Told) -> dict[str, Any] | None:
+    return told.prediction
+
+
+def _devices(told: Told) -> list[int]:
+    return [use["device"] for use in told.uses]
+
+
+def _has_killed(card: Card, told: list[Told]) -> bool:
+    return any(each.report is None and each.process in card.takes for each in told)
+
+
+def _peaks(told: Told) -> tuple[int, int]:
+    found = told.prediction
+    return (
+        (-1, -1) if found is None else (found["peak_reserved_bytes"], found["peak_allocated_bytes"])
+    )
+
+
+def _lack_of_room(told: Told, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
+    """A key that is largest for a rank that ran out of memory, then for the least headroom."""
+    found, card = told.prediction, card_of(told, cards)
+    assert found is not None
+    assert told.rank is not None
+    headroom, allocated = found["headroom_bytes"], found["peak_allocated_bytes"]
+    if card is not None and len(card.takes) > 1:
+        headroom = min(headroom, found["total_bytes"] - card.together_bytes)
+    return not found["fits"], -headroom, allocated, -told.rank
+
+
+def _of_killed(own: Told, process: int, taken: int) -> dict[str, Any]:
+    """The prediction of a process that was killed, as far as anything is known of it.
+
+    Args:
+        own: The program's own process.
+        process: The number of the one that was killed.
+        taken: The most that nvidia-smi would have shown of the process.
+    """
+    assert own.report is not None
+    found = own.report["prediction"]
+    context = own.report["context_bytes"]
+    reserved = max(0, taken - context)
+    return {
+        **found,
+        "context_bytes": context,
+        "peak_allocated_bytes": reserved,
+        "peak_allocated_range_bytes": (0, reserved),
+        "peak_reserved_bytes": reserved,
+        "device_used_bytes": context + reserved,
+        "headroom_bytes": found["total_bytes"] - context - reserved,
+        "nccl_bytes": 0,
+        "nccl_range_bytes": None,
+        "by_category": {**dict.fromkeys(found["by_category"], 0), "unknown": reserved},
+        "top_lines": [],
+        "step_peaks_bytes": [],
+        "step_seconds": None,
+        "step_seconds_range": None,
+        "step": None,
+        "timeline": None,
+        "compiled": None,
+        "limit_bytes": None,
+        "assumptions": [asdict(Assumed(ENDED_BY_SIGNAL, f"process {process}", None, 1, reserved))],
+        "uses_cuda": True,
+    }

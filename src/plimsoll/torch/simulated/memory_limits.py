@@ -1,0 +1,44 @@
+"""The limits that a program sets to its own use of a GPU: `set_per_process_memory_fraction`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KEY = "per_process_memory_fraction"
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """A limit of one GPU, from an event on.
+
+    Attributes:
+        event: The number of events that the GPU had before.
+        fraction: PyTorch may reserve this part of the card's memory; 1 is no limit.
+    """
+
+    event: int
+    fraction: float
+
+    def bytes_of(self, total_bytes: int) -> int:
+        """The limit on a card with so much memory."""
+        return int(self.fraction * total_bytes)
+
+
+def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
+    """Returns the limits of one GPU that held for at least one event, in order."""
+    before_others = [limit for limit, after in pairwise(limits) if after.event > limit.event]
+    return [*before_others, limits[-1]]
+
+
+def without_limit(conf: str) -> str:
+    """A configuration of PyTorch's allocator without the fraction of a card that it sets.
+
+    For a replay in the memory that such a limit leaves.
+    """
+    parts = conf.split(",")
+    return ",".join(part for part in parts if part.partition(":")[0].strip() != _KEY)
