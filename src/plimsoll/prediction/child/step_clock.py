@@ -159,20 +159,29 @@ class StepClock:
         if inspect.isgeneratorfunction(generate) or inspect.iscoroutinefunction(generate):
             return  # which returns before its work
 
+        begin = self._simulation.watchers.guarded("the begin of generate()", self._begin_generation)
+        end = self._simulation.watchers.guarded("the end of generate()", self._end_generation)
+
         @functools.wraps(generate)
         def watched(*arguments: Any, **options: Any) -> Any:
-            if not self._generated.ends:
-                self._end(self._generated, None)
+            begin()
             self._generates += 1
             try:
                 return generate(*arguments, **options)
             finally:
                 self._generates -= 1
-                if not self._generates:
-                    self._end(self._generated, _batch_of([*arguments, *options.values()]))
+                end([*arguments, *options.values()])
 
         watched.__wrapped_by_plimsoll__ = True  # type: ignore[attr-defined]
         owner.generate = watched  # type: ignore[attr-defined]
+
+    def _begin_generation(self) -> None:
+        if not self._generated.ends:
+            self._end(self._generated, None)
+
+    def _end_generation(self, arguments: list[Any]) -> None:
+        if not self._generates:
+            self._end(self._generated, _batch_of(arguments))
 
 
 def _lines(steps: _Steps, device: int, line_of: Callable[[int], str]) -> list[LineTime]:
