@@ -1,4 +1,4 @@
-"""plimsoll's watchers never raise into the program: the guard, and the list of all that it guards."""
+"""plimsoll's watchers never raise into the program: the guard, and all that it guards."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 PyTorch's own code calls some of them wherever a group's backend is NCCL's: Inductor lengthens
 timeouts by `_add_ephemeral_timeout` when it finds a graph in its cache. The names are those of
-torch/csrc/distributed/c10d/init.cpp and of torch/_C/_distributed_c10d.pyi, PyTorch 2.9 to 2.15. A
-backend of another name has of these what its base class has.
+torch/csrc/distributed/c10d/init.cpp and of torch/_C/_distributed_c10d.pyi (PyTorch 2.13, 2.14 and
+main agree). A backend of another name has of these what its base class has.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
         "_is_initialized": lambda _: bool(communicators.most),
         "_shutdown": lambda backend: backend.shutdown(),
         "comm_split_count": lambda _: 0,
+        "get_error": lambda _: c10d.ErrorType.SUCCESS,
         **{name: not_simulated(f"ProcessGroupNCCL.{name}", _WHERE) for name in _REFUSED},
         **dict.fromkeys(_SILENT, _do_nothing),
     }
@@ -65,11 +66,11 @@ def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Stands for a method of `_SILENT`."""
+    """Replaces a method of `_SILENT`."""
 
 
 class _Method:
-    """A method or property that only the backends of some names have; others have the base's."""
+    """A method or property of the backends with some names; the rest have the base class's."""
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name
