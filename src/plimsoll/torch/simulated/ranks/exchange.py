@@ -259,7 +259,7 @@ class Exchange:
                 wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
-        """Waits for all posts; each one's header, contents and number of further pieces, by place."""
+        """Waits for all posts; the header, contents and further pieces of each, by place."""
         if not meeting.keys:
             return {}
         store, keys = meeting.group.store, meeting.keys
