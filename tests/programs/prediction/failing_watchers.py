@@ -9,7 +9,12 @@ from typing import Any, NoReturn
 
 from plimsoll.watchers import Watchers
 
-INSTALLS = {"modules and optimizers", "what could be changed", "resets of peaks"}
+INSTALLS = {
+    "modules and optimizers",
+    "resets of peaks",
+    "the host's memory after PyTorch's import",
+    "what could be changed",
+}
 kind = sys.argv.pop(1)
 guarded = Watchers.guarded
 
