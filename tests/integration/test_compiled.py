@@ -124,6 +124,25 @@ def test_graphs_of_reduce_overhead_take_their_memory_once() -> None:
 
 
 @on_simulated_gpus()
+def test_a_result_that_a_later_run_of_its_graph_has_overwritten_is_refused_and_ends_nothing() -> (
+    None
+):
+    run = torch.compile(lambda x: x.sin() * 2 + x.cos(), mode="reduce-overhead")
+    x = torch.randn(1 << 12, device="cuda")
+    whole, views = [], []
+    for _ in range(5):
+        out = run(x)
+        whole.append(out)
+        views.append(out.view(-1, 2))
+    for stale in (whole[0], views[0], whole[1], views[1]):
+        for use in (torch.sum, torch.Tensor.cpu, torch.Tensor.tolist, torch.Tensor.zero_):
+            with pytest.raises(RuntimeError, match="overwritten by a subsequent run"):
+                use(stale)
+        assert torch.empty_like(stale).shape == stale.shape
+    assert views[-1].sum().isfinite()
+
+
+@on_simulated_gpus()
 def test_a_kernel_of_the_programs_own_launches_and_its_hooks_are_called() -> None:
     from tests.programs.triton_kernels import double
 

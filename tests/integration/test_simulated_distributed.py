@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +87,50 @@ def test_one_process_of_one_is_given_what_it_gave() -> None:
     parts = [torch.zeros(4, device="cuda")]
     dist.gather(x, parts)
     assert parts[0].tolist() == x.tolist()
+
+
+# ProcessGroupNCCL's names in torch/_C/_distributed_c10d.pyi of PyTorch 2.13, 2.14 and main, which
+# agree, and those of torch/csrc/distributed/c10d/init.cpp that the stubs leave out.
+NCCL_METHODS = {
+    "_add_ephemeral_timeout", "_comm_ptr", "_end_time_estimate", "_group_end", "_group_start",
+    "_is_initialized", "_set_default_timeout", "_shutdown", "_start_time_estimate",
+    "_verify_work_timeout", "abort", "bound_device_id", "comm_split_count", "deregister_mem_pool",
+    "get_error", "options", "perform_nocolor_split", "register_mem_pool", "uid",
+}  # fmt: skip
+
+
+@on_simulated_gpus()
+def test_a_backend_of_nccls_has_every_method_of_process_group_nccl() -> None:
+    import ast
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    stub = Path(torch.__file__).with_name("_C") / "_distributed_c10d.pyi"
+    declared = {
+        method.name
+        for kind in ast.parse(stub.read_text()).body
+        if isinstance(kind, ast.ClassDef) and kind.name == "ProcessGroupNCCL"
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef)
+    } - {"__init__"}
+    dist.init_process_group("nccl")
+    group = dist.distributed_c10d._get_default_group()
+    backend = group._get_backend(torch.device("cuda"))
+    assert len(declared) > 10
+    missing = {name for name in declared | NCCL_METHODS if not hasattr(type(backend), name)}
+    assert missing <= {"get_build_nccl_version", "get_runtime_nccl_version"}
+    assert all(hasattr(dist.ProcessGroupNCCL, name) for name in missing)
+    assert not backend._is_initialized()
+    dist.all_reduce(torch.ones(1, device="cuda"))
+    assert backend._is_initialized()
+    backend._add_ephemeral_timeout(timedelta(seconds=1))
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=5))
+    with pytest.raises(NotImplementedError, match=r"does not simulate .*_verify_work_timeout"):
+        backend._verify_work_timeout(None, timedelta(seconds=1))
+    other = torch._C._distributed_c10d.FakeProcessGroup._create_internal(0, 1)
+    assert not hasattr(other, "_group_start")
 
 
 def test_one_process_of_one_says_nothing() -> None:

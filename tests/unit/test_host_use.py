@@ -12,6 +12,7 @@ import pytest
 from plimsoll.prediction.child.resident import common_bytes, resident
 from plimsoll.prediction.host_use import HostUse, host_peak
 from plimsoll.units import GiB, MiB
+from plimsoll.watchers import Watchers
 
 
 def test_processes_of_a_machine_are_added_up_and_files_are_shared() -> None:
@@ -86,7 +87,7 @@ class TestLoaderBatches:
 
         names = SimpleNamespace(_MultiProcessingDataLoaderIter=Loader)
         module = SimpleNamespace(utils=SimpleNamespace(data=SimpleNamespace(dataloader=names)))
-        batches = LoaderBatches()
+        batches = LoaderBatches(Watchers())
         batches.install(module)  # type: ignore[arg-type]
         loader = Loader()
         assert loader._process_data([torch.zeros(256)], 1)[1] == 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = (
     "json_text", "printable", "layout", "errors", "systems", "units", "endings", "files",
-    "long_work", "script_file", "notebook_form", "standard_error",
+    "long_work", "script_file", "notebook_form", "standard_error", "watchers",
 )  # fmt: skip
 PACKAGES = (
     "workers", "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading",

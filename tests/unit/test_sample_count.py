@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from plimsoll.prediction.child.sample_count import SampleCount
+from plimsoll.watchers import Watchers
 
 torch = pytest.importorskip("torch")
 
 
 def called(count: SampleCount, module: Any, data: Any) -> Any:
     count.note_call(module, (data,), is_outermost=True)
-    return module(data)
+    result = module(data)
+    count.note_result(result)
+    return result
 
 
 def test_micro_batches_add_up_and_views_of_a_batch_do_not() -> None:
@@ -31,7 +34,7 @@ def test_micro_batches_add_up_and_views_of_a_batch_do_not() -> None:
 def test_what_a_generator_makes_is_no_new_sample() -> None:
     count, judge, maker = SampleCount(), torch.nn.Linear(4, 1), torch.nn.Linear(2, 4)
     called(count, judge, torch.randn(8, 4)).sum().backward()
-    fake = maker(torch.randn(8, 2))
+    fake = called(count, maker, torch.randn(8, 2))
     called(count, judge, fake.detach()).sum().backward()
     count.end_step(1)
     called(count, judge, fake).sum().backward()
@@ -44,7 +47,7 @@ def test_loaders_say_it_best(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = torch.utils.data.dataloader._BaseDataLoaderIter
     monkeypatch.setattr(kind, "__next__", kind.__next__)
     count, before = SampleCount(), SampleCount().so_far()
-    count.watch_loaders(torch)
+    count.watch_loaders(torch, Watchers())
     data = torch.utils.data.TensorDataset(torch.randn(20, 4))
     for (batch,) in torch.utils.data.DataLoader(data, 8):
         count.note_call(torch.nn.Linear(4, 4), (batch,), is_outermost=True)

@@ -11,6 +11,7 @@ import pytest
 from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.prediction.parts import StepTime
 from plimsoll.torch.simulated.library import Clock
+from plimsoll.watchers import Watchers
 
 
 @dataclass
@@ -20,6 +21,7 @@ class FakeSimulation:
     major: int = 9
     now: float = 0.0
     clocks: Clock = field(default_factory=Clock)
+    watchers: Watchers = field(default_factory=Watchers)
     stacks: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     @property

@@ -28,6 +28,8 @@ ENDED_BY_SIGNAL = (
 """The assumption where a signal ended the process that took the most of the fullest card."""
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
+WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
+"""What is assumed where one of plimsoll's own watchers raised an error (`plimsoll.watchers`)."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
 """What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
 

@@ -11,6 +11,7 @@ from plimsoll.prediction.parts import (
     LETS_GO_LATER,
     SIZES_BY_DATA,
     STARTED_PROGRAM,
+    WATCHER_FAILED,
 )
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.printable import printable
@@ -351,7 +352,7 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
         return
     yield "Assumed:"
     by_text: dict[str, list[str]] = {}
-    for assumed in sorted(p.assumptions, key=lambda assumed: -(assumed.bytes or 0)):
+    for assumed in sorted(p.assumptions, key=_order):
         where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
         size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""
         by_text.setdefault(assumed.what, []).append(assumed.operation + where + size)
@@ -359,6 +360,11 @@ def _assumed(p: PredictionParts) -> Iterator[str]:
         more = len(operations) - _MOST_OPERATIONS
         shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
         yield f"  {text}: {shown}"
+
+
+def _order(assumed: Assumed) -> tuple[bool, int]:
+    """Watchers that failed come first, then what may cost the most bytes."""
+    return assumed.what != WATCHER_FAILED, -(assumed.bytes or 0)
 
 
 def _matters(assumed: Assumed) -> bool:

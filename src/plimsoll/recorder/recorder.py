@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import wraps
 from multiprocessing.util import Finalize
@@ -246,7 +246,8 @@ class Recorder(NotebookForm):
     def _step_is_done(self) -> None:
         if self._buffer is None or not self._follows_steps or self._is_of_parent():
             return
-        self.mark()
+        with suppress(InputError):  # another thread has just ended the recording
+            self.mark()
         if self._after_step is not None:
             self._after_step()
 

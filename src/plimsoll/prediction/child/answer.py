@@ -18,6 +18,7 @@ from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
     SIZES_BY_DATA,
+    WATCHER_FAILED,
     Assumed,
     CardVerdict,
     PredictionParts,
@@ -246,6 +247,8 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
         entry[2] = max(entry[2], assumption.bytes)
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
+    for watcher, error in simulation.watchers.failures.items():
+        merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
     # What was not computed is of interest where something hung on values that nobody knows.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [

@@ -8,10 +8,13 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.frames import let_through
+from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
+
+    from plimsoll.watchers import Watchers
 
 
 def outside_compilers(
@@ -29,9 +32,14 @@ def outside_compilers(
     return map(outside, hooks)
 
 
-def watch_calls(torch: ModuleType, before: Callable[[Any, tuple[Any, ...]], None]) -> None:
-    """Call `before` with each module that is called, and its arguments; not with compiled ones.
+def watch_calls(
+    torch: ModuleType,
+    before: Callable[[Any, tuple[Any, ...]], None],
+    after: Callable[[Any], object],
+) -> None:
+    """Call `before` with each module that is called and its arguments, `after` with its result.
 
+    Both are guarded watchers. Compiled modules are left out.
     PyTorch's own hooks for all modules would change what is compiled. Dynamo takes the call that it
     finds when it is imported for that of all modules, and looks at what is below it.
     """
@@ -39,9 +47,12 @@ def watch_calls(torch: ModuleType, before: Callable[[Any, tuple[Any, ...]], None
     call_module = kind.__call__
 
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not torch.compiler.is_compiling():
-            before(self, arguments)
-        return call_module(self, *arguments, **named)
+        if torch.compiler.is_compiling():
+            return call_module(self, *arguments, **named)
+        before(self, arguments)
+        result = call_module(self, *arguments, **named)
+        after(result)
+        return result
 
     let_through(call)
     kind.__call__ = call
@@ -49,6 +60,7 @@ def watch_calls(torch: ModuleType, before: Callable[[Any, tuple[Any, ...]], None
 
 def watch_compiled(
     torch: ModuleType,
+    watchers: Watchers,
     note_module: Callable[[weakref.ref[Any]], object],
     before_step: Callable[[Any], None],
     after_step: Callable[[Any], None],
@@ -58,6 +70,7 @@ def watch_compiled(
 
     Args:
         torch: The module.
+        watchers: Which guard what is noted.
         note_module: Called with each module that is compiled.
         before_step: Called with an optimizer, before its compiled step.
         after_step: The same, after it, unless hooks heard of it, where Dynamo gave up.
@@ -65,42 +78,52 @@ def watch_compiled(
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
-    def watched(model: Any, compiled: Any) -> Any:
+    def look(model: Any) -> list[Any]:
+        """Notes a module; the optimizers whose steps a function takes."""
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
-            return compiled
-        stepped = _stepped(model, torch.optim.Optimizer)
+            return []
+        return _stepped(model, torch.optim.Optimizer)
+
+    def begin(model: Any, stepped: list[Any]) -> list[tuple[Any, int, int]]:
+        before = [(optimizer, steps_of(optimizer), _changes(optimizer)) for optimizer in stepped]
+        if getattr(model, "__self__", None) in stepped:
+            before_step(*stepped)
+        return before
+
+    def end(before: list[tuple[Any, int, int]] | None) -> None:
+        for optimizer, count, changes in before or ():
+            if steps_of(optimizer) == count and _changes(optimizer) != changes:
+                after_step(optimizer)
+
+    look_guarded = watchers.guarded("what is compiled", look)
+    begin_guarded = watchers.guarded("the begin of compiled steps", begin)
+    end_guarded = watchers.guarded("the end of compiled steps", end)
+
+    def watched(model: Any, compiled: Any) -> Any:
+        stepped = look_guarded(model)
         if not stepped:
             return compiled
-        is_step = getattr(model, "__self__", None) in stepped
 
-        @functools.wraps(compiled)
         def call(*arguments: Any, **named: Any) -> Any:
-            counts = [steps_of(optimizer) for optimizer in stepped]
-            changes = [_changes(optimizer) for optimizer in stepped]
-            if is_step:
-                before_step(*stepped)
+            before = begin_guarded(model, stepped)
             result = compiled(*arguments, **named)
-            for optimizer, count, before in zip(stepped, counts, changes, strict=True):
-                if steps_of(optimizer) == count and _changes(optimizer) != before:
-                    after_step(optimizer)
+            end_guarded(before)
             return result
 
-        return call
+        return standing_in(compiled, call)
 
-    @functools.wraps(compile_any)
     def compile(model: Any = None, **options: Any) -> Any:  # noqa: A001  as PyTorch calls it
         if model is None:
             return functools.partial(compile, **options)
         return watched(model, compile_any(model, **options))
 
-    @functools.wraps(compile_module)
-    def compile_in_place(module: Any, *arguments: Any, **named: Any) -> None:
-        note_module(weakref.ref(module))
-        compile_module(module, *arguments, **named)
+    def compile_in_place(module: Any, *arguments: Any, **named: Any) -> Any:
+        look_guarded(module)
+        return compile_module(module, *arguments, **named)
 
-    torch.compile = compile  # type: ignore[attr-defined]
-    torch.nn.Module.compile = compile_in_place
+    torch.compile = standing_in(compile_any, compile)  # type: ignore[attr-defined]
+    torch.nn.Module.compile = standing_in(compile_module, compile_in_place)
 
 
 def _changes(optimizer: Any) -> int:

@@ -57,8 +57,12 @@ class ForkedProcesses:
         self._table = _Table.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Table)))
         self._own: _Slot | None = None
         self.uses_cuda = 0
-        os.register_at_fork(before=self._before, after_in_child=self._in_child)
-        simulation.on_first_use(self._note_cuda)
+        guarded = simulation.watchers.guarded
+        os.register_at_fork(
+            before=guarded("forks", self._before),
+            after_in_child=guarded("forked processes", self._in_child),
+        )
+        simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
         """What all of them take now, beyond what they share with this process; and at most."""

@@ -20,7 +20,8 @@ _MOST_SECONDS = 240
 
 def beat(simulation: Simulation) -> None:
     """From now on: after 15 s, 30 s, 60 s, …, at least every four minutes."""
-    threading.Thread(target=_run, args=(simulation,), daemon=True).start()
+    run = simulation.watchers.guarded("where the script is", _run)
+    threading.Thread(target=run, args=(simulation,), daemon=True).start()
 
 
 def _run(simulation: Simulation) -> None:

@@ -38,13 +38,20 @@ class HighWaterMarks:
 
     def install(self, torch: ModuleType) -> None:
         """Hear of resets."""
+        self._simulation.watchers.guarded("resets of peaks", self._install)(torch)
+
+    def _install(self, torch: ModuleType) -> None:
         reset = torch._C._cuda_resetPeakMemoryStats
+        keep = self._simulation.watchers.guarded("peaks before a reset", self._keep)
 
         def keep_and_reset(device: int) -> None:
-            self._before_resets[device] = self.of(device)
+            keep(device)
             reset(device)
 
         torch._C._cuda_resetPeakMemoryStats = keep_and_reset
+
+    def _keep(self, device: int) -> None:
+        self._before_resets[device] = self.of(device)
 
     def of(self, device: int) -> HighWaterMark:
         """The highest so far."""

@@ -53,7 +53,7 @@ class HostWatch:
         self._labels = labels
         self._process = os.getpid()
         self._forked = ForkedProcesses(simulation)
-        self._loaders = LoaderBatches()
+        self._loaders = LoaderBatches(simulation.watchers)
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._before = self._own = 0
@@ -68,16 +68,21 @@ class HostWatch:
             return
         self._before = self._own = memory.own
         self._has_begun = True
-        sys.meta_path.insert(0, _BeforeTorch(self._torch_comes))
-        self._simulation.after_import(self._torch_came)
-        threading.Thread(target=self._run, daemon=True).start()
+        guarded = self._simulation.watchers.guarded
+        comes = guarded("the host's memory before PyTorch", self._torch_comes)
+        sys.meta_path.insert(0, _BeforeTorch(comes))
+        self._simulation.after_import(
+            guarded("the host's memory after PyTorch's import", self._torch_came)
+        )
+        run = guarded("the host's memory", self._run)
+        threading.Thread(target=run, daemon=True).start()
 
     def stop(self) -> HostUse | None:
         """What was found; None where this system does not say, and in forked processes."""
         if not self._has_begun or os.getpid() != self._process:
             return None
         self._is_over.set()
-        self._look()
+        self._simulation.watchers.guarded("the host's memory at the end", self._look)()
         costs = [PYTHON, *self._costs()]
         return HostUse(
             host=launched_as("GROUP_RANK") or 0,

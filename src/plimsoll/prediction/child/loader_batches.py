@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.watchers import standing_in
+
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from plimsoll.watchers import Watchers
 
 
 class LoaderBatches:
@@ -18,7 +21,8 @@ class LoaderBatches:
     them wait; here the program takes them as soon as they come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watchers: Watchers) -> None:
+        self._watchers = watchers
         self._loaders: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 
     @property
@@ -37,12 +41,13 @@ class LoaderBatches:
         if kind is None or process is None:
             return
 
-        @functools.wraps(process)
-        def watched(loader: Any, data: Any, *arguments: Any) -> Any:
-            self._note(loader, data)
-            return process(loader, data, *arguments)
+        note = self._watchers.guarded("the batches of loaders", self._note)
 
-        kind._process_data = watched
+        def watched(loader: Any, data: Any, *arguments: Any, **named: Any) -> Any:
+            note(loader, data)
+            return process(loader, data, *arguments, **named)
+
+        kind._process_data = standing_in(process, watched)
 
     def _note(self, loader: Any, data: Any) -> None:
         """A batch arrived; with it, as many were under way as are now, and one."""

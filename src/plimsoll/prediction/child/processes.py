@@ -111,7 +111,8 @@ class StartedProcesses:
             if report["error"] is None and stop is None:
                 leave_survey(self.request, simulation, surveyor, report["device"])
 
-        simulation.on_first_use(make_note)
+        guarded = simulation.watchers.guarded
+        simulation.on_first_use(guarded("processes that use a GPU", make_note))
 
     @property
     def told(self) -> list[Told]:

@@ -103,7 +103,7 @@ def main() -> None:
         else:
             record_if_asked(torch)
 
-    programs = StartedPrograms()
+    programs = StartedPrograms(simulation.watchers)
     simulation.runners.add(__file__)
     if started is not None:
         simulate(simulation, install, begin_started, asdict(started))

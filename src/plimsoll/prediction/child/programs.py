@@ -21,6 +21,8 @@ from plimsoll.session.inherited import is_inherited
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from plimsoll.watchers import Watchers
+
 _PYTHON = re.compile(r"python[\d.]*")
 _HEEDLESS = re.compile(r"-[^-cmWX]*[IES]")
 """Options with which an interpreter leaves out PYTHONPATH, or `sitecustomize`."""
@@ -32,9 +34,9 @@ _MOST_SHOWN = 80
 class StartedPrograms:
     """Notes, from now on, each program in Python that this process starts without GPUs."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchers: Watchers) -> None:
         self._commands: Counter[str] = Counter()
-        sys.addaudithook(self._look)
+        sys.addaudithook(watchers.guarded("programs that the script starts", self._look))
 
     def assumptions(self) -> list[Assumed]:
         """One for each command."""

@@ -7,15 +7,22 @@ backward pass has changed the gradients; what a module made, as a GAN's images, 
 
 from __future__ import annotations
 
-import functools
-from collections import Counter
-from contextlib import suppress
+import weakref
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.prediction.child.storages import storage_address
+from plimsoll.watchers import standing_in
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from types import ModuleType
+
+    from plimsoll.watchers import Watchers
+
+_MOST_RESULTS = 64
+"""So many of the newest results of modules are looked at."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +56,31 @@ class SampleCount:
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
         self._gradient: tuple[int, int] | None = None
+        self._results: deque[weakref.ref[Any]] = deque(maxlen=_MOST_RESULTS)
 
-    def watch_loaders(self, torch: ModuleType) -> None:
+    def watch_loaders(self, torch: ModuleType, watchers: Watchers) -> None:
         """Count what PyTorch's loaders give from now on."""
         kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
         following = getattr(kind, "__next__", None)
         if kind is None or following is None:
             return
 
-        @functools.wraps(following)
+        note = watchers.guarded("the samples of loaders", self._note_batch)
+
         def watched(loader: Any) -> Any:
             batch = following(loader)
-            with suppress(Exception):  # a batch of any kind is the program's own business
-                self._loaded += _size_of(loader, batch)
+            note(loader, batch)
             return batch
 
-        kind.__next__ = watched
+        kind.__next__ = standing_in(following, watched)
+
+    def _note_batch(self, loader: Any, batch: Any) -> None:
+        self._loaded += _size_of(loader, batch)
+
+    def note_result(self, result: Any) -> None:
+        """A module has returned; a detached result that is a module's input is no new sample."""
+        if getattr(result, "grad_fn", None) is not None:
+            self._results.append(weakref.ref(result))
 
     def note_call(self, module: Any, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
         """A module is called. A batch is the first tensor of the outermost one, or in it."""
@@ -80,7 +96,7 @@ class SampleCount:
         if batch is None:
             return
         self._waits_for_tensor = False
-        if any(map(_is_derived, arguments)):
+        if any(map(self._is_derived, arguments)):
             self._derived = max(self._derived, batch)
         else:
             self._new = max(self._new, batch)
@@ -90,6 +106,16 @@ class SampleCount:
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
+
+    def _is_derived(self, value: Any) -> bool:
+        """Whether a module made a tensor, or the memory that it shares."""
+        if getattr(value, "grad_fn", None) is not None:
+            return True
+        if not hasattr(value, "untyped_storage"):
+            return False
+        address = storage_address(value)
+        made = (result() for result in self._results)
+        return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
         """Count samples of a step that is known as a whole."""
@@ -120,15 +146,6 @@ def _size_of(loader: Any, batch: Any) -> int:
         return sizes.pop()
     size = getattr(getattr(loader, "_index_sampler", None), "batch_size", None)
     return size if isinstance(size, int) else 0
-
-
-def _is_derived(value: Any) -> bool:
-    """Whether a module's parameters, or others, made a tensor, also one that was detached."""
-    if getattr(value, "grad_fn", None) is not None:
-        return True
-    is_view: Callable[[], bool] | None = getattr(value, "_is_view", None)
-    base = value._base if is_view is not None and is_view() else None
-    return base is not None and base.grad_fn is not None
 
 
 def _gradient_of(module: Any) -> tuple[int, int] | None:

@@ -96,7 +96,7 @@ class StepClock:
 
     def install(self, torch: ModuleType) -> None:
         """Hear of the batches that loaders give."""
-        self._samples.watch_loaders(torch)
+        self._samples.watch_loaders(torch, self._simulation.watchers)
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
         """A module is called."""
@@ -108,6 +108,10 @@ class StepClock:
             self._samples.end_step(id(self._called))
             self._end(self._called)
         self._samples.note_call(module, arguments, is_outermost=is_outermost)
+
+    def note_result(self, result: Any) -> None:
+        """A module has returned."""
+        self._samples.note_result(result)
 
     def end_step(self, optimizer: Any) -> None:
         """An optimizer has queued its step."""
@@ -178,22 +182,30 @@ class StepClock:
         if inspect.isgeneratorfunction(generate) or inspect.iscoroutinefunction(generate):
             return  # which returns before its work
 
+        begin = self._simulation.watchers.guarded("the begin of generate()", self._begin_generation)
+        end = self._simulation.watchers.guarded("the end of generate()", self._end_generation)
+
         @functools.wraps(generate)
         def watched(*arguments: Any, **options: Any) -> Any:
-            if not self._generated.ends:
-                self._end(self._generated)
+            begin()
             self._generates += 1
             try:
                 return generate(*arguments, **options)
             finally:
                 self._generates -= 1
-                if not self._generates:
-                    batch = batch_of([*arguments, *options.values()])
-                    self._samples.add(id(self._generated), batch)
-                    self._end(self._generated)
+                end([*arguments, *options.values()])
 
         watched.__wrapped_by_plimsoll__ = True  # type: ignore[attr-defined]
         owner.generate = watched  # type: ignore[attr-defined]
+
+    def _begin_generation(self) -> None:
+        if not self._generated.ends:
+            self._end(self._generated)
+
+    def _end_generation(self, arguments: list[Any]) -> None:
+        if not self._generates:
+            self._samples.add(id(self._generated), batch_of(arguments))
+            self._end(self._generated)
 
 
 def _lines(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.analysis import is_program, source_line
 
@@ -44,9 +45,20 @@ def is_tested(runners: Collection[str]) -> bool:
 def integers(runners: Collection[str]) -> list[dict[str, int]]:
     """The whole numbers among the variables of the calling thread's program, by function."""
     return [
-        {name: value for name, value in frame.f_locals.items() if type(value) is int}
+        {name: value for name, value in variables_of(frame).items() if type(value) is int}
         for frame in _frames(sys._getframe(1), runners)
     ]
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """The variables that a frame sees, without keeping them alive."""
+    held = frame.f_locals
+    variables = dict(held)
+    # Before Python 3.13 a function's frame keeps the dictionary that it gave out, and with it every
+    # tensor that the program deletes later.
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(held, dict):
+        held.clear()
+    return variables
 
 
 def where(runners: Collection[str]) -> str:

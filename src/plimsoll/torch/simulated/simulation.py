@@ -24,6 +24,7 @@ from plimsoll.torch.simulated.memory_limits import MemoryLimit
 from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
 from plimsoll.torch.simulated.ranks.communicators import Communicators
 from plimsoll.torch.simulated.ranks.pretended import pretended_world
+from plimsoll.watchers import Watchers
 
 if TYPE_CHECKING:
     import ctypes
@@ -42,6 +43,7 @@ class Simulation:
     """The simulated GPUs of this process, and what was recorded of them.
 
     Attributes:
+        watchers: plimsoll's own code that notes what the program does.
         runners: Files whose code runs the program: they end each call stack, and are left out.
         captures: How many CUDA graphs were begun.
         kernel_counts: What was launched of Triton's kernels.
@@ -60,6 +62,7 @@ class Simulation:
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
         self.setup = setup
+        self.watchers = Watchers()
         self.profiles = profiles = setup.profiles()
         self.version = versions.torch_version()
         memory = setup.host_memory_bytes or _core.host_memory()[1]

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import argparse
-import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.survey import ArgumentUse
+from plimsoll.watchers import standing_in
+
+if TYPE_CHECKING:
+    from plimsoll.watchers import Watchers
 
 
 class Arguments:
     """Hears of every command line that is parsed."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchers: Watchers) -> None:
+        self._watchers = watchers
         self._uses: dict[tuple[str, ...], ArgumentUse] = {}
 
     def install(self) -> None:
         """Listen."""
         parse = argparse.ArgumentParser.parse_known_args
+        note = self._watchers.guarded("the script's options", self._note)
 
-        @functools.wraps(parse)
         def noted(parser: Any, *given: Any, **named: Any) -> Any:
             parsed = parse(parser, *given, **named)
-            self._note(parser, parsed[0])
+            note(parser, parsed)
             return parsed
 
+        standing_in(parse, noted)
         argparse.ArgumentParser.parse_known_args = noted  # type: ignore[method-assign,assignment]
 
     def uses(self) -> list[ArgumentUse]:
         """The options, in the order in which they were added."""
         return list(self._uses.values())
 
-    def _note(self, parser: Any, parsed: Any) -> None:
+    def _note(self, parser: Any, result: tuple[Any, list[str]]) -> None:
+        parsed, _ = result
         for action in parser._actions:
             names = [name for name in action.option_strings if name.startswith("-")]
             if names and hasattr(parsed, action.dest):

@@ -56,7 +56,8 @@ class StepCalls:
     def enter(self, module: Any, given: list[Any]) -> ModuleCall:
         """A module is called."""
         if self.is_outermost:
-            self.device = _current_device()
+            # torch.cuda.current_device() would begin to use CUDA, which the program may not do yet.
+            self.device = int(self._simulation.library.lib.plimsoll_current_device())
         call = ModuleCall(
             module, self.position(), seconds=self._busy(), given=list(addresses(given))
         )
@@ -82,12 +83,6 @@ class StepCalls:
 
     def _busy(self) -> float:
         return float(self._simulation.library.clock(self.device).busy_ns) * 1e-9
-
-
-def _current_device() -> int:
-    import torch
-
-    return int(torch.cuda.current_device())
 
 
 def addresses(value: Any, depth: int = 3) -> Iterator[int]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import LossUse
 from plimsoll.torch.simulated.compiled.frames import let_through
+from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from plimsoll.prediction.survey import Place
+    from plimsoll.watchers import Watchers
 
 
 class Losses:
     """Hears of every call."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchers: Watchers) -> None:
+        self._watchers = watchers
         self._uses: dict[Place | None, LossUse] = {}
 
     def install(self, torch: ModuleType) -> None:
@@ -26,20 +28,23 @@ class Losses:
         functional = torch.nn.functional
         cross_entropy = functional.cross_entropy
 
-        @functools.wraps(cross_entropy)
-        def noted(logits: Any, *given: Any, **named: Any) -> Any:
-            if not torch.compiler.is_compiling() and logits.is_cuda and logits.requires_grad:
-                self._note(logits)
-            return cross_entropy(logits, *given, **named)
+        note = self._watchers.guarded("calls of cross_entropy", self._note)
+
+        def noted(*given: Any, **named: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                note(given[0] if given else named.get("input"))
+            return cross_entropy(*given, **named)
 
         let_through(noted)
-        functional.cross_entropy = noted
+        functional.cross_entropy = standing_in(cross_entropy, noted)
 
     def uses(self) -> list[LossUse]:
         """The largest first."""
         return sorted(self._uses.values(), key=lambda use: -use.logits_bytes)
 
     def _note(self, logits: Any) -> None:
+        if not logits.is_cuda or not logits.requires_grad:
+            return
         place = innermost_place()
         before = self._uses.get(place)
         classes = logits.shape[1] if logits.dim() > 1 else logits.shape[0]

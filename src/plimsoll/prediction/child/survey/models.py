@@ -10,6 +10,7 @@ from plimsoll.prediction.child.survey.calls import addresses
 from plimsoll.prediction.child.survey.own_bytes import own_bytes
 from plimsoll.prediction.child.survey.places import place_of, script_frames
 from plimsoll.prediction.survey import ModelCall, ModelUse
+from plimsoll.torch.simulated.program_frames import variables_of
 from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
 
 if TYPE_CHECKING:
@@ -26,8 +27,13 @@ class Models:
         self._models: dict[int, tuple[Any, ModelUse]] = {}
 
     def note(self, torch: ModuleType, module: Any, given: Iterable[Any]) -> None:
-        """An outermost module is called; one without parameters to train is no model."""
-        if id(module) not in self._models and any(p.requires_grad for p in module.parameters()):
+        """An outermost module is called; one without parameters to train is no model.
+
+        A model is noted at the first call for which all its parameters have shapes.
+        """
+        if id(module) in self._models or any(map(torch.nn.parameter.is_lazy, module.parameters())):
+            return
+        if any(p.requires_grad for p in module.parameters()):
             self._models[id(module)] = module, _use(torch, module, list(given))
 
     def uses(self) -> list[tuple[Any, ModelUse]]:
@@ -113,7 +119,7 @@ def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str
         wrapped[id(part)] = inside[id(part)]
     for frame in reversed(frames):
         function = frame.f_code.co_qualname
-        for name, value in list(frame.f_locals.items()):
+        for name, value in variables_of(frame).items():
             if id(value) in wrapped:
                 yield name, function, wrapped[id(value)]
             elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
@@ -124,7 +130,7 @@ def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str
 
 def _call(torch: ModuleType, frame: FrameType, batch: int | None, storages: set[int]) -> ModelCall:
     tensors, mappings = [], []
-    for name, value in frame.f_locals.items():
+    for name, value in variables_of(frame).items():
         if not name.isidentifier():
             continue
         if isinstance(value, torch.Tensor):

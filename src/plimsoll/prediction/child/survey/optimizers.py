@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.survey.own_bytes import own_bytes
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import OptimizerUse
+from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
     from plimsoll.prediction.survey import Place, Scalar
+    from plimsoll.watchers import Watchers
 
 
 class _Optimizer:
@@ -31,23 +32,27 @@ class _Optimizer:
 class Optimizers:
     """Hears of every optimizer that is made, and of its steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchers: Watchers) -> None:
+        self._watchers = watchers
         self._optimizers: dict[int, _Optimizer] = {}
 
     def install(self, torch: ModuleType) -> None:
         """Listen."""
-        self._torch = torch
         base = torch.optim.Optimizer
         make = base.__init__
 
-        @functools.wraps(make)
+        note = self._watchers.guarded("optimizers that are made", self._note)
+
         def noted(optimizer: Any, *given: Any, **named: Any) -> None:
             make(optimizer, *given, **named)
-            self._optimizers[id(optimizer)] = _Optimizer(
-                optimizer, innermost_place(), dict(_settings(type(optimizer), optimizer.defaults))
-            )
+            note(optimizer)
 
-        base.__init__ = noted
+        base.__init__ = standing_in(make, noted)
+
+    def _note(self, optimizer: Any) -> None:
+        self._optimizers[id(optimizer)] = _Optimizer(
+            optimizer, innermost_place(), dict(_settings(type(optimizer), optimizer.defaults))
+        )
 
     def note_step(self, optimizer: Any) -> None:
         """An optimizer begins a step."""

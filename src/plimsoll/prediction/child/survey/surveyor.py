@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.answer import run_of
+from plimsoll.prediction.child.compiled_parts import outside_compilers
 from plimsoll.prediction.child.peak_contents import blocks_of
 from plimsoll.prediction.child.survey.allocators import try_allocators
 from plimsoll.prediction.child.survey.arguments import Arguments
@@ -20,6 +21,7 @@ from plimsoll.prediction.child.survey.wrappings import Wrappings
 from plimsoll.prediction.survey import Survey
 from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
+from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,11 +60,14 @@ class Surveyor:
         self._simulation = simulation
         self._labels = labels
         self._room = room
-        self._arguments = Arguments()
-        self._optimizers = Optimizers()
-        self._losses = Losses()
+        self._process = os.getpid()
+        watchers = simulation.watchers
+        self._guarded = watchers.guarded
+        self._arguments = Arguments(watchers)
+        self._optimizers = Optimizers(watchers)
+        self._losses = Losses(watchers)
         self._models = Models()
-        self._wrappings = Wrappings(lambda: self._optimizers.any_made)
+        self._wrappings = Wrappings(watchers, lambda: self._optimizers.any_made)
         self._calls = StepCalls(simulation)
         self._backwards: dict[Place, None] = {}
         self._began_backward: list[int] = []
@@ -71,6 +76,9 @@ class Surveyor:
 
     def install(self, torch: ModuleType) -> None:
         """Listen to PyTorch."""
+        self._guarded("what could be changed", self._install)(torch)
+
+    def _install(self, torch: ModuleType) -> None:
         self._optimizers.install(torch)
         self._losses.install(torch)
         self._wrappings.install(torch)
@@ -81,10 +89,13 @@ class Surveyor:
             register_optimizer_step_pre_hook,
         )
 
-        register_optimizer_step_pre_hook(
-            lambda optimizer, *_: self._optimizers.note_step(optimizer)
+        note_step = self._guarded("steps of optimizers", self._optimizers.note_step)
+        end_step = self._guarded("the calls of a whole step", self._end_step)
+        before, after = outside_compilers(
+            torch, lambda optimizer, *_: note_step(optimizer), lambda *_: end_step()
         )
-        register_optimizer_step_post_hook(lambda *_: self._end_step())
+        register_optimizer_step_pre_hook(before)
+        register_optimizer_step_post_hook(after)
 
     def listen(self) -> None:
         """Listen to what needs no PyTorch."""
@@ -111,40 +122,56 @@ class Surveyor:
     def _watch_modules(self, torch: ModuleType) -> None:
         kind = torch.nn.Module
         call_module = kind.__call__
+        note_model = self._guarded("models", self._models.note)
+        note_call = self._guarded("gradients between steps", self._optimizers.note_call)
+        enter = self._guarded("the begin of modules' calls", self._calls.enter)
+        leave = self._guarded("the end of modules' calls", self._leave)
 
         def call(module: Any, *given: Any, **named: Any) -> Any:
-            if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            if torch.compiler.is_compiling() or not torch.is_grad_enabled() or self._is_forked():
                 return call_module(module, *given, **named)
+            arguments = [*given, *named.values()]
             if self._calls.is_outermost:
-                self._models.note(torch, module, [*given, *named.values()])
-                self._optimizers.note_call()
-            call = self._calls.enter(module, [*given, *named.values()])
+                note_model(torch, module, arguments)
+                note_call()
+            entered = enter(module, arguments)
             result = None
             try:
                 result = call_module(module, *given, **named)
                 return result
             finally:
-                self._calls.leave(call, result)
-                if self._calls.is_outermost:
-                    self._note_level()
+                leave(entered, result)
 
         let_through(call)
         kind.__call__ = call
 
+    def _is_forked(self) -> bool:
+        """Whether this is a forked process, such as a loader's worker: its calls are no step's."""
+        return os.getpid() != self._process
+
+    def _leave(self, call: ModuleCall | None, result: Any) -> None:
+        if call is not None:
+            self._calls.leave(call, result)
+        if self._calls.is_outermost:
+            self._note_level()
+
     def _watch_backward(self, torch: ModuleType) -> None:
         backward = torch.autograd.backward
+        note = self._guarded("calls of backward()", self._note_backward)
 
-        @functools.wraps(backward)
         def noted(*given: Any, **named: Any) -> Any:
-            place = innermost_place()
-            if place is not None:
-                self._backwards[place] = None
-            self._began_backward.append(self._calls.position())
-            self._note_level()
+            note()
             return backward(*given, **named)
 
         let_through(noted)
-        torch.autograd.backward = noted
+        torch.autograd.backward = standing_in(backward, noted)
+
+    def _note_backward(self) -> None:
+        place = innermost_place()
+        if place is not None:
+            self._backwards[place] = None
+        self._began_backward.append(self._calls.position())
+        self._note_level()
 
     def _note_level(self) -> None:
         allocator = self._simulation.allocators[self._calls.device]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import Wrapping
+from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
     from plimsoll.prediction.survey import Place, Scalar
+    from plimsoll.watchers import Watchers
 
 _KINDS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
@@ -21,10 +22,12 @@ class Wrappings:
     """Hears of every model that is wrapped.
 
     Args:
+        watchers: Which guard what is noted.
         any_optimizer: Whether there is an optimizer yet.
     """
 
-    def __init__(self, any_optimizer: Callable[[], bool]) -> None:
+    def __init__(self, watchers: Watchers, any_optimizer: Callable[[], bool]) -> None:
+        self._watchers = watchers
         self._any_optimizer = any_optimizer
         self._found: dict[Place | None, tuple[Any, bool]] = {}
 
@@ -33,14 +36,18 @@ class Wrappings:
         base = torch.nn.Module
         make = base.__init__
 
-        @functools.wraps(make)
+        note = self._watchers.guarded("models that are wrapped", self._note)
+
         def noted(module: Any, *given: Any, **named: Any) -> None:
             make(module, *given, **named)
             if type(module).__name__ in _KINDS:
-                # Those that a wrapper makes of a model's parts have the same place, and come later.
-                self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
+                note(module)
 
-        base.__init__ = noted
+        base.__init__ = standing_in(make, noted)
+
+    def _note(self, module: Any) -> None:
+        # Those that a wrapper makes of a model's parts have the same place, and come later.
+        self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
 
     def uses(self) -> list[Wrapping]:
         """The wrappings, in their order."""

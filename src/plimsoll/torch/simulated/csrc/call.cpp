@@ -35,6 +35,9 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
     });
   }
   find_device();
+  if (!info.is_view()) {
+    for (const at::Tensor& tensor : inputs_) check_access(tensor);
+  }
   if (info.has(kTakesIndices)) check_indices();
   if (!info.has(kMixesDevices)) check_devices();
   if (info.is_pointwise && info.is_in_place()) check_overlap();

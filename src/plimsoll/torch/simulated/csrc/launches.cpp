@@ -22,6 +22,7 @@ c10::DeviceIndex begin(at::TensorList written) {
   const c10::DeviceIndex device = state.current_device();
   state.use(device);
   for (const at::Tensor& tensor : written) {
+    check_access(tensor);
     if (allocation_of(tensor) == nullptr) continue;
     note_described(tensor, Description::of_type(tensor.scalar_type()));
   }

@@ -402,13 +402,22 @@ std::uint64_t pinned_written_bytes() { return PinnedAllocator::instance().writte
 std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }
 
 Allocation* allocation_of(const c10::StorageImpl& storage) {
-  const c10::DataPtr& pointer = storage.data_ptr();
+  // PyTorch's other accessors of the pointer throw where a CUDA graph has overwritten the memory.
+  // plimsoll also asks while a graph is replayed and while storages die, where nothing may throw.
+  const c10::DataPtr& pointer =
+      const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   return pointer.get_deleter() == &release ? static_cast<Allocation*>(pointer.get_context())
                                            : nullptr;
 }
 
 Allocation* allocation_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? allocation_of(*tensor.storage().unsafeGetStorageImpl()) : nullptr;
+}
+
+void check_access(const at::Tensor& tensor) {
+  // Tensors of other layouts have no memory of their own: their parts are asked.
+  if (!tensor.is_cuda() || tensor.layout() != c10::kStrided) return;
+  static_cast<void>(tensor.unsafeGetTensorImpl()->data());
 }
 
 Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address) {

@@ -58,9 +58,14 @@ void empty_pinned_pool();
 std::uint64_t pinned_written_bytes();
 std::uint64_t registered_bytes();
 
-// The allocation behind a tensor's storage; null for one without memory, or not of a device.
+// The allocation behind a tensor's storage; null for one without memory, or not of a device. It
+// never throws.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
+
+// Throws PyTorch's error for a kernel that uses a tensor whose memory PyTorch has marked as
+// overwritten by a later run of a CUDA graph.
+void check_access(const at::Tensor& tensor);
 
 // The one that an address of a device lies in, and null where nothing lives there.
 Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address);

@@ -112,6 +112,7 @@ void resize_storage_of(const Tensor& self, std::int64_t bytes) {
 }
 
 void record_stream(Tensor& self, c10::Stream stream) {
+  check_access(self);
   const Allocation* const allocation = allocation_of(self);
   if (allocation == nullptr) return;
   Runtime& state = runtime();

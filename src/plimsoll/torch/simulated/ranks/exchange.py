@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import OutOfMemoryError
+from plimsoll.torch.simulated.ranks import posts
 from plimsoll.torch.simulated.ranks.mismatches import Header, check_agreement
 from plimsoll.torch.simulated.ranks.pretended import letter_of, stand_in
 from plimsoll.torch.simulated.ranks.waiting import Board, DeadlockError, Wait
@@ -57,6 +58,8 @@ class Group:
     """What the others last said of theirs, by place."""
     kept: int = 0
     """The first meeting whose post of this rank's is still in the store."""
+    pieces: dict[int, int] = field(default_factory=dict)
+    """Pieces besides the first of this rank's posts that are in the store, by meeting."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -162,7 +165,8 @@ class Exchange:
         group.posted += 1
         if group.is_alone:
             return {}
-        group.store.set(f"{number}/{group.rank}", _message(header, given))
+        key = f"{number}/{group.rank}"
+        group.pieces[number] = posts.post(group.store, key, _message(header, given))
         return {place: f"{number}/{place}" for place in sorted(group.present - {group.rank})}
 
     def _send(
@@ -172,7 +176,8 @@ class Exchange:
         group.sent[to, tag] = count + 1
         self._note_letter(group.members)
         if not group.is_alone:
-            group.store.set(_letter(group.rank, to, tag, count), _message(header, given))
+            key = _letter(group.rank, to, tag, count)
+            posts.post(group.store, key, _message(header, given))
         return {}
 
     def _receive(self, group: Group, sender: int, tag: int) -> dict[int, str]:
@@ -193,7 +198,7 @@ class Exchange:
         if meeting.header.what == "send":
             return struct.pack("=Qq", meeting.header.series, _NOBODY)
         told = self._read(meeting)
-        headers = {place: header for place, (header, _) in told.items()}
+        headers = {place: header for place, (header, _, _) in told.items()}
         headers[group.rank] = meeting.header
         check_agreement(group.name, headers)
         if told:
@@ -219,7 +224,7 @@ class Exchange:
             group.read_by[group.rank] = group.all_read
             first, group.kept = group.kept, max(group.kept, min(group.read_by.values()))
         for each in range(first, group.kept):
-            group.store.delete_key(f"{each}/{group.rank}")
+            posts.remove(group.store, f"{each}/{group.rank}", group.pieces.pop(each, 0))
 
     def _collect_letter(self, meeting: _Meeting) -> bytes:
         group, sender = meeting.group, meeting.sender
@@ -231,10 +236,10 @@ class Exchange:
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
         if not meeting.keys:  # from a rank that is pretended
             return struct.pack("=Qq", meeting.header.series, sender)
-        ((place, (header, given)),) = self._read(meeting).items()
+        ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
         if len(group.present) == len(group.members):  # else it may stand for others too
-            group.store.delete_key(meeting.keys[place])
+            posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
     def _find_letter(self, meeting: _Meeting) -> tuple[int, str] | None:
@@ -253,8 +258,8 @@ class Exchange:
                         return place, key
                 wait.nap([group.members[place] for place in others])
 
-    def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes]]:
-        """What others posted, once all have."""
+    def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
+        """Waits for all posts; the header, contents and further pieces of each, by place."""
         if not meeting.keys:
             return {}
         store, keys = meeting.group.store, meeting.keys
@@ -263,8 +268,11 @@ class Exchange:
         with self._waiting(meeting) as wait:
             while missing := {p: key for p, key in missing.items() if not store.check([key])}:
                 wait.nap([members[place] for place in missing])
-        texts = store.multi_get(list(keys.values()))
-        return {place: _parsed(text) for place, text in zip(keys, texts, strict=True)}
+        texts = posts.read(store, list(keys.values()))
+        return {
+            place: (*_parsed(text), pieces)
+            for place, (text, pieces) in zip(keys, texts, strict=True)
+        }
 
     def _waiting(self, meeting: _Meeting) -> Wait:
         header = meeting.header

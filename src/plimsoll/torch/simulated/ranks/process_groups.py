@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.cuda_collectives import NCCL_VERSION, NcclOptions, add_nccl
 from plimsoll.torch.simulated.program_frames import where
+from plimsoll.torch.simulated.ranks.backend_methods import name_methods
 from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
 from plimsoll.torch.simulated.ranks.pretended import running_ranks
 from plimsoll.torch.simulated.ranks.waiting import Board
@@ -53,6 +54,7 @@ class ProcessGroups:
         add_nccl(c10d)
         if not hasattr(c10d.Backend, "options"):  # which PyTorch fills in, and nobody reads
             c10d.Backend.options = property(lambda _: NcclOptions())
+        name_methods(c10d, self._simulation.communicators)
         c10d.ProcessGroupNCCL = _named_backend(self, "nccl", c10d.Backend)
         c10d.ProcessGroupGloo = _named_backend(self, "gloo", c10d.Backend)
         execute()

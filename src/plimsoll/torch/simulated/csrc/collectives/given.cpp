@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../memory.h"
+#include "../runtime.h"
 #include "../values/capture.h"
 #include "../virtual.h"
 
@@ -19,7 +20,10 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-// More than this has no part in what programs decide; ranks give descriptions of it.
+// Ranks give values up to these sizes, and descriptions of larger tensors. Values that the program
+// would compute as well may be pickled objects, which it takes apart; assumed ones are no better
+// than a description.
+constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 
 struct GivenHead {
@@ -96,9 +100,12 @@ Given give(const at::Tensor& tensor) {
     return given;
   }
   given.known = known_of(tensor);
-  const bool is_read = given.bytes() <= kMostBytesGiven &&
-                       current_capture(tensor.device().index()) == 0 && can_be_read(tensor);
-  if (!is_read) return given;
+  if (current_capture(tensor.device().index()) != 0 || !can_be_read(tensor)) return given;
+  const bool is_computed = given.known.source == Source::computed;
+  if (given.bytes() > (is_computed ? kMostComputedBytesGiven : kMostBytesGiven)) {
+    if (is_computed) runtime().assume(runtime().name("torch.distributed"), kBeyondBudget);
+    return given;
+  }
   const at::Tensor values = read_values(tensor);
   if (!values.defined()) return given;
   given.values = values.reshape({-1});
@@ -154,6 +161,9 @@ void take(const at::Tensor& tensor, const Given& given, std::uint64_t series) {
     values.copy_(given.values.view(tensor.scalar_type()).reshape(values.sizes()));
     note_values(tensor, std::min(given.known.source, Source::assumed));
     return;
+  }
+  if (given.values.defined() && given.known.source == Source::computed) {
+    runtime().assume(runtime().name("torch.distributed"), kBeyondBudget);
   }
   Known known = given.known;
   known.source = Source::described;

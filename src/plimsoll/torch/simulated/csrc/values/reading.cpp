@@ -18,6 +18,7 @@ namespace {
 using at::Tensor;
 
 c10::Scalar local_scalar_dense(const Tensor& self) {
+  check_access(self);
   runtime().synchronize(self.device().index());
   return at::_local_scalar_dense(read_by_host(self, runtime().name("aten::_local_scalar_dense")));
 }
@@ -27,6 +28,8 @@ bool equal(const Tensor& self, const Tensor& other) {
               "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
               other.device());
   if (self.sizes() != other.sizes()) return false;
+  check_access(self);
+  check_access(other);
   runtime().synchronize(self.device().index());
   const bool are_sure = source_of(self) <= Source::random && source_of(other) <= Source::random;
   if (are_sure) {

@@ -75,6 +75,7 @@ Selected select(const Tensor& self) {
 
 // nonzero: exact where values are known.
 Tensor nonzero(const Tensor& self) {
+  check_access(self);
   const OperationScope scope(runtime().name("aten::nonzero"), Role::output);
   const c10::DeviceIndex index = self.device().index();
   runtime().synchronize(index);

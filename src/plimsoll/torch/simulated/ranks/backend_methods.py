@@ -1,0 +1,98 @@
+"""The methods that PyTorch's ProcessGroupNCCL and ProcessGroupGloo have beside their base class.
+
+PyTorch's own code calls some of them wherever a group's backend is NCCL's: Inductor lengthens
+timeouts by `_add_ephemeral_timeout` when it finds a graph in its cache. The names are those of
+torch/csrc/distributed/c10d/init.cpp and of torch/_C/_distributed_c10d.pyi (PyTorch 2.13, 2.14 and
+main agree). A backend of another name has of these what its base class has.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.cuda_missing import not_simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.ranks.communicators import Communicators
+
+_WHERE = "torch.distributed"
+_SILENT = (
+    "_add_ephemeral_timeout",
+    "_group_end",
+    "_group_start",
+    "_set_default_timeout",
+    "deregister_mem_pool",
+    "perform_nocolor_split",
+    "register_mem_pool",
+    "set_timeout",
+)
+"""They change no memory and no value: timeouts, brackets around calls, registrations with NCCL."""
+_REFUSED = (
+    "_comm_ptr",
+    "_end_time_estimate",
+    "_start_time_estimate",
+    "_verify_work_timeout",
+)
+"""They give what only NCCL itself has."""
+_REFUSED_PROPERTIES = ("bound_device_id", "uid")
+
+
+def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
+    """Gives PyTorch's class for backends the methods of NCCL's and gloo's, for those alone.
+
+    Args:
+        c10d: `torch._C._distributed_c10d`.
+        communicators: NCCL's in this process.
+    """
+    both, nccl = ("nccl", "gloo"), ("nccl",)
+    methods: dict[str, Callable[..., Any]] = {
+        "_is_initialized": lambda _: bool(communicators.most),
+        "_shutdown": lambda backend: backend.shutdown(),
+        "comm_split_count": lambda _: 0,
+        "get_error": lambda _: c10d.ErrorType.SUCCESS,
+        **{name: not_simulated(f"ProcessGroupNCCL.{name}", _WHERE) for name in _REFUSED},
+        **dict.fromkeys(_SILENT, _do_nothing),
+    }
+    for name, method in methods.items():
+        names = both if name in ("_set_default_timeout", "set_timeout") else nccl
+        setattr(c10d.Backend, name, _Method(c10d.Backend, name, method, names))
+    for name in _REFUSED_PROPERTIES:
+        refuse = property(not_simulated(f"ProcessGroupNCCL.{name}", _WHERE))
+        setattr(c10d.Backend, name, _Method(c10d.Backend, name, refuse, nccl))
+
+
+def _do_nothing(*_: Any, **__: Any) -> None:
+    """Replaces a method of `_SILENT`."""
+
+
+class _Method:
+    """A method or property of the backends with some names; the rest have the base class's."""
+
+    def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
+        self._name = name
+        self._own = own
+        self._backends = backends
+        self._others = getattr(base, name, None)
+
+    def __get__(self, backend: Any, kind: type | None = None) -> Any:
+        if backend is None:
+            return self
+        found = self._own if _name_of(backend) in self._backends else self._others
+        if found is None:
+            raise AttributeError(
+                f"{type(backend).__name__!r} object has no attribute {self._name!r}"
+            )
+        if hasattr(found, "__get__"):
+            return found.__get__(backend, kind)
+        return MethodType(found, backend)
+
+
+def _name_of(backend: Any) -> str | None:
+    try:
+        return str(backend.name())
+    except RuntimeError:  # PyTorch's for a backend that says no name
+        return None

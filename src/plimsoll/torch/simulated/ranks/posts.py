@@ -1,0 +1,47 @@
+"""Messages of any size in a job's store.
+
+PyTorch's TCPStore refuses a value of more than 8 MiB (`MAX_PAYLOAD_LEN` of
+torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). A longer message is stored in pieces: those
+after the first under keys of their own, then the first one, with their number, under the message's
+key. So a message whose key is there is there as a whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+PIECE_BYTES = 4 << 20
+_COUNT = struct.Struct("=I")
+
+
+def post(store: Any, key: str, message: bytes) -> int:
+    """Stores a message; the number of pieces besides the first."""
+    rest = range(PIECE_BYTES, len(message), PIECE_BYTES)
+    for number, start in enumerate(rest):
+        store.set(_key(key, number), message[start : start + PIECE_BYTES])
+    store.set(key, _COUNT.pack(len(rest)) + message[:PIECE_BYTES])
+    return len(rest)
+
+
+def read(store: Any, keys: list[str]) -> list[tuple[bytes, int]]:
+    """The messages under keys that are there, each with the number of pieces besides the first."""
+    # One request each: the answer to many keys at once would hold several first pieces.
+    return [_joined(store, key, store.get(key)) for key in keys]
+
+
+def remove(store: Any, key: str, pieces: int) -> None:
+    """Takes a message with so many pieces besides the first from the store."""
+    store.delete_key(key)
+    for number in range(pieces):
+        store.delete_key(_key(key, number))
+
+
+def _joined(store: Any, key: str, first: bytes) -> tuple[bytes, int]:
+    (count,) = _COUNT.unpack_from(first)
+    rest = [store.get(_key(key, number)) for number in range(count)]
+    return b"".join([first[_COUNT.size :], *rest]), count
+
+
+def _key(key: str, number: int) -> str:
+    return f"{key}#{number}"

@@ -1,0 +1,74 @@
+"""Watchers: plimsoll's own code that runs inside a program's calls, to note what the program does.
+
+A watcher must not change the program. Each one is called through `Watchers.guarded`: an error of
+its own never reaches the program, and the report names the watcher and its first error.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+
+
+class Watchers:
+    """The watchers of one process, and those that failed.
+
+    Attributes:
+        failures: The first error of each watcher that failed, as one line, by the watcher's name.
+    """
+
+    def __init__(self) -> None:
+        self.failures: dict[str, str] = {}
+
+    def guarded(
+        self, name: str, watcher: Callable[_Arguments, _Result]
+    ) -> Callable[_Arguments, _Result | None]:
+        """Returns a function that calls a watcher and never raises the watcher's own errors.
+
+        The function returns None where the watcher fails. It lets through the errors that are meant
+        for the program: those that are no `Exception`, such as KeyboardInterrupt and SystemExit,
+        and those for want of memory, on the host or on a GPU.
+
+        Args:
+            name: The watcher's name for people, a noun phrase that ends "plimsoll's notes of".
+            watcher: Called with the arguments of the function.
+        """
+
+        def call(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result | None:
+            try:
+                return watcher(*arguments, **named)
+            except Exception as error:
+                if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+                    raise
+                self._note(name, error)
+                return None
+
+        return call
+
+    def _note(self, name: str, error: Exception) -> None:
+        if name in self.failures:
+            return
+        kind = type(error).__name__
+        try:
+            text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        except Exception:  # the error's own text may fail too
+            text = ""
+        self.failures[name] = f"{kind}: {text}" if text else kind
+
+
+def standing_in(original: Callable[..., Any], function: _Function) -> _Function:
+    """Makes a function look like the one that it replaces in the program.
+
+    It gets the original's name, documentation and signature. TorchScript compiles the original,
+    since it cannot compile the function that calls it.
+    """
+    functools.update_wrapper(function, original)
+    function.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,33 @@
+"""The script's process of a prediction, with watchers that fail.
+
+`failing_watchers.py KIND REQUEST`: KIND is "installs" for the watchers that only install others,
+and "looks" for all others.
+"""
+
+import sys
+from typing import Any, NoReturn
+
+from plimsoll.watchers import Watchers
+
+INSTALLS = {
+    "modules and optimizers",
+    "resets of peaks",
+    "the host's memory after PyTorch's import",
+    "what could be changed",
+}
+kind = sys.argv.pop(1)
+guarded = Watchers.guarded
+
+
+def guarded_failing(self: Watchers, name: str, watcher: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        raise ArithmeticError("made to fail")
+
+    return guarded(self, name, fail if (name in INSTALLS) == (kind == "installs") else watcher)
+
+
+if __name__ == "__main__":
+    Watchers.guarded = guarded_failing  # type: ignore[method-assign]
+    from plimsoll.prediction.child import program
+
+    program.main()
