@@ -81,14 +81,15 @@ def test_a_small_layer_computes_what_the_cpu_does(kind: str) -> None:
 
 @on_simulated_gpus()
 def test_projections_and_rectified_layers_do_too() -> None:
-    for make in (
-        lambda: nn.LSTM(3, 4, 2, batch_first=True, proj_size=2, bidirectional=True),
-        lambda: nn.RNN(3, 4, 2, batch_first=True, nonlinearity="relu"),
+    for kind, more in (
+        (nn.LSTM, {"proj_size": 2, "bidirectional": True}),
+        (nn.RNN, {"nonlinearity": "relu"}),
     ):
         for is_packed in (False, True):
             how = {"is_packed": is_packed, "has_state": True}
-            expected = run_layer(filled(make()), "cpu", **how)
-            compare(run_layer(filled(make()), "cuda", **how), expected)
+            modules = [filled(kind(3, 4, 2, batch_first=True, **more)) for _ in range(2)]
+            expected = run_layer(modules[0], "cpu", **how)
+            compare(run_layer(modules[1], "cuda", **how), expected)
 
 
 @pytest.mark.parametrize("kind", ["RNNCell", "LSTMCell", "GRUCell"])
