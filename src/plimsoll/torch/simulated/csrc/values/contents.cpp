@@ -213,7 +213,7 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
          (c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched);
 }
 
-// What values are like, of which plimsoll is not sure unless the source is.
+// Describes values. plimsoll is not sure of them unless their source is.
 Description description_of_values(const at::Tensor& values, Source source) {
   const at::ScalarType type = values.scalar_type();
   const Description bounds = bounds_of(values);
@@ -250,7 +250,7 @@ std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents
   return found;
 }
 
-// Of values that are known: what they are, where there are few; else where they lie.
+// Few known values are told apart by what they are, many by where they lie.
 Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
   constexpr std::size_t kMostBytes = 64;
   const Extent extent = extent_of(tensor);

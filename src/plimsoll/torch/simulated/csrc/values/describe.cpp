@@ -77,7 +77,7 @@ Description chosen_truth(const Operands& of, const Replacement& replaced, Origin
   return Description::truth(is_kept_true ? rest + is_true : is_true, is_random);
 }
 
-// That of an operand; not known, where it is of the host.
+// An operand's origin; it is not known for a tensor of the host.
 Origin operand_origin(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? origin_of(tensor) : Origin();
@@ -91,8 +91,7 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // What was made of the elements that it replaces may meet their condition too, as a constant
-    // may.
+    // A constant may meet the condition too, and so may numbers made of those that it replaces.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,

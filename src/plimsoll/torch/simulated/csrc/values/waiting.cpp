@@ -17,7 +17,7 @@ namespace {
 
 // So often the same is read before it changes: a program of some steps reads what it is told.
 constexpr std::int64_t kPatience = 8;
-// What random draws all but decide is read as it is by any program of some steps.
+// Random draws all but decide some truths, and a program of some steps reads those as they are.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // Where memory grows, as that of a text that is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;

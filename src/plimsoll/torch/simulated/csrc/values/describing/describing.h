@@ -37,7 +37,7 @@ class Operands {
   const Written& written_;
 };
 
-// What replaces a part of a tensor's elements, and leaves the others.
+// An operation that replaces a part of a tensor's elements, and leaves the rest.
 struct Replacement {
   std::size_t kept = 0;    // the operand whose other elements stay
   std::size_t fresh = 0;   // that which the new ones are of

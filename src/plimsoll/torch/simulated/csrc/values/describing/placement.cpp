@@ -15,7 +15,8 @@ double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
 
-// The numbers of an operand that take the place of others, or stay: more are drawn as these are.
+// Describes an operand's numbers that stay or replace: drawn numbers by how they were drawn, since
+// the next ones are drawn alike.
 Description numbers(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
