@@ -78,7 +78,10 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
     return;
   }
   Known known = known_of(from);
-  if (to.strides() != from.strides()) known.series = 0;
+  if (to.strides() != from.strides()) {
+    known.series = 0;
+    known.origin = {};
+  }
   known.description = in_type(known.description, from.scalar_type(), to.scalar_type());
   note_same(to, known);
 }

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "../tensors.h"
+#include "../values/contents.h"
+#include "../virtual.h"
 #include "cudnn_rnn.h"
 #include "rules.h"
 
@@ -174,6 +176,22 @@ void recurrent_backward(Call& call) {
   call.set_shape(3, gradients);
 }
 
+// Moves a weight into the buffer, and what is known of its values.
+void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
+  const WithContentsScope real;
+  const Known known = known_of(weight);
+  const Tensor values = known.source != Source::described ? read_values(weight).clone() : Tensor();
+  c10::TensorImpl* const impl = weight.unsafeGetTensorImpl();
+  const std::vector<std::int64_t> sizes = weight.sizes().vec();
+  impl->set_storage_keep_dtype(c10::Storage(buffer.storage()));
+  impl->set_sizes_contiguous(sizes);
+  impl->set_storage_offset(offset);
+  const Tensor moved = values.defined() ? writable_values(weight, true) : Tensor();
+  if (!moved.defined()) return note_same(weight, known);
+  moved.copy_(values);
+  note_values(weight, known.source, known);
+}
+
 // One buffer for all weights, which become views of it.
 void flatten_weight(Call& call) {
   const std::vector<Tensor> weights = call.tensors(0);
@@ -194,11 +212,7 @@ void flatten_weight(Call& call) {
   for (const bool is_bias : {false, true}) {
     for (const Tensor& weight : weights) {
       if ((weight.dim() == 1) != is_bias) continue;
-      c10::TensorImpl* const impl = weight.unsafeGetTensorImpl();
-      const std::vector<std::int64_t> sizes = weight.sizes().vec();
-      impl->set_storage_keep_dtype(c10::Storage(buffer.storage()));
-      impl->set_sizes_contiguous(sizes);
-      impl->set_storage_offset(offset);
+      move_weight(weight, buffer, offset);
       offset += weight.numel();
     }
   }

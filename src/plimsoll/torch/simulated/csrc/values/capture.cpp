@@ -81,6 +81,7 @@ void replay(std::uint64_t capture) {
     if (series == 0) series = next_series();
     write.part.series = series;
     write.part.capture = 0;
+    write.part.origin = {};
     note_again(*storage, write.begin, write.part);
   }
 }

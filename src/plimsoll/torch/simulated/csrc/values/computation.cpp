@@ -111,9 +111,14 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
     ++element;
     return tensor;
   };
+  const auto is_argument = [&](const c10::IValue& value) {  // handed on as it is
+    return value.isTensor() &&
+           std::any_of(call.inputs().begin(), call.inputs().end(),
+                       [&](const at::Tensor& each) { return each.is_same(value.toTensor()); });
+  };
   for (; result < info.results.size(); ++result, element = 0) {
     if (info.results[result].kind == Result::Kind::view) return std::nullopt;
-    if (info.results[result].kind == Result::Kind::fresh) {
+    if (info.results[result].kind == Result::Kind::fresh && !is_argument(call.results()[result])) {
       map_tensors(call.results()[result], note);
     }
   }
@@ -288,9 +293,10 @@ void compute_values(const Call& call) {
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  if (is_unsure) {
+  // Random numbers are looked at too seldom for their bounds to say how they are spread.
+  if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
-    if (are_constant(known)) return note(*written, known);
+    if (is_unsure && are_constant(known)) return note(*written, known);
   }
   const bool is_wanted =
       !is_captured && arguments.can_be_read && is_worth_it(call, arguments, *written);
@@ -300,9 +306,12 @@ void compute_values(const Call& call) {
   if (is_computed) {
     const Source least = is_random && !is_drawn ? Source::random : Source::computed;
     const Source source = std::min(std::max(arguments.worst, least), Source::assumed);
-    for (const Written& each : *written) note_values(each.tensor, source);
+    for (std::size_t i = 0; i < written->size(); ++i) {
+      const at::Tensor& tensor = (*written)[i].tensor;
+      known.empty() ? note_values(tensor, source) : note_values(tensor, source, known[i]);
+    }
   } else {
-    note(*written, is_unsure ? known : describe(call, *written));
+    note(*written, known.empty() ? describe(call, *written) : known);
   }
 }
 

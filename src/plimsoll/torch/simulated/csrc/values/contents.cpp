@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <mutex>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -206,15 +208,16 @@ Description signs_of(const Description& bounds, const Description& any, at::Scal
   return kept.is_constant() ? any : kept;
 }
 
-// What values are like, of which nobody is sure unless the source is.
+bool are_searched(std::int64_t count, at::ScalarType type) {
+  return count <=
+         (c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched);
+}
+
+// Describes values. plimsoll is not sure of them unless their source is.
 Description description_of_values(const at::Tensor& values, Source source) {
   const at::ScalarType type = values.scalar_type();
-  const Description any = Description::of_type(type);
-  const std::int64_t most =
-      c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched;
-  if (values.numel() > most) return any;
   const Description bounds = bounds_of(values);
-  return source >= Source::assumed ? signs_of(bounds, any, type) : bounds;
+  return source >= Source::assumed ? signs_of(bounds, Description::of_type(type), type) : bounds;
 }
 
 // Of what lies in the part's bytes from `begin` to `end`, read as numbers of a type.
@@ -228,10 +231,37 @@ Description description_within(const Contents& contents, const Contents::Part& p
   if (contents.memory() == nullptr || begin % item != 0 || end - begin < item) {
     return Description::of_type(type);
   }
+  const auto count = static_cast<std::int64_t>((end - begin) / item);
+  if (!are_searched(count, type)) return description_of(part, type);
   const at::Tensor values =
-      at::from_blob(contents.memory() + begin, {static_cast<std::int64_t>((end - begin) / item)},
-                    at::TensorOptions().dtype(type));
+      at::from_blob(contents.memory() + begin, {count}, at::TensorOptions().dtype(type));
   return description_of_values(values, part.source);
+}
+
+// The part that all of the tensor's elements lie in, with its start; null where there are several.
+std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents,
+                                                        const at::Tensor& tensor) {
+  const Extent extent = extent_of(tensor);
+  std::pair<const Contents::Part*, std::size_t> found{nullptr, 0};
+  for_parts_in(contents, extent.begin, extent.end,
+               [&](const Contents::Part& part, std::size_t start) {
+                 if (start <= extent.begin && part.end >= extent.end) found = {&part, start};
+               });
+  return found;
+}
+
+// Few known values are told apart by what they are, many by where they lie.
+Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
+  constexpr std::size_t kMostBytes = 64;
+  const Extent extent = extent_of(tensor);
+  if (extent.end - extent.begin <= kMostBytes) {
+    const std::string_view bytes(reinterpret_cast<const char*>(contents.memory() + extent.begin),
+                                 extent.end - extent.begin);
+    return origin_by_number(std::hash<std::string_view>()(bytes));
+  }
+  const auto& version = tensor.unsafeGetTensorImpl()->version_counter();
+  if (!version.enabled()) return {};
+  return origin_by_number(serial, version.current_version());
 }
 
 // Notes the part, for its replays too.
@@ -303,7 +333,7 @@ void Contents::take_zeros(std::size_t begin, std::size_t end, at::ScalarType typ
   std::size_t start = 0;
   for (Part& part : parts_) {
     if (part.is_unwritten && start >= begin && part.end <= end) {
-      part = {part.end, Source::computed, {}, type, false, 0, 0};
+      part = {part.end, Source::computed, Description::of_type(type), type};
     }
     start = part.end;
   }
@@ -356,7 +386,9 @@ Known known_of(const at::Tensor& tensor) {
   const Contents& contents = *allocation->contents;
   const std::uint64_t capture = current_capture(allocation->device);
   Known known{worst_source(contents, tensor), any, 0, 0};
-  if (known.source != Source::described && capture == 0) {
+  known.origin = origin_of(tensor);
+  if (known.source != Source::described && capture == 0 &&
+      are_searched(tensor.numel(), tensor.scalar_type())) {
     known.description = description_of_values(read_values(tensor), known.source);
   } else {
     bool is_first = true;
@@ -389,6 +421,39 @@ Source source_of(const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr || !allocation->contents) return Source::described;
   return worst_source(*allocation->contents, tensor);
+}
+
+Description spread_of(const at::Tensor& tensor) {
+  {
+    const ContentsLock lock(contents_mutex());
+    const Allocation* const allocation = allocation_of(tensor);
+    if (allocation != nullptr && allocation->contents && source_of(tensor) == Source::random) {
+      const Contents::Part* const part = only_part(*allocation->contents, tensor).first;
+      if (part != nullptr && part->description.is_random()) {
+        return description_of(*part, tensor.scalar_type());
+      }
+    }
+  }
+  return known_of(tensor).description;
+}
+
+Origin origin_of(const at::Tensor& tensor) {
+  const ContentsLock lock(contents_mutex());
+  if (tensor.numel() == 0) return {};
+  const Allocation* const allocation = allocation_of(tensor);
+  if (allocation == nullptr || !allocation->contents) return {};
+  const Contents& contents = *allocation->contents;
+  const auto [part, start] = only_part(contents, tensor);
+  if (part == nullptr || part->is_unwritten) return {};
+  if (const std::uint64_t capture = current_capture(allocation->device);
+      capture != 0 && part->capture != capture) {
+    return {};
+  }
+  if (part->origin.is_known()) return part->origin;
+  if (part->source != Source::described) {
+    return origin_of_values(tensor, contents, allocation->serial);
+  }
+  return part->series != 0 ? origin_by_number(part->series, part->first) : Origin();
 }
 
 bool can_be_read(const at::Tensor& tensor) {
@@ -451,6 +516,12 @@ at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten) {
 }
 
 void note_values(const at::Tensor& tensor, Source source) {
+  Known known;
+  known.description = Description::of_type(tensor.scalar_type());
+  note_values(tensor, source, known);
+}
+
+void note_values(const at::Tensor& tensor, Source source, const Known& known) {
   const ContentsLock lock(contents_mutex());
   Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr || tensor.numel() == 0) return;
@@ -462,6 +533,8 @@ void note_values(const at::Tensor& tensor, Source source) {
   }
   Contents::Part part;
   part.type = tensor.scalar_type();
+  part.description = known.description;
+  part.origin = known.origin;
   const Pieces pieces = extent.is_dense ? Pieces() : pieces_of(tensor);
   part.source = extent.is_dense || !pieces.offsets.empty()
                     ? source
@@ -510,6 +583,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
   if (!extent.is_dense) part.description.reaches_bounds = false;
   part.series = as.series != 0 ? as.series : next_series();
   part.first = as.series != 0 ? as.first : 0;
+  part.origin = as.origin;
   Contents& contents = contents_of(*allocation);
   if (const Pieces pieces = pieces_of(tensor); !extent.is_dense && !pieces.offsets.empty()) {
     const std::uint64_t first = part.first;
@@ -539,6 +613,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
     part.description = share < 1 ? join(part.description, between, share) : part.description;
     part.series = next_series();
     part.first = 0;
+    part.origin = {};
   }
   write(tensor, *allocation, extent.begin, part);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "description.h"
+#include "origin.h"
 
 namespace plimsoll::simulated {
 
@@ -39,6 +40,7 @@ class Contents {
     std::uint64_t series = 0;   // what is drawn from
     std::uint64_t first = 0;    // the number in the series of the part's first element
     std::uint64_t capture = 0;  // in which it was written; 0 for none
+    Origin origin;
   };
 
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
@@ -71,9 +73,13 @@ struct Known {
   Description description;
   std::uint64_t series = 0;  // of a tensor that is drawn from one alone
   std::uint64_t first = 0;
+  Origin origin;
 };
 Known known_of(const at::Tensor& tensor);
 Source source_of(const at::Tensor& tensor);
+Origin origin_of(const at::Tensor& tensor);
+// How its elements were drawn, where they are random; what is known of them otherwise.
+Description spread_of(const at::Tensor& tensor);
 
 // Whether anything may be computed of it: its elements are there, or few enough to be drawn.
 bool can_be_read(const at::Tensor& tensor);
@@ -85,6 +91,9 @@ at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
 // Says where the elements come from that were written to the tensor's values.
 void note_values(const at::Tensor& tensor, Source source);
+// The same, where more is known of them: how they are spread, of which only few are looked at, and
+// how they came about.
+void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Says what is known of elements that were written on the device alone.
 void note_described(const at::Tensor& tensor, const Description& description);
 // The same of bytes from there on, of a type that nobody knows.

@@ -66,12 +66,13 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
     runtime().assume(operation, kReadsRandom);
     return values;
   }
-  const Description description = known_of(tensor).description;
+  const Known known = known_of(tensor);
+  const Description& description = known.description;
   const bool is_sure = source == Source::described && description.is_constant();
   runtime().assume(operation, kReadsUnknown);
   if (!values.defined()) values = fill(tensor, description);
   if (is_sure || source == Source::told) return values;
-  const Tensor told = as_in_a_healthy_run(tensor, values, description, operation);
+  const Tensor told = as_in_a_healthy_run(tensor, values, known, operation);
   if (!told.is_same(values)) note_told(tensor, told);  // whoever reads it next
   return told;
 }

@@ -103,7 +103,11 @@ Tensor nonzero(const Tensor& self) {
     to.copy_(places);
     note_values(result, std::min(source, Source::assumed));
   } else {
-    note_described(result, Description::between(0, longest(self) - 1));
+    Known known;
+    known.description = Description::between(0, longest(self) - 1);
+    known.origin = origin_of(self);
+    known.origin.is_places = true;
+    note_same(result, known);
   }
   return result;
 }

@@ -15,36 +15,15 @@
 #include <limits>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
+
+#include "host_call.h"
+#include "recurrent.h"
 
 namespace plimsoll::simulated {
 namespace {
 
 using at::Tensor;
-
-// The arguments on the host, by their names.
-class Named {
- public:
-  Named(const Call& call, torch::jit::Stack stack) : call_(call), values_(std::move(stack)) {}
-
-  [[nodiscard]] const c10::IValue& operator[](const char* name) const {
-    const auto place = call_.op().schema().argumentIndexWithName(name);
-    TORCH_CHECK(place, "no argument ", name);
-    return values_.at(static_cast<std::size_t>(*place));
-  }
-  // Undefined where there is none.
-  [[nodiscard]] Tensor tensor(const char* name) const {
-    const auto place = call_.op().schema().argumentIndexWithName(name);
-    if (!place) return {};
-    const c10::IValue& value = values_.at(static_cast<std::size_t>(*place));
-    return value.isTensor() ? value.toTensor() : Tensor();
-  }
-
- private:
-  const Call& call_;
-  torch::jit::Stack values_;
-};
 
 // Leaves the results; what a GPU keeps besides for its backward pass is zeros.
 void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
@@ -60,8 +39,6 @@ void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>
     }
   }
 }
-
-torch::jit::Stack take(torch::jit::Stack& stack) { return std::exchange(stack, {}); }
 
 // --- convolution ---------------------------------------------------------------------------------
 
@@ -103,11 +80,6 @@ void batch_norm_backward(const Call& call, torch::jit::Stack& stack) {
 }
 
 // --- attention -----------------------------------------------------------------------------------
-
-// In single precision, as kernels accumulate.
-Tensor widened(const Tensor& tensor) {
-  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
-}
 
 // Fewer heads of keys and values serve several of queries each.
 Tensor for_heads(const Tensor& tensor, const Tensor& query) {
@@ -200,6 +172,13 @@ constexpr Row kRows[] = {
     {"_scaled_dot_product_efficient_attention_backward", attention_backward},
     {"_scaled_dot_product_cudnn_attention", attention},
     {"_scaled_dot_product_cudnn_attention_backward", attention_backward},
+    {"_cudnn_rnn", run_recurrent},
+    {"_cudnn_rnn_backward", run_recurrent_back},
+    {"_cudnn_rnn_flatten_weight", flatten_recurrent_weights},
+    {"_thnn_fused_lstm_cell", run_lstm_cell},
+    {"_thnn_fused_lstm_cell_backward_impl", run_lstm_cell_back},
+    {"_thnn_fused_gru_cell", run_gru_cell},
+    {"_thnn_fused_gru_cell_backward", run_gru_cell_back},
 };
 
 }  // namespace

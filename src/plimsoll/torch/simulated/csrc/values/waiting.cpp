@@ -3,6 +3,7 @@
 #include <ATen/ops/full_like.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,8 @@ namespace {
 
 // So often the same is read before it changes: a program of some steps reads what it is told.
 constexpr std::int64_t kPatience = 8;
+// Random draws all but decide some truths, and a program of some steps reads those as they are.
+constexpr std::int64_t kPatienceWithLuck = 64;
 // Where memory grows, as that of a text that is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
 // In a loop that ends by itself conditions come true so late: it has a bound that is hardly one.
@@ -30,7 +33,8 @@ struct Place {
   std::int64_t reads = 0;
   std::int64_t alike = 0;  // with the same memory, up to now
   std::int64_t changes = 0;
-  std::uint64_t live_bytes = 0;
+  std::array<std::uint64_t, 2> live_bytes{};  // the last two: a loop may turn two buffers round
+  double open = 1;  // the share of elements that met a settled condition, when it was read last
   // What was read last: whose memory, how much there is of it, and where in it.
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
@@ -143,7 +147,11 @@ bool goes_on(Place& place, const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
-                               const Description& description, std::uint32_t operation) {
+                               const Known& known, std::uint32_t operation) {
+  const Description& description = known.description;
+  const bool is_all_but_sure =
+      values.scalar_type() == at::kBool && description.is_random() && !description.is_open();
+  const std::int64_t patience = is_all_but_sure ? kPatienceWithLuck : kPatience;
   const std::uint32_t stack = runtime().recorder->capture_stack();
   if (stack == 0) return values;  // a thread without Python
   if (values.numel() == 0 || values.numel() > kMostElements) return values;
@@ -152,12 +160,16 @@ at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& value
     const std::lock_guard lock(mutex);
     Place& place = (*places)[stack];
     if (goes_on(place, tensor)) return values;
-    place.alike = place.reads != 0 && place.live_bytes == live ? place.alike + 1 : 0;
-    place.live_bytes = live;
+    const auto& last = place.live_bytes;
+    const bool is_as_before = place.reads != 0 && (live == last[0] || live == last[1]);
+    const bool advances = known.origin.open < place.open;
+    place.alike = is_as_before && !advances ? place.alike + 1 : 0;
+    place.live_bytes = {live, last[0]};
+    place.open = known.origin.open;
     ++place.reads;
     const bool is_like_first = place.first.defined() && place.first.sizes() == values.sizes() &&
                                place.first.scalar_type() == values.scalar_type();
-    const bool is_repeated = place.alike >= kPatience || place.reads > kPatienceWhileGrowing;
+    const bool is_repeated = place.alike >= patience || place.reads > kPatienceWhileGrowing;
     if (!is_repeated || !is_like_first) place.first = values.clone();
     if (!is_repeated) return values;
   }

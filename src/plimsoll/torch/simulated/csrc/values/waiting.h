@@ -4,20 +4,21 @@
 // program would wait for ever. So where the host reads an unknown value again and again at one
 // place, while memory stays as it was, what it reads changes as in a healthy run: a loss falls, a
 // residual shrinks, a condition comes true. Values that are computed never change. A program that
-// reads on along a tensor, or what is left of a list that grows shorter, does not wait.
+// reads on along a tensor, or what is left of a list that grows shorter, does not wait; nor does
+// one that draws anew what a condition is true of, while fewer and fewer elements meet it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
-#include "description.h"
+#include "contents.h"
 
 namespace plimsoll::simulated {
 
 // What the host is told instead of `values`, which it reads of `tensor` at this place of the
 // program.
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
-                               const Description& description, std::uint32_t operation);
+                               const Known& known, std::uint32_t operation);
 
 }  // namespace plimsoll::simulated

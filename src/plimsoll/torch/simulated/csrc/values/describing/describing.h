@@ -4,6 +4,7 @@
 // anything: `Description()`. It never says more than is so, for programs go on with what they read.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,6 +37,17 @@ class Operands {
   const Written& written_;
 };
 
+// An operation that replaces a part of a tensor's elements, and leaves the rest.
+struct Replacement {
+  std::size_t kept = 0;    // the operand whose other elements stay
+  std::size_t fresh = 0;   // that which the new ones are of
+  double share = 0;        // of the elements that are replaced
+  Origin mask;             // the truth values that say which; or not known
+  bool is_turned = false;  // those are replaced of which it is not true
+};
+// None where the operation is no such.
+std::optional<Replacement> replacement_of(const Operands& of);
+
 using Describe = Description (*)(const Operands&);
 
 // A new rule is a new row of one of the tables.
@@ -43,6 +55,7 @@ struct DescribeRow {
   const char* name;           // without `_foreach_` before it, and `_` behind it
   Describe first;             // null: anything
   Describe second = nullptr;  // of a second result
+  Describe third = nullptr;
 };
 
 // Each file's table.
@@ -51,6 +64,7 @@ std::span<const DescribeRow> choice_descriptions();
 std::span<const DescribeRow> drawing_descriptions();
 std::span<const DescribeRow> limit_descriptions();
 std::span<const DescribeRow> placement_descriptions();
+std::span<const DescribeRow> recurrent_descriptions();
 std::span<const DescribeRow> reduction_descriptions();
 std::span<const DescribeRow> truth_descriptions();
 

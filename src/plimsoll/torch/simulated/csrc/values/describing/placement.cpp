@@ -1,5 +1,6 @@
 // The same numbers in other places, and numbers of several tensors.
 #include <algorithm>
+#include <string_view>
 
 #include "../../tensors.h"
 #include "describing.h"
@@ -14,11 +15,18 @@ double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
 
+// Describes an operand's numbers that stay or replace: drawn numbers by how they were drawn, since
+// the next ones are drawn alike.
+Description numbers(const Operands& of, std::size_t i) {
+  const at::Tensor tensor = of.tensor(i);
+  return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
+}
+
 Description masked_fill(const Operands& of) {  // (self, mask, value)
-  return join(of[0], of[2], 1 - share(of, 1));
+  return join(numbers(of, 0), numbers(of, 2), 1 - share(of, 1));
 }
 Description where(const Operands& of) {  // (condition, self, other)
-  return join(of[1], of[2], share(of, 0));
+  return join(numbers(of, 1), numbers(of, 2), share(of, 0));
 }
 Description scatter(const Operands& of) {  // (self, dim, index, src)
   return join(of[0], of[3], 1 - replaced(of, count(of.tensor(2))));
@@ -26,14 +34,17 @@ Description scatter(const Operands& of) {  // (self, dim, index, src)
 Description slice_scatter(const Operands& of) {  // (self, src, ...)
   return join(of[0], of[1], 1 - replaced(of, count(of.tensor(1))));
 }
-// Along one dimension.
-Description index_fill(const Operands& of) {  // (self, dim, index, value)
+// The share of elements that is replaced, along one dimension.
+double row_share(const Operands& of) {  // (self, dim, index, value)
   const at::Tensor x = of.tensor(0);
   const double size = x.dim() == 0 ? 1 : static_cast<double>(x.size(of.call().argument(1).toInt()));
-  return join(of[0], of[3], 1 - std::min(count(of.tensor(2)) / std::max(size, 1.0), 1.0));
+  return std::min(count(of.tensor(2)) / std::max(size, 1.0), 1.0);
 }
-// Places by a mask, or by one index or several.
-Description index_put(const Operands& of) {  // (self, indices, values)
+Description index_fill(const Operands& of) {
+  return join(numbers(of, 0), numbers(of, 3), 1 - row_share(of));
+}
+// The same of places by a mask, or by one index or several.
+double index_share(const Operands& of) {  // (self, indices, values)
   double part = 1;
   double most = 1;
   std::int64_t dim = 0;
@@ -47,7 +58,10 @@ Description index_put(const Operands& of) {  // (self, indices, values)
     }
     ++dim;
   }
-  return join(of[0], of[2], 1 - std::min(part * most, 1.0));
+  return std::min(part * most, 1.0);
+}
+Description index_put(const Operands& of) {
+  return join(numbers(of, 0), numbers(of, 2), 1 - index_share(of));
 }
 Description joined_list(const Operands& of) {
   Description all_of;
@@ -74,6 +88,35 @@ Description identity(const Operands& of) {
 // As it was, in the result's type.
 Description converted(const Operands& of) { return of.as_numbers(0); }
 
+Replacement where_replaces(const Operands& of) {
+  Replacement made{2, 1, share(of, 0), origin_of(of.tensor(0)), false};
+  const auto is_tested = [&](std::size_t i) {
+    const at::Tensor tensor = of.tensor(i);
+    return is_simulated(tensor) && made.mask.is_of(origin_of(tensor));
+  };
+  const bool keeps_first = is_tested(1) != is_tested(2) ? is_tested(1) : made.share > 0.5;
+  return keeps_first ? Replacement{1, 2, 1 - made.share, made.mask, true} : made;
+}
+
+Replacement mask_replaces(const Operands& of) {  // (self, mask, value)
+  return {0, 2, share(of, 1), origin_of(of.tensor(1)), false};
+}
+
+// Places that come from a mask replace what the mask is true of.
+Replacement places_replace(const Operands& of) {  // (self, indices, values)
+  Replacement made{0, 2, index_share(of), {}, false};
+  for (const at::Tensor& index : of.call().tensors(1)) {
+    if (!index.defined() || !is_simulated(index)) continue;
+    const Origin origin = origin_of(index);
+    if (index.scalar_type() == at::kBool || origin.is_places) made.mask = origin;
+  }
+  return made;
+}
+Replacement row_replaces(const Operands& of) {  // (self, dim, index, value)
+  const Origin origin = origin_of(of.tensor(2));
+  return {0, 3, row_share(of), origin.is_places ? origin : Origin(), false};
+}
+
 constexpr DescribeRow kPlacementDescriptions[] = {
     {"clone", self},
     {"contiguous", self},
@@ -87,6 +130,7 @@ constexpr DescribeRow kPlacementDescriptions[] = {
     {"index", elsewhere},
     {"masked_select", elsewhere},
     {"masked_fill", masked_fill},
+    {"masked_scatter", masked_fill},
     {"where", where},
     {"index_put", index_put},
     {"_index_put_impl", index_put},
@@ -113,6 +157,21 @@ constexpr DescribeRow kPlacementDescriptions[] = {
 };
 
 }  // namespace
+
+std::optional<Replacement> replacement_of(const Operands& of) {
+  std::string_view name = of.call().info().plain_name;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  std::optional<Replacement> made;
+  if (name == "where" && of.has(2)) made = where_replaces(of);
+  if (name == "masked_fill" || name == "masked_scatter") made = mask_replaces(of);
+  if (name == "index_put" || name == "_index_put_impl") made = places_replace(of);
+  if (name == "index_copy" || name == "index_fill") made = row_replaces(of);
+  if (!made) return std::nullopt;
+  const at::Tensor kept = of.tensor(made->kept);
+  const bool is_part = is_simulated(kept) && kept.sizes() == of.result().sizes() &&
+                       kept.scalar_type() == of.result().scalar_type();
+  return is_part ? made : std::nullopt;
+}
 
 std::span<const DescribeRow> placement_descriptions() { return kPlacementDescriptions; }
 

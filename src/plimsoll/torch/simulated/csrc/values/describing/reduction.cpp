@@ -51,33 +51,51 @@ Description mean(const Operands& of) {
   if (x.spread == Description::Spread::normal && x.atom_share() == 0) {
     return Description::normal(x.mean, x.deviation / std::sqrt(reduced(of)));
   }
+  if (x.is_whole && x.low == 0 && x.high == 1) {  // the share of ones
+    Description of_ones = linear(sum(of), 1 / reduced(of), 0);
+    of_ones.high = std::min(of_ones.high, 1.0);
+    return of_ones;
+  }
   return bounded(x.low, x.high);
 }
 
 // Of truth values. Where only data says how many are true: programs ask whether all are finite, or
 // in range.
 
+// However many are drawn, none or all may be a hit.
+Description drawn_truth(double share) {
+  constexpr double kNever = 1e-12;
+  return Description::truth(std::clamp(share, kNever, 1 - kNever), true);
+}
+// The chance of a hit, where each of so many is one by chance.
+double any_of(double share, double count) { return -std::expm1(count * std::log1p(-share)); }
+
 Description all(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
-  if (x.is_random()) return Description::truth(std::pow(share(of, 0), reduced(of)), true);
+  if (x.is_random()) return drawn_truth(1 - any_of(1 - share(of, 0), reduced(of)));
   return Description::likely(share(of, 0) < kHardlyEver ? 0 : 1);
 }
 Description any(const Operands& of) {
   const Description x = of[0];
   if (x.is_constant()) return Description::constant(x.low != 0 ? 1 : 0);
-  if (x.is_random()) return Description::truth(1 - std::pow(1 - share(of, 0), reduced(of)), true);
-  return Description::likely(share(of, 0) < kHardlyEver ? 0 : 1);
+  if (x.is_random()) return drawn_truth(any_of(share(of, 0), reduced(of)));
+  const bool is_none = share(of, 0) < kHardlyEver || share(of, 0) * reduced(of) < 0.5;
+  return Description::likely(is_none ? 0 : 1);
+}
+template <Describe OfTruth>
+Description extreme(const Operands& of) {
+  return of.tensor(0).scalar_type() == at::kBool ? OfTruth(of) : bounds(of);
 }
 
 constexpr DescribeRow kReductionDescriptions[] = {
     {"sum", sum},
     {"nansum", sum},
     {"mean", mean},
-    {"amax", bounds},
-    {"amin", bounds},
-    {"max", bounds, place_of_extreme},
-    {"min", bounds, place_of_extreme},
+    {"amax", extreme<any>},
+    {"amin", extreme<all>},
+    {"max", extreme<any>, place_of_extreme},
+    {"min", extreme<all>, place_of_extreme},
     {"median", bounds, place_of_extreme},
     {"mode", bounds, place_of_extreme},
     {"kthvalue", bounds, place_of_kth},

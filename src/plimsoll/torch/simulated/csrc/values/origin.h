@@ -1,0 +1,58 @@
+// How a tensor came about: from which tensors, by which operations.
+//
+// A loop by rejection draws the elements anew of which a condition is true. When it computes the
+// condition again, in the same way, only elements that were drawn anew can meet it. So a tensor
+// keeps its identity where a part of its elements is replaced, and notes which condition the others
+// do not meet.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+
+#include "description.h"
+
+namespace plimsoll::simulated {
+
+class Call;
+struct Written;
+
+struct Origin {
+  // A condition that only elements which were replaced can meet: `share` of all, at most.
+  struct Settled {
+    std::uint64_t way = 0;
+    bool is_turned = false;
+    double share = 1;
+  };
+  // A number for the operations and for the tensors that they began with; 0 where it is not known.
+  // With `way`, a tensor of which a part was replaced is the same; with `state` it is another.
+  std::uint64_t way = 0;
+  std::uint64_t state = 0;
+  std::uint64_t ancestors = 0;  // a bit for each way on the way, several of which may share one
+  bool is_turned = false;       // truth values: the negation of what the way says
+  bool is_places = false;       // the places where that is true
+  double open = 1;              // the share that still meets a settled condition
+  std::array<Settled, 2> settled{};
+
+  [[nodiscard]] bool is_known() const { return way != 0; }
+  [[nodiscard]] bool is_of(const Origin& ancestor) const;
+  // Notes the condition too; of two notes the one that says less.
+  void settle(const Settled& condition);
+  // That of a tensor of which such a share was replaced: the elements that the condition was true
+  // of; with a condition of no way, any.
+  [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
+};
+
+// That of a tensor which nothing but itself says anything about.
+Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
+// That of what is drawn now.
+Origin new_origin();
+// That of what the call writes, from those of its operands. Random draws begin anew, and so does
+// what is computed in a way that cannot be told apart from another.
+Origin origin_of_written(const Call& call, const Written& written);
+// The description of truth values with that origin, where their condition is settled: fewer meet it
+// than their operands let expect.
+Description settled_truth(const Description& truth, Origin& origin);
+
+}  // namespace plimsoll::simulated
