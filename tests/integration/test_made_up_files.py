@@ -138,3 +138,49 @@ def test_of_a_name_without_a_configuration_one_line_says_what_to_give(tmp_path: 
     )
     with pytest.raises(ScriptError, match="a folder with that file, or set"):
         plimsoll.predict(script)
+
+
+def test_a_library_of_an_unknown_version_works_as_it_is(tmp_path: Path) -> None:
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "configuration_utils.py").write_text("NAME = 'of a version to come'\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "from transformers.configuration_utils import NAME\n"
+        "torch.zeros(20 << 20, dtype=torch.uint8, device='cuda')\n"
+    )
+    report = str(plimsoll.predict(script))
+    assert "plimsoll does not know this version of the library" in report
+    assert "20.00 MiB" in report
+
+
+def test_an_error_of_the_library_itself_goes_through(tmp_path: Path) -> None:
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "configuration_utils.py").write_text("raise AttributeError('of its own')\n")
+    script = tmp_path / "script.py"
+    script.write_text("from transformers.configuration_utils import NAME\n")
+    with pytest.raises(ScriptError, match="of its own"):
+        plimsoll.predict(script)
+
+
+def test_models_of_transformers_4_have_configurations(tmp_path: Path) -> None:
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "configuration_utils.py").write_text(
+        "class PretrainedConfig:\n"
+        "    @classmethod\n"
+        "    def get_config_dict(cls, name):\n"
+        "        raise OSError('no such file')\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from transformers.configuration_utils import PretrainedConfig\n"
+        "PretrainedConfig.get_config_dict('a/model')\n"
+    )
+    with pytest.raises(ScriptError, match="a folder with that file, or set"):
+        plimsoll.predict(script)

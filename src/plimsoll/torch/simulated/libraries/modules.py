@@ -1,10 +1,15 @@
-"""Which modules of other people's libraries are loaded otherwise on simulated GPUs."""
+"""Which modules of other people's libraries are loaded otherwise on simulated GPUs.
+
+Each loader was written for some versions of its library. Where another version lacks a name that
+the loader changes, the library works as it is, without what the loader adds.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.libraries import torchvision
 from plimsoll.torch.simulated.libraries.bitsandbytes import (
     expect_few_outliers,
@@ -26,27 +31,59 @@ from plimsoll.torch.simulated.libraries.transformers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
+    from typing import TypeAlias
 
     from plimsoll.torch.simulated.simulation import Simulation
 
+    _Loader: TypeAlias = Callable[[ModuleType, Callable[[], None]], None]
 
-def library_modules(
-    simulation: Simulation,
-) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
+
+def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
     for name, kernel in torchvision.KERNELS.items():
         simulate_operation(name, kernel)
-    return {
+    loaders: dict[str, _Loader] = {
         "bitsandbytes._ops": expect_few_outliers,
         "bitsandbytes.cextension": stand_in_for_its_library,
         "datasets.load": make_missing_rows,
         "deepspeed.ops.op_builder.builder": stand_in_for_kernels,
         "diffusers.models.modeling_utils": make_missing_parts,
         "safetensors": open_made_checkpoints,
-        "torch._library.fake_impl": partial(give_sizes, simulation),
-        "torch.utils.cpp_extension": refuse_cuda_extensions,
         "torchvision.models.detection._utils": torchvision.expect_few_matches,
         "transformers.configuration_utils": name_missing_configuration,
         "transformers.modeling_utils": make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,
     }
+    return {
+        **{name: _or_as_it_is(loader) for name, loader in loaders.items()},
+        "torch._library.fake_impl": partial(give_sizes, simulation),
+        "torch.utils.cpp_extension": refuse_cuda_extensions,
+    }
+
+
+def _or_as_it_is(loader: _Loader) -> _Loader:
+    """Returns a loader that never fails for a name that the library's version does not have.
+
+    An error of the library's own code goes through.
+    """
+
+    def load(module: ModuleType, execute: Callable[[], None]) -> None:
+        is_executed = False
+
+        def execute_once() -> None:
+            nonlocal is_executed
+            execute()
+            is_executed = True
+
+        try:
+            loader(module, execute_once)
+        except (AttributeError, ImportError) as error:
+            if not is_executed:
+                raise
+            assume(
+                module.__name__,
+                f"plimsoll does not know this version of the library ({error}), so the "
+                "library runs without plimsoll's changes",
+            )
+
+    return load

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `transformers.configuration_utils`, which says what it takes to go on without files."""
     execute()
-    base = module.PreTrainedConfig
+    # The name before transformers 5 was PretrainedConfig.
+    base = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
     get = base.get_config_dict.__func__
 
     def get_config_dict(cls: Any, /, *arguments: Any, **named: Any) -> Any:
