@@ -6,11 +6,14 @@ for each other. apart: each sees another card. asks: the program holds OWN, and 
 much is free.
 """
 
+from __future__ import annotations
+
 import multiprocessing
 import os
 import signal
 import sys
 import time
+from typing import Any
 
 import torch
 
@@ -20,7 +23,7 @@ def bytes_on_card(gibibytes: str) -> torch.Tensor:
     return torch.zeros(int(gibibytes) << 30, dtype=torch.uint8, device="cuda")
 
 
-def wait_for_a_signal(size: str, ready) -> None:
+def wait_for_a_signal(size: str, ready: Any) -> None:
     """Hold memory until a signal comes."""
     held = bytes_on_card(size)
     ready.set()
@@ -33,7 +36,7 @@ def take(size: str) -> None:
     bytes_on_card(size)
 
 
-def take_by_turns(size: str, is_first: bool, barrier) -> None:
+def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
     """Give memory back before the other one takes it."""
     torch.cuda.synchronize()
     barrier.wait()
@@ -46,7 +49,7 @@ def take_by_turns(size: str, is_first: bool, barrier) -> None:
     barrier.wait()
 
 
-def take_of(card: int, size: str, barrier) -> None:
+def take_of(card: int, size: str, barrier: Any) -> None:
     """Take memory of one of several cards."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(card)
     held = bytes_on_card(size)
@@ -79,6 +82,7 @@ def main() -> None:
         while worker.is_alive() and not ready.wait(0.05):
             pass
         if worker.is_alive():
+            assert worker.pid is not None
             os.kill(worker.pid, getattr(signal, f"SIG{kind}"))
         worker.join()
         del held
