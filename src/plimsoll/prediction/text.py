@@ -369,7 +369,7 @@ def _order(assumed: Assumed) -> tuple[bool, int]:
 
 def _matters(assumed: Assumed) -> bool:
     """Whether the line says where the program went on with it."""
-    return "nobody knows" in assumed.what or "random" in assumed.what or "loop" in assumed.what
+    return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))
 
 
 def written_lines(written: list[Written]) -> Iterator[str]:
