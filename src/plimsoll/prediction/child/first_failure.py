@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,8 @@ from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from plimsoll.watchers import Watchers
 
 _NOTES = "failed-"
 
@@ -39,25 +40,30 @@ class Failure:
     reason: str | None
 
 
-def note_failure(folder: str) -> None:
+def note_failure(folder: str, watchers: Watchers) -> None:
     """Have this process's rank note an error that ends it, before Python shows the error.
 
     Args:
         folder: Where all ranks of the job note theirs.
+        watchers: Which guard the note.
     """
     rank, process, shows = launched_as("RANK"), os.getpid(), sys.excepthook
     if rank is None:
         return
 
+    def write(error: BaseException) -> None:
+        failure = Failure(time.monotonic(), rank, reason_of(error))
+        unfinished = Path(folder) / f".{process}"
+        unfinished.write_text(json.dumps(asdict(failure)))
+        unfinished.rename(Path(folder) / f"{_NOTES}{process}")
+
+    note = watchers.guarded("the error that ends a rank", write)
+
     def noting(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         if os.getpid() == process:
-            with suppress(Exception):
-                failure = Failure(time.monotonic(), rank, reason_of(error))
-                unfinished = Path(folder) / f".{process}"
-                unfinished.write_text(json.dumps(asdict(failure)))
-                unfinished.rename(Path(folder) / f"{_NOTES}{process}")
+            note(error)
         shows(kind, error, trace)
 
     sys.excepthook = noting

@@ -59,7 +59,7 @@ class StartedProcesses:
 
     def watch(self, simulation: Simulation) -> None:
         """In a process that was started, before PyTorch is imported: observe it; let it tell."""
-        note_failure(self.folder)
+        note_failure(self.folder, simulation.watchers)
         labels = BlockLabels(simulation)
         high_water = HighWaterMarks(simulation)
         surveyor = first_ranks_surveyor(self.request, simulation, labels)
