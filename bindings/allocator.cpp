@@ -41,6 +41,12 @@ void bind_allocator(nb::module_& module) {
             return AllocatorConfig::parse(text, TorchVersion::parse(version));
           },
           "text"_a, "version"_a)
+      .def(
+          "with_settings",
+          [](const AllocatorConfig& self, const std::string& text, const std::string& version) {
+            return self.with(text, TorchVersion::parse(version));
+          },
+          "text"_a, "version"_a, "This one after a program makes these settings too.")
       .def_ro("text", &AllocatorConfig::text)
       .def_prop_ro("max_split_size",
                    [](const AllocatorConfig& config) -> std::optional<Bytes> {

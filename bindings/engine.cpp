@@ -232,7 +232,11 @@ void bind_memory(nb::class_<Engine>& engine) {
            guarded(+[](Engine& self, Number first, Number second, PoolOption option, bool on) {
              self.set_pool_option({first, second}, option, on);
            }),
-           "first"_a, "second"_a, "option"_a, "on"_a);
+           "first"_a, "second"_a, "option"_a, "on"_a)
+      .def("configure",
+           guarded(+[](Engine& self, const std::string& settings) { self.configure(settings); }),
+           "settings"_a,
+           "Make settings on top of those before, as torch.cuda.memory._set_allocator_settings.");
 }
 
 void bind_telling(nb::class_<Engine>& engine) {

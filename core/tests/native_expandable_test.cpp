@@ -320,10 +320,10 @@ TEST(native_advises_by_version_what_might_help) {
 
 TEST(native_keeps_a_reserve_that_later_settings_do_not_name) {
   Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");
-  gpu.allocator.configure(AllocatorConfig::parse("expandable_segments:True"));
+  gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:True"));
   CHECK(!message_of<OutOfMemory>([&] { return gpu.malloc(100_MiB); }).empty());
   gpu.allocator.configure(
-      AllocatorConfig::parse("expandable_segments:True,expandable_segments_reserve:2"));
+      gpu.allocator.config().with("expandable_segments:True,expandable_segments_reserve:2"));
   CHECK_EQUAL(gpu.malloc(100_MiB)->size, 100_MiB);
 }
 

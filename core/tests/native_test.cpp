@@ -232,15 +232,17 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   gpu.events();
   Block* const apart = gpu.malloc(20_MiB);
   CHECK_EQUAL(gpu.events(), "segment_alloc 20M, alloc 20M");
-  CHECK_EQUAL(gpu.allocator.statistics().max_split_size, static_cast<std::int64_t>(32_MiB));
   gpu.free({apart});
-  gpu.allocator.configure(AllocatorConfig::parse("expandable_segments:True"));
+  gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:True"));
   gpu.events();
   gpu.malloc(40_MiB);  // blocks of ordinary segments still serve
   CHECK_EQUAL(gpu.events(), "alloc 40M");
   gpu.malloc(30_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");
-  gpu.allocator.configure(AllocatorConfig::parse(""));
+  gpu.allocator.configure(gpu.allocator.config().with(""));  // they stay
+  gpu.malloc(60_MiB);
+  CHECK_EQUAL(gpu.events(), "segment_map 60M, alloc 60M");
+  gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:False"));
   gpu.malloc(5_MiB);
   CHECK_EQUAL(gpu.events(), "alloc 5M");
   gpu.malloc(30_MiB);

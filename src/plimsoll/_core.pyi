@@ -288,6 +288,9 @@ class AllocatorConfig:
     @staticmethod
     def parse(text: str, version: str) -> AllocatorConfig: ...
 
+    def with_settings(self, text: str, version: str) -> AllocatorConfig:
+        """This one after a program makes these settings too."""
+
     @property
     def text(self) -> str: ...
 
@@ -503,6 +506,11 @@ class Engine:
     def release_pool(self, first: int, second: int) -> None: ...
 
     def set_pool_option(self, first: int, second: int, option: PoolOption, on: bool) -> None: ...
+
+    def configure(self, settings: str) -> None:
+        """
+        Make settings on top of those before, as torch.cuda.memory._set_allocator_settings.
+        """
 
     def reset_peak_statistics(self) -> None: ...
 

@@ -68,3 +68,64 @@ def test_what_was_set_before_the_settings_stays() -> None:
     assert [entry["action"] for entry in trace][-1:] == ["alloc"]
     with pytest.raises(torch.OutOfMemoryError):  # by the fraction
         torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
+
+
+def segment_sizes(size: int) -> list[int]:
+    """The sizes of new segments that a request of so many bytes makes."""
+    before = {segment["address"] for segment in torch.cuda.memory_snapshot()}
+    kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+    new = [s for s in torch.cuda.memory_snapshot() if s["address"] not in before]
+    return [segment["total_size"] for segment in new]
+
+
+kept: list[object] = []
+
+
+@on_simulated_gpus()
+def test_settings_made_while_the_program_runs_hold_from_then_on() -> None:
+    mib = 1 << 20
+    kept.append(torch.empty(100 * mib, dtype=torch.uint8, device="cuda"))
+    kept.clear()  # 100 MiB are free
+    assert segment_sizes(30 * mib) == []
+    torch.cuda.memory._set_allocator_settings("max_split_size_mb:64")
+    torch.cuda.empty_cache()
+    kept.append(torch.empty(100 * mib, dtype=torch.uint8, device="cuda"))
+    kept.pop()
+    assert segment_sizes(40 * mib) == [40 * mib]  # 100 MiB are not split any more
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    torch.empty(200 * mib, dtype=torch.uint8, device="cuda")
+    assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")  # the other key stays
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    assert settings["expandable_segments"]
+    assert settings["roundup_power2_divisions"]["1"] == 4
+
+
+@on_simulated_gpus()
+def test_a_limit_set_after_the_first_use_does_not_change_it() -> None:
+    torch.cuda.init()
+    torch.cuda.memory._set_allocator_settings(HALF)
+    torch.empty(50 << 30, dtype=torch.uint8, device="cuda")
+
+
+@on_simulated_gpus()
+def test_bad_settings_raise_and_change_nothing() -> None:
+    torch.ones(1, device="cuda")
+    torch.cuda.memory._set_allocator_settings("max_split_size_mb:64")
+    with pytest.raises(ValueError, match="'nonsense'"):
+        torch.cuda.memory._set_allocator_settings("nonsense:1")
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    assert settings["max_split_size"] == 64 << 20
+
+
+@on_simulated_gpus()
+def test_settings_follow_those_of_the_environment() -> None:
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    torch.cuda.memory._set_allocator_settings(HALF)
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:64"  # too late
+    ask_for_more_than_half()
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)
+    assert torch.cuda.get_per_process_memory_fraction() == 0.5

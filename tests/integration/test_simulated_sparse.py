@@ -84,6 +84,43 @@ def test_gradients_flow_through_products_of_either_layout() -> None:
     assert held.grad.layout == torch.sparse_csr
 
 
+def gradients_to_values(device: str, *, is_merged: bool) -> list[Any]:
+    """Results of operations on a matrix that is made of values, with the values' gradients."""
+    index = [[0, 1, 1], [2, 0, 2]] if is_merged else [[0, 1, 1, 0], [2, 0, 2, 2]]
+    indices = torch.tensor(index, device=device)
+    dense = torch.arange(6.0, device=device)
+    mask = torch.eye(2, 3, device=device).to_sparse()
+    operations: tuple[Callable[[Any], Any], ...] = (
+        lambda matrix: torch.sparse.mm(matrix, dense.view(3, 2)),
+        lambda matrix: matrix @ dense[:3],
+        lambda matrix: torch.sparse.addmm(dense.view(2, 3)[:, :2], matrix, dense.view(3, 2)),
+        lambda matrix: torch.sparse.sum(matrix, dim=0).to_dense(),
+        lambda matrix: torch.sparse.sum(matrix, dim=(0, 1)),
+        lambda matrix: torch.sparse.softmax(matrix, dim=1).to_dense(),
+        lambda matrix: torch.sparse.log_softmax(matrix, dim=0).to_dense(),
+        lambda matrix: matrix.coalesce().values(),
+        lambda matrix: (matrix * matrix.detach()).to_dense(),
+        lambda matrix: matrix.sparse_mask(mask).to_dense(),
+        lambda matrix: (matrix + mask).to_dense(),
+    )
+    found = []
+    for operation in operations:
+        values = torch.arange(1.0, 1 + len(index[0]), device=device, requires_grad=True)
+        result = operation(torch.sparse_coo_tensor(indices, values, (2, 3)))
+        result.square().sum().backward()
+        found += [result.detach().cpu(), values.grad.cpu()]
+    return found
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+@on_simulated_gpus()
+def test_gradients_to_the_values_of_a_matrix_are_those_of_the_host(is_merged: bool) -> None:
+    on_host = gradients_to_values("cpu", is_merged=is_merged)
+    on_device = gradients_to_values("cuda", is_merged=is_merged)
+    for expected, found in zip(on_host, on_device, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 @on_simulated_gpus()
 def test_sparse_gradients_of_embeddings_are_taken_by_optimizers() -> None:
     table = torch.nn.Embedding(1000, 16, sparse=True, device="cuda")
@@ -100,6 +137,19 @@ def test_sparse_gradients_of_embeddings_are_taken_by_optimizers() -> None:
 
 
 @on_simulated_gpus()
+def test_gradients_of_bags_are_those_of_the_host() -> None:
+    chosen = torch.tensor([[1, 3], [3, 5]])
+    for mode in ("sum", "mean"):
+        gradients = []
+        for device in ("cpu", "cuda"):
+            table = torch.arange(20.0, device=device).view(10, 2)
+            bag = torch.nn.EmbeddingBag.from_pretrained(table, freeze=False, sparse=True, mode=mode)
+            bag(chosen.to(device)).square().sum().backward()
+            gradients.append(bag.weight.grad.to_dense().cpu())
+        assert torch.equal(*gradients)
+
+
+@on_simulated_gpus()
 def test_blocks_multiply() -> None:
     kept = (torch.arange(8)[:, None] + torch.arange(8)) % 2 == 0
     weight = kept.repeat_interleave(16, 0).repeat_interleave(16, 1).float().cuda()
@@ -112,8 +162,7 @@ def test_blocks_multiply() -> None:
 def test_what_is_not_modelled_is_refused_in_one_line() -> None:
     merged = coordinates(100, 3).coalesce()
     calls: tuple[Callable[[], Any], ...] = (
-        lambda: torch.sparse.softmax(merged, dim=1),
-        lambda: merged * merged,
+        lambda: torch.sparse.mm(merged, merged),
         lambda: merged.to_sparse_csr() @ merged.to_sparse_csr(),
         lambda: merged.index_select(0, torch.tensor([1], device="cuda")),
     )

@@ -53,10 +53,23 @@ constexpr std::array<std::string_view, 10> kEffective{
     "throw_on_cudamalloc_oom",
 };
 
+// Each call of PyTorch's function that makes settings sets these back first.
+constexpr std::array<std::string_view, 3> kResetKeys{
+    "garbage_collection_threshold",
+    "max_split_size_mb",
+    "roundup_power2_divisions",
+};
+
 struct Setting {
   std::string key;
   std::vector<std::string> values;  // one, or the parts of a list
   bool is_list = false;
+
+  [[nodiscard]] std::string written() const {
+    std::string joined;
+    for (const std::string& value : values) joined += (joined.empty() ? "" : ",") + value;
+    return key + ":" + (is_list ? "[" + joined + "]" : joined);
+  }
 };
 
 [[noreturn]] void fail(const std::string& message) { throw ConfigError(message); }
@@ -235,6 +248,22 @@ void check_reserves(const Setting& setting) {
   fail("unknown key '" + key + "'; those that change device memory are " + known);
 }
 
+// What makes the configuration on its own, once `settings`, of this text, follow those of `before`.
+std::string text_after(std::string_view before, const std::vector<Setting>& settings,
+                       std::string_view text) {
+  std::string kept;
+  for (const Setting& setting : Reader(before).settings()) {
+    const auto is_key = [&](const auto& other) { return setting.key == other; };
+    const bool is_replaced =
+        std::any_of(kResetKeys.begin(), kResetKeys.end(), is_key) ||
+        std::any_of(settings.begin(), settings.end(),
+                    [&](const Setting& later) { return later.key == setting.key; });
+    if (!is_replaced) kept += setting.written() + ",";
+  }
+  if (!kept.empty() && settings.empty()) kept.pop_back();
+  return kept + std::string(text);
+}
+
 bool exists(std::string_view key, TorchVersion version) {
   const auto first = kFirstVersion.find(key);
   return first == kFirstVersion.end() || version >= first->second;
@@ -262,16 +291,25 @@ std::string TorchVersion::to_string() const {
 }
 
 AllocatorConfig AllocatorConfig::parse(std::string_view text, TorchVersion version) {
-  AllocatorConfig config;
-  config.text = text;
-  const std::vector<Setting> settings = Reader(text).settings();
-  for (const Setting& setting : settings) {  // other keys are judged by it, wherever it stands
+  return AllocatorConfig().with(text, version);
+}
+
+AllocatorConfig AllocatorConfig::with(std::string_view settings, TorchVersion version) const {
+  const AllocatorConfig defaults;
+  AllocatorConfig config = *this;
+  config.max_split_size = defaults.max_split_size;
+  config.roundup_power2_divisions = defaults.roundup_power2_divisions;
+  config.garbage_collection_threshold = defaults.garbage_collection_threshold;
+  config.without_effect.clear();
+  const std::vector<Setting> parsed = Reader(settings).settings();
+  config.text = text_after(text, parsed, settings);
+  for (const Setting& setting : parsed) {  // other keys are judged by it, wherever it stands
     if (setting.key == "large_segment_size_mb" && version.has_large_segment_size()) {
       config.large_segment_size = mebibytes(setting, 11);
     }
   }
   const Bytes least_split = config.large_segment_size / kMiB;
-  for (const Setting& setting : settings) {
+  for (const Setting& setting : parsed) {
     const std::string& key = setting.key;
     if (!exists(key, version)) fail_unknown(key, version);
     if (key == "max_split_size_mb") {

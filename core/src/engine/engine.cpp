@@ -74,6 +74,7 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
   NamedAllocator made =
       make_allocator(name, driver_, options_.conf, options_.version, options_.device);
   elastic_ = made.elastic;
+  native_ = made.native;
   if (gpu_ != nullptr) {
     host_pool_.emplace(*gpu_);
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
@@ -184,6 +185,13 @@ void Engine::set_lower_limit() {
   std::optional<Bytes> lower = limit_of_program_;
   if (!lower || (limit_of_person_ && *limit_of_person_ < *lower)) lower = limit_of_person_;
   hold()->set_limit(lower);
+}
+
+void Engine::configure(std::string_view settings) {
+  const Held held = hold();
+  const AllocatorConfig before = native_ == nullptr ? AllocatorConfig() : native_->config();
+  const AllocatorConfig config = before.with(settings, options_.version);
+  if (native_ != nullptr) native_->configure(config);
 }
 
 void Engine::set_limit(std::optional<Bytes> limit) {

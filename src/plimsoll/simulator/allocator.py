@@ -207,6 +207,27 @@ class Allocator:
         except _core.UnknownAddress as error:
             raise InputError(str(error)) from None
 
+    def configure(self, settings: str) -> None:
+        """Make settings while the program runs, as torch.cuda.memory._set_allocator_settings.
+
+        The "native" allocator serves later requests by them; the other allocators check them only.
+        As in PyTorch, max_split_size_mb, roundup_power2_divisions and garbage_collection_threshold
+        fall back to their defaults unless `settings` names them, and the limit stays.
+
+        Args:
+            settings: As PYTORCH_CUDA_ALLOC_CONF.
+
+        Raises:
+            InputError: If they are bad; nothing is changed then.
+        """
+        try:
+            config = self.config.with_settings(settings, self.version)
+            self.engine.configure(settings)
+        except _core.ConfigError as error:
+            raise InputError(str(error)) from None
+        self.config = config
+        self.conf = config.text
+
     # --- limits and pools ------------------------------------------------------------------------
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:

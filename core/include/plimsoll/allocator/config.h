@@ -86,12 +86,17 @@ struct AllocatorConfig {
   // The address space of an expandable segment: a fraction of the device's memory, or bytes.
   std::optional<std::variant<double, Bytes>> expandable_segments_reserve;
 
-  std::string text;  // as given
+  std::string text;  // makes this configuration on its own; as given, unless `with` made it
   // Keys that PyTorch accepts but that change no device memory, in order, each with why.
   std::vector<std::pair<std::string, std::string>> without_effect;
 
   // Throws ConfigError with one line that names the key, what is wrong and what is allowed.
   [[nodiscard]] static AllocatorConfig parse(std::string_view text, TorchVersion version = {});
+  // This configuration after the program makes `settings`, as
+  // torch.cuda.memory._set_allocator_settings does. max_split_size_mb, roundup_power2_divisions and
+  // garbage_collection_threshold fall back to their defaults where they are not named; all other
+  // keys keep their values (AcceleratorAllocatorConfig::parseArgs). Throws as `parse`.
+  [[nodiscard]] AllocatorConfig with(std::string_view settings, TorchVersion version = {}) const;
 
   // The size of the block that a request of `size` > 0 bytes gets, if a free block can be split.
   [[nodiscard]] Bytes round_request(Bytes size) const;

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,10 @@ class Engine final : private Observer {
   void release_pool(PoolId pool);
   void set_pool_option(PoolId pool, PoolOption option, bool on);
 
+  // Settings that the program makes while it runs, on top of those before. PyTorch's rules serve
+  // later requests by them; the other allocators only check them. Throws ConfigError.
+  void configure(std::string_view settings);
+
   // --- limits: the program sets a fraction whenever it sees fit, and a person sets a limit beside
   // it. The lower one counts.
   [[nodiscard]] std::optional<Bytes> limit() const { return hold()->limit(); }
@@ -159,6 +164,7 @@ class Engine final : private Observer {
   std::optional<HostPool> host_pool_;  // outlives what the allocator pauses
   std::optional<std::string> fell_back_;
   ElasticAllocator* elastic_ = nullptr;  // the allocator, if it is one
+  NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
   std::optional<TierMeter> meter_;       // of `gpu_`
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;

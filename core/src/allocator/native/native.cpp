@@ -11,7 +11,7 @@ namespace plimsoll {
 NativeAllocator::NativeAllocator(Driver& driver, const AllocatorConfig& config,
                                  TorchVersion version, int device)
     : Allocator(driver, device), config_(config), version_(version) {
-  configure(config);
+  statistics_.max_split_size = static_cast<std::int64_t>(config.max_split_size);
   if (config.per_process_memory_fraction < 1.0) {
     limit_ = static_cast<Bytes>(config.per_process_memory_fraction *
                                 static_cast<double>(driver.memory_info().total));
@@ -19,14 +19,6 @@ NativeAllocator::NativeAllocator(Driver& driver, const AllocatorConfig& config,
 }
 
 NativeAllocator::~NativeAllocator() = default;
-
-void NativeAllocator::configure(const AllocatorConfig& config) {
-  const auto reserve = config_.expandable_segments_reserve;
-  config_ = config;
-  // Later settings can change it, but not take it back.
-  if (!config_.expandable_segments_reserve) config_.expandable_segments_reserve = reserve;
-  statistics_.max_split_size = static_cast<std::int64_t>(config.max_split_size);
-}
 
 NativeRequest NativeAllocator::request_for(Bytes size, StreamId stream) {
   const Bytes rounded = config_.round_request(size);

@@ -113,10 +113,23 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Take settings for engines that are opened from now on; False if there is one already."""
+        """Make settings of the program; False if engines that are open heed none of them.
+
+        PyTorch's rules serve later requests by them, as PyTorch's own allocator does. Engines that
+        are opened later begin with them.
+
+        Raises:
+            InputError: If they are bad; nothing is changed then.
+        """
         with self._lock:
-            self._conf = conf
-            return not self._open
+            try:
+                for engine in self._open.values():
+                    engine.configure(conf)
+                config = _core.AllocatorConfig.parse(self._conf, self._version)
+                self._conf = config.with_settings(conf, self._version).text
+            except _core.ConfigError as error:
+                raise InputError(str(error)) from None
+            return self._allocator == "native" or not self._open
 
     def accounts(self) -> list[Account]:
         """What was used of each GPU."""
@@ -316,7 +329,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
 
 
 def _follow_settings(torch: Any, engines: LiveEngines) -> None:
-    """Let settings that the program makes reach the engines, while there are none."""
+    """Let settings that the program makes reach the engines."""
     set_in_torch = _settings(torch)
 
     def set_settings(conf: str) -> None:

@@ -125,6 +125,7 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
         if count == 0:
             raise RuntimeError("No CUDA GPUs are available")
         simulation.read_environment()
+        simulation.is_initialized = True
         lib.plimsoll_initialize()
         lib.plimsoll_default_generators(1)
         torch.cuda.default_generators = tuple(torch.Generator(f"cuda:{i}") for i in range(count))

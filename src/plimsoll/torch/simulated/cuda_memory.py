@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,12 +196,6 @@ def memory_functions(
     functions["_cuda_isHistoryEnabled"] = lambda: simulation.keeps_history
     functions["_cuda_memorySnapshot"] = snapshot
 
-    def set_settings(conf: str) -> None:
-        if not simulation.configure(conf):
-            print(
-                "plimsoll: allocator settings made after the first use are ignored", file=sys.stderr
-            )
-
     def enable_caching(on: bool) -> None:
         if not on:
             raise NotImplementedError(
@@ -220,8 +213,9 @@ def memory_functions(
                     return frames
         return None
 
-    functions["_cuda_cudaCachingAllocator_set_allocator_settings"] = set_settings
-    functions["_accelerator_setAllocatorSettings"] = set_settings
+    functions["_cuda_cudaCachingAllocator_set_allocator_settings"] = simulation.configure
+    functions["_accelerator_setAllocatorSettings"] = simulation.configure
+    functions["_accelerator_getAllocatorSettings"] = lambda: simulation.last_settings
     functions["_cuda_cudaCachingAllocator_enable"] = enable_caching
     functions["_cuda_cudaCachingAllocator_is_enabled"] = lambda: True
     functions["_cuda_changeCurrentAllocator"] = change_allocator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.engines.snapshot import note_fragments, snapshot_dict
-from plimsoll.errors import OutOfMemoryError
+from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.gpus import card_entry
 from plimsoll.simulator import Allocator, SimulatedMachine
 from plimsoll.tiers.limits import Tiers, warn_of_spills
@@ -45,6 +45,8 @@ class Simulation:
     Attributes:
         watchers: plimsoll's own code that notes what the program does.
         runners: Files whose code runs the program: they end each call stack, and are left out.
+        is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
+        last_settings: That the environment, the command or the program made for the allocator.
         captures: How many CUDA graphs were begun.
         kernel_counts: What was launched of Triton's kernels.
         leftovers: Of compiling.
@@ -70,13 +72,15 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self.allocators = self._make_allocators(setup.conf)
-        self.fractions = [1.0] * len(self.allocators)
+        self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
         self.card_files: dict[int, str] = {}
         self.size_read_at: str | None = None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
         self.keeps_history = False
         self.is_over = False
+        self.is_initialized = False
+        self.last_settings = setup.conf
         self.capturing: set[int] = set()
         self.captures = 0
         self.is_observed = False
@@ -89,7 +93,6 @@ class Simulation:
         self.communicators = Communicators(profiles, self.machine.gpus)
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
-        self._environment: str | None = None
         self._history = 0
         self._events: _core.EventBuffer | None = None
         self._after_import: list[Callable[[], None]] = []
@@ -165,20 +168,38 @@ class Simulation:
         """
         self._card_file = file_of
 
-    def configure(self, conf: str) -> bool:
-        """Take settings that the program made before it allocated; False if it is too late.
+    def configure(self, settings: str) -> None:
+        """Make settings of the program, as torch.cuda.memory._set_allocator_settings.
+
+        PyTorch reads the environment before it makes the first settings, and takes the limit from
+        all that were made by the time CUDA is used first.
 
         Raises:
             InputError: If they are bad; nothing is changed then.
         """
+        self.read_environment()
+        first = self.allocators[0]
+        try:
+            conf = first.config.with_settings(settings, first.version).text
+        except _core.ConfigError as error:
+            raise InputError(str(error)) from None
+        if self.is_initialized or not self._remake_allocators(conf):
+            for allocator in self.allocators:
+                allocator.configure(settings)
+        self.last_settings = settings
+
+    def _remake_allocators(self, conf: str) -> bool:
+        """Start with new allocators; False if the program has used the old ones."""
         if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
+        if not self.is_initialized:
+            self.fractions[:] = [a.config.per_process_memory_fraction for a in self.allocators]
         for index, allocator in enumerate(self.allocators):
             self.library.replace_engine(index, allocator.engine.handle)
             allocator.engine.record_history(self._history)
             allocator.engine.record(self._events)
-            if self.fractions[index] != 1:
+            if self.fractions[index] != allocator.config.per_process_memory_fraction:
                 self.limit_memory(index, self.fractions[index])
         self.watch_tiers()
         return True
@@ -186,21 +207,23 @@ class Simulation:
     def take_allocator(self, name: AllocatorName) -> bool:
         """Let another allocator serve the GPUs; False if it is too late."""
         before, self.setup = self.setup, replace(self.setup, allocator=name)
-        if self.configure(self._environment or self.setup.conf):
+        if self._remake_allocators(self.allocators[0].conf):
             return True
         self.setup = before
         return False
 
     def read_environment(self) -> None:
-        """Take the settings of the environment, if they changed; `conf` comes before them.
+        """Take the settings of the environment, once; `conf` comes before them.
 
         Raises:
             InputError: If they are bad.
         """
-        conf = os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))
-        if self._takes_environment and conf != self._environment:
-            self.configure(conf or "")
-            self._environment = conf
+        if not self._takes_environment:
+            return
+        self._takes_environment = False
+        conf = os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""))
+        if conf:
+            self.configure(conf)
 
     @property
     def allocator(self) -> AllocatorName:

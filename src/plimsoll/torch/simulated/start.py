@@ -79,7 +79,6 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
 
     def load_c(module: ModuleType, execute: Callable[[], None]) -> None:
         execute()
-        simulation.read_environment()
         add_cuda_functions(module, simulation)
 
     def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:

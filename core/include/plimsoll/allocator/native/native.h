@@ -52,8 +52,9 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
-  // A configuration for what follows, as torch.cuda.memory._set_allocator_settings.
-  void configure(const AllocatorConfig& config);
+  // Serves later requests by this configuration. The limit stays: PyTorch takes it from the
+  // configuration when it makes the allocator, and so the statistic max_split_size.
+  void configure(const AllocatorConfig& config) { config_ = config; }
   [[nodiscard]] const AllocatorConfig& config() const { return config_; }
   [[nodiscard]] TorchVersion version() const { return version_; }
 

@@ -1,6 +1,5 @@
 #include "call.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <c10/util/Exception.h>
 
@@ -11,6 +10,7 @@
 
 #include "checks/checks.h"
 #include "kernels.h"
+#include "overlap.h"
 #include "tensors.h"
 #include "timing/kernel_times.h"
 #include "values/computation.h"
@@ -40,7 +40,7 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
   }
   if (info.has(kTakesIndices)) check_indices();
   if (!info.has(kMixesDevices)) check_devices();
-  if (info.is_pointwise && info.is_in_place()) check_overlap();
+  check_overlap(*this);
   results_.resize(info.results.size());
   is_allocated_.assign(info.results.size(), false);
 }
@@ -95,16 +95,6 @@ void Call::check_devices() const {
   }
 }
 
-// As TensorIterator does: an element is not read after another of the same place was written.
-void Call::check_overlap() const {
-  const at::Tensor target = tensor(info_.results[0].argument);
-  if (!target.defined()) return;
-  for (std::size_t i = 0; i < count_; ++i) {
-    const at::Tensor other = tensor(i);
-    if (other.defined() && other.is_cuda()) at::assert_no_partial_overlap(target, other);
-  }
-}
-
 void Call::check_indices() const {
   const at::Tensor self = tensor(0);
   for (const at::Tensor& index : tensors(1)) {
@@ -122,6 +112,9 @@ void Call::infer() {
   is_inferred_ = true;
   if (!info_.needs_shapes) return;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> converted;
+  MetaStorages storages;
+  // Kernels on lists do not compare their tensors.
+  const bool keeps_aliases = !info_.has(kOnLists);
   for (const c10::IValue& argument : arguments_) {
     if (argument.isDevice()) {
       shapes_.emplace_back(c10::Device(c10::DeviceType::Meta));
@@ -131,7 +124,7 @@ void Call::infer() {
       shapes_.push_back(map_tensors(argument, [&](const at::Tensor& tensor) {
         if (!tensor.defined()) return tensor;
         at::Tensor& meta = converted[tensor.unsafeGetTensorImpl()];
-        if (!meta.defined()) meta = meta_like(tensor);
+        if (!meta.defined()) meta = meta_like(tensor, keeps_aliases ? &storages : nullptr);
         return meta;
       }));
     }

@@ -83,7 +83,6 @@ class Call {
   void find_device();
   [[noreturn]] void refuse(const char* why) const;
   void check_devices() const;
-  void check_overlap() const;
   void count_writes();
   void check_indices() const;
   // Of arguments and results.

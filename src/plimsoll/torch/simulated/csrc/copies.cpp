@@ -1,5 +1,6 @@
 // Copies between the host and devices: what they take on the way, who waits for them, and whether
 // values are known.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty_like.h>
@@ -138,7 +139,10 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
 
 // The order of temporaries is that of PyTorch's copy kernel (aten/src/ATen/native/cuda/Copy.cu).
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
-  if (self.is_same(source) || self.numel() == 0) return self;
+  if (self.is_same(source)) return self;
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, source);
+  if (self.numel() == 0) return self;
   check_access(self);
   check_access(source);
   const std::uint32_t name = runtime().name("aten::copy_");

@@ -26,28 +26,28 @@ PLIMSOLL_EXPORT void plimsoll_lend(c10::StorageImpl* storage, uint64_t address, 
 }
 
 PLIMSOLL_EXPORT uint64_t plimsoll_address(c10::StorageImpl* storage) {
-  const Allocation* const allocation = allocation_of(*storage);
+  const Allocation* const allocation = held_by(*storage);
   return allocation == nullptr ? 0 : allocation->address;
 }
 
 PLIMSOLL_EXPORT int plimsoll_owns(c10::StorageImpl* storage) {
-  const Allocation* const allocation = allocation_of(*storage);
+  const Allocation* const allocation = held_by(*storage);
   return allocation != nullptr && !allocation->is_lent ? 1 : 0;
 }
 
 PLIMSOLL_EXPORT void plimsoll_own(c10::StorageImpl* storage) {
-  Allocation* const allocation = allocation_of(*storage);
+  Allocation* const allocation = held_by(*storage);
   if (allocation != nullptr && allocation->is_lent) own(*allocation);
 }
 
 // Its block was freed otherwise.
 PLIMSOLL_EXPORT void plimsoll_disown(c10::StorageImpl* storage) {
-  Allocation* const allocation = allocation_of(*storage);
+  Allocation* const allocation = held_by(*storage);
   if (allocation != nullptr && !allocation->is_lent) disown(*allocation);
 }
 
 PLIMSOLL_EXPORT void plimsoll_let_go(c10::StorageImpl* storage) {
-  Allocation* const allocation = allocation_of(*storage);
+  Allocation* const allocation = held_by(*storage);
   if (allocation != nullptr && !allocation->is_lent) let_go(*allocation);
 }
 

@@ -401,17 +401,40 @@ void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
 std::uint64_t pinned_written_bytes() { return PinnedAllocator::instance().written_bytes(); }
 std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }
 
-Allocation* allocation_of(const c10::StorageImpl& storage) {
-  // PyTorch's other accessors of the pointer throw where a CUDA graph has overwritten the memory.
-  // plimsoll also asks while a graph is replayed and while storages die, where nothing may throw.
-  const c10::DataPtr& pointer =
-      const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+// PyTorch's other accessors of the pointer throw where a CUDA graph has overwritten the memory.
+// plimsoll also asks while a graph is replayed and while storages die, where nothing may throw.
+static const c10::DataPtr& unchecked_pointer(const c10::StorageImpl& storage) {
+  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+}
+
+Allocation* held_by(const c10::StorageImpl& storage) {
+  const c10::DataPtr& pointer = unchecked_pointer(storage);
   return pointer.get_deleter() == &release ? static_cast<Allocation*>(pointer.get_context())
                                            : nullptr;
 }
 
+Allocation* allocation_of(const c10::StorageImpl& storage) {
+  if (Allocation* const held = held_by(storage)) return held;
+  const c10::DataPtr& pointer = unchecked_pointer(storage);
+  if (pointer.get() == nullptr || !pointer.device().is_cuda()) return nullptr;
+  const auto address = reinterpret_cast<std::uint64_t>(pointer.get());
+  Allocation* const found = allocation_at(pointer.device().index(), address);
+  const bool is_within =
+      found != nullptr && address + storage.nbytes() <= found->address + found->size;
+  return is_within ? found : nullptr;
+}
+
 Allocation* allocation_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? allocation_of(*tensor.storage().unsafeGetStorageImpl()) : nullptr;
+}
+
+std::size_t offset_of(const at::Tensor& tensor) {
+  const auto within = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
+  const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  const Allocation* const allocation = allocation_of(storage);
+  if (allocation == nullptr) return within;
+  return reinterpret_cast<std::uint64_t>(unchecked_pointer(storage).get()) - allocation->address +
+         within;
 }
 
 void check_access(const at::Tensor& tensor) {

@@ -58,10 +58,16 @@ void empty_pinned_pool();
 std::uint64_t pinned_written_bytes();
 std::uint64_t registered_bytes();
 
-// The allocation behind a tensor's storage; null for one without memory, or not of a device. It
-// never throws.
+// The allocation that a storage holds until it dies; null for any other storage.
+Allocation* held_by(const c10::StorageImpl& storage);
+// The allocation that a tensor lies in, whichever storage holds that: DLPack and
+// __cuda_array_interface__ make a storage over memory that another storage holds. Null for a tensor
+// without memory, or not of a device, or that reaches beyond an allocation.
+// Neither throws.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
+// Bytes from the beginning of the allocation that a tensor lies in to the first element.
+std::size_t offset_of(const at::Tensor& tensor);
 
 // Throws PyTorch's error for a kernel that uses a tensor whose memory PyTorch has marked as
 // overwritten by a later run of a CUDA graph.

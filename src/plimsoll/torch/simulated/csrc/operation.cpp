@@ -63,6 +63,9 @@ std::unique_ptr<OperationInfo> work_out(const c10::OperatorHandle& op) {
   if (writes && std::all_of(schema.arguments().begin(), schema.arguments().end(), is_output)) {
     info->traits |= kOverwrites;
   }
+  if (writes && (info->is_pointwise || (ends_in_place && info->is_random))) {
+    info->traits |= kLikeIterator;
+  }
   return info;
 }
 

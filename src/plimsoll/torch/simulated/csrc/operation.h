@@ -26,6 +26,11 @@ enum Trait : std::uint16_t {
   kMovesStorage = 1 << 6,  // computes nothing
   kCopies = 1 << 7,        // one kernel for all devices
   kFindsFinite = 1 << 8,   // gradients are, or a scaler would never step: what was there stays
+  // Its kernel refuses to write to these tensors; see overlap.h.
+  kNoOwnOverlap = 1 << 9,                             // several elements at one place
+  kNoPartialOverlap = 1 << 10,                        // some memory in common with an operand
+  kNoOverlap = 1 << 11,                               // any memory in common with an operand
+  kLikeIterator = kNoOwnOverlap | kNoPartialOverlap,  // at::TensorIterator's defaults
 };
 using Traits = std::uint16_t;
 

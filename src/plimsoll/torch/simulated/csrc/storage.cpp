@@ -48,7 +48,7 @@ Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes, c10::DeviceIndex device) {
   const DeviceScope scope(device);
   c10::DataPtr memory = device_allocator()->allocate(bytes);
-  const Allocation* const before = allocation_of(storage);
+  const Allocation* const before = held_by(storage);
   if (bytes != 0 && before != nullptr) {
     keep_contents(*before, *static_cast<Allocation*>(memory.get_context()));
   }
@@ -112,8 +112,10 @@ void resize_storage_of(const Tensor& self, std::int64_t bytes) {
 }
 
 void record_stream(Tensor& self, c10::Stream stream) {
+  if (!self.has_storage()) return;
   check_access(self);
-  const Allocation* const allocation = allocation_of(self);
+  // PyTorch's allocator leaves out memory that it did not give to this storage.
+  const Allocation* const allocation = held_by(*self.storage().unsafeGetStorageImpl());
   if (allocation == nullptr) return;
   Runtime& state = runtime();
   state.pass_host_time(allocation->device, kRecordStreamHostNs);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <unordered_map>
 
 namespace plimsoll::simulated {
 
@@ -16,8 +17,10 @@ inline bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && 
 std::size_t storage_bytes(const at::Tensor& shape);
 // A fresh tensor on the device with that shape.
 at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
-// Makes a tensor with this shape and no memory.
-at::Tensor meta_like(const at::Tensor& tensor);
+// Makes a tensor with this shape and no memory. Tensors that are made with the same `storages`
+// share storages as their originals do.
+using MetaStorages = std::unordered_map<const c10::StorageImpl*, c10::Storage>;
+at::Tensor meta_like(const at::Tensor& tensor, MetaStorages* storages = nullptr);
 
 // Replaces every tensor within a value.
 template <typename Replace>

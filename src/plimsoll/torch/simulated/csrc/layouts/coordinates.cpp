@@ -1,9 +1,11 @@
 // Sparse tensors in COO layout: elements by their coordinates
 // (aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu, SparseCUDATensorMath.cu).
 #include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/_sparse_sum_backward.h>
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -13,7 +15,9 @@
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -21,6 +25,7 @@
 #include "../values/contents.h"
 #include "../values/distinct.h"
 #include "../virtual.h"
+#include "coordinates.h"
 #include "cusparse.h"
 #include "kernel.h"
 #include "layouts.h"
@@ -29,6 +34,7 @@
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
+TORCH_API Tensor& _mul_sparse_sparse_out(const Tensor& x, const Tensor& y, Tensor& result);
 TORCH_API Tensor& _mul_dense_sparse_out(const Tensor& dense, const Tensor& sparse, Tensor& result);
 TORCH_API Tensor& _mul_sparse_sparse_zero_dim_out(const Tensor& zero_dim, const Tensor& other,
                                                   Tensor& result);
@@ -64,7 +70,8 @@ Tensor flatten(const Tensor& indices, at::IntArrayRef sizes) {
   return flat;
 }
 
-// How many coordinates differ; the distinct ones are written to the first elements.
+}  // namespace
+
 std::int64_t find_distinct(const LayoutKernel& kernel, const Tensor& flat, double kinds) {
   const Source source = source_of(flat);
   if (source > Source::random) kernel.assume(kSizeOfUnknown);
@@ -87,6 +94,8 @@ std::int64_t find_distinct(const LayoutKernel& kernel, const Tensor& flat, doubl
   note_described(flat, Description::between(0, kinds - 1));
   return expected_distinct(description, flat.numel());
 }
+
+namespace {
 
 Tensor coalesce(const Tensor& self) {
   const std::int64_t count = self._nnz();
@@ -300,9 +309,82 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
   if (!self.is_sparse()) return at::native::_mul_dense_sparse_out(self, other, out);
   if (other.dim() == 0) return at::native::_mul_sparse_sparse_zero_dim_out(other, self, out);
   if (self.dim() == 0) return at::native::_mul_sparse_sparse_zero_dim_out(self, other, out);
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll cannot simulate the operation aten::mul on two ",
-                              "sparse tensors in COO layout: how many elements both have is not ",
-                              "modelled");
+  if (self.sizes().equals(other.sizes()) && (self._nnz() == 0 || other._nnz() == 0)) {
+    return out.resize_as_(self).zero_();
+  }
+  return at::native::_mul_sparse_sparse_out(self, other, out);
+}
+
+// --- gradients of sums ---------------------------------------------------------------------------
+
+// The dimensions of a sparse tensor that a sum keeps and that it sums.
+struct SummedDims {
+  std::vector<std::int64_t> kept;   // sparse dimensions
+  std::vector<std::int64_t> dense;  // that are summed, as dimensions of the values
+  bool any_sparse = false;
+};
+
+SummedDims summed_dims(const Tensor& input, at::IntArrayRef dims) {
+  const auto are_summed = at::dim_list_to_bitset(dims, static_cast<std::size_t>(input.dim()));
+  SummedDims found;
+  for (std::int64_t d = 0; d < input.dim(); ++d) {
+    const bool is_summed = are_summed[static_cast<std::size_t>(d)];
+    if (d < input.sparse_dim()) {
+      found.any_sparse = found.any_sparse || is_summed;
+      if (!is_summed) found.kept.push_back(d);
+    } else if (is_summed) {
+      found.dense.push_back(d + 1 - input.sparse_dim());
+    }
+  }
+  return found;
+}
+
+Tensor sum_backward(const Tensor& grad, const Tensor& summed, at::IntArrayRef dims) {
+  const bool is_empty = (grad.is_sparse() && grad._nnz() == 0) || grad.numel() == 0;
+  if (is_empty) return at::zeros_like(summed);
+  const LayoutKernel kernel("aten::_sparse_sum_backward", summed);
+  const Tensor input = summed.coalesce();
+  const Tensor values = input._values();
+  const SummedDims found = summed_dims(input, dims);
+  const auto of_input = [&](const Tensor& gradients) {
+    return at::_sparse_coo_tensor_unsafe(input._indices().clone(at::MemoryFormat::Contiguous),
+                                         gradients, input.sizes());
+  };
+  if (found.kept.empty()) {
+    TORCH_CHECK(!grad.is_sparse(), "_sparse_sum_backward_cuda: expected grad Tensor to be dense ",
+                "since all sparse dims are summed");
+    Tensor spread = grad;
+    for (const std::int64_t d : found.dense) spread = spread.unsqueeze(d - 1);
+    return of_input(spread.expand(values.sizes()).clone(at::MemoryFormat::Contiguous));
+  }
+  TORCH_CHECK(grad.is_sparse(),
+              "_sparse_sum_backward_cuda: expected grad_ Tensor to be sparse, but got dense");
+  const Tensor merged = grad.coalesce();
+  Tensor spread = merged._values();
+  if (!found.dense.empty()) {
+    std::vector<std::int64_t> sizes = values.sizes().vec();
+    sizes[0] = spread.size(0);
+    for (const std::int64_t d : found.dense) spread = spread.unsqueeze(d);
+    spread = spread.expand(sizes).clone(at::MemoryFormat::Contiguous);
+  }
+  if (!found.any_sparse) return of_input(spread);
+  Tensor made = at::empty_like(values, spread.options(), at::MemoryFormat::Contiguous);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(merged.sparse_dim()));
+  std::iota(all.begin(), all.end(), 0);
+  const Tensor places = at::sparse::flatten_indices_by_dims(merged._indices(), merged.sizes(), all);
+  const Tensor sought =
+      at::sparse::flatten_indices_by_dims(input._indices(), input.sizes(), found.kept);
+  const Tensor positions = at::empty_like(sought);
+  kernel.launch(bytes_of_all({places, sought, positions, spread, made}));
+  compute(made, {merged._indices(), merged._values(), input._indices(), values},
+          static_cast<double>(made.numel()), [&](const std::vector<Tensor>& of) {
+            const Tensor known_grad =
+                at::_sparse_coo_tensor_unsafe(of[0], of[1], merged.sizes())._coalesced_(true);
+            const Tensor known =
+                at::_sparse_coo_tensor_unsafe(of[2], of[3], input.sizes())._coalesced_(true);
+            return at::_sparse_sum_backward(known_grad, known, dims)._values();
+          });
+  return of_input(made);
 }
 
 }  // namespace
@@ -315,6 +397,9 @@ void add_coordinate_kernels(LayoutKernels& kernels) {
   kernels.add("addmm_", TORCH_FN(addmm_));
   kernels.add("add.out", TORCH_FN(add_out));
   kernels.add("mul.out", TORCH_FN(mul_out));
+  kernels.add("_sparse_sum_backward", TORCH_FN(sum_backward));
+  add_intersections();
+  add_softmax_kernels(kernels);
 }
 
 }  // namespace plimsoll::simulated

@@ -30,7 +30,10 @@ class LayoutKernels {
   torch::Library aten_;
 };
 
+// Adds all kernels of COO layout; it calls the next two.
 void add_coordinate_kernels(LayoutKernels& kernels);
+void add_intersections();
+void add_softmax_kernels(LayoutKernels& kernels);
 void add_compressed_kernels(LayoutKernels& kernels);
 void add_nested_kernels(LayoutKernels& kernels);
 

@@ -48,7 +48,10 @@ constexpr RuleRow kActivationRules[] = {
     {"_log_softmax", softmax},
     {"_softmax_backward_data", softmax_backward},
     {"_log_softmax_backward_data", log_softmax_backward},
-    {"log_sigmoid_forward", log_sigmoid},
+    {"log_sigmoid_forward", log_sigmoid, kLikeIterator},
+    {"hardtanh*", kUnknown, kLikeIterator},
+    {"hardswish*", kUnknown, kLikeIterator},
+    {"floor_divide*", kUnknown, kLikeIterator},
     {"aten::pow.Scalar", power_of_number},
 };
 

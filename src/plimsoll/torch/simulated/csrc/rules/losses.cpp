@@ -90,9 +90,12 @@ void nll_loss_backward(Call& call) {
 }
 
 constexpr RuleRow kLossRules[] = {
-    {"mse_loss", elementwise_loss},     {"smooth_l1_loss", elementwise_loss},
-    {"huber_loss", huber_loss},         {"binary_cross_entropy", binary_cross_entropy},
-    {"nll_loss2d_forward", nll_loss2d}, {"nll_loss_backward", nll_loss_backward},
+    {"mse_loss", elementwise_loss},
+    {"smooth_l1_loss", elementwise_loss},
+    {"huber_loss", huber_loss, kLikeIterator},
+    {"binary_cross_entropy", binary_cross_entropy, kLikeIterator},
+    {"nll_loss2d_forward", nll_loss2d},
+    {"nll_loss_backward", nll_loss_backward},
     {"nll_loss_forward", nll_loss},
 };
 

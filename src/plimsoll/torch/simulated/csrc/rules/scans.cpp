@@ -24,12 +24,12 @@ void logarithmic_scan(Call& call) {  // has no Meta kernel
 }
 
 constexpr RuleRow kScanRules[] = {
-    {"cumsum", scan},
-    {"cumsum_", scan},
-    {"cumprod", scan},
-    {"cumprod_", scan},
-    {"_logcumsumexp", logarithmic_scan},
-    {"logcumsumexp", scan},
+    {"cumsum", scan, kNoOwnOverlap},
+    {"cumsum_", scan, kNoOwnOverlap},
+    {"cumprod", scan, kNoOwnOverlap},
+    {"cumprod_", scan, kNoOwnOverlap},
+    {"_logcumsumexp", logarithmic_scan, kNoOwnOverlap},
+    {"logcumsumexp", scan, kNoOwnOverlap},
     {"_cummax_helper", nothing},
     {"_cummin_helper", nothing},
 };

@@ -173,7 +173,7 @@ void isin(Call& call) {  // (elements, test_elements, assume_unique, invert)
 }
 
 constexpr RuleRow kSortingRules[] = {
-    {"sort", sort},
+    {"sort", sort, kLikeIterator},
     {"topk", topk},
     {"kthvalue", nothing},
     {"mode", nothing},

@@ -37,7 +37,7 @@ std::recursive_mutex& contents_mutex() {
 }
 using ContentsLock = std::lock_guard<std::recursive_mutex>;
 
-// The bytes that a tensor's elements lie in, from the start of its storage.
+// The bytes that a tensor's elements lie in, from the start of its allocation.
 struct Extent {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -48,7 +48,7 @@ Extent extent_of(const at::Tensor& tensor) {
   const std::size_t item = tensor.itemsize();
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  const auto begin = static_cast<std::size_t>(tensor.storage_offset()) * item;
+  const std::size_t begin = offset_of(tensor);
   return {begin, begin + static_cast<std::size_t>(last + 1) * item,
           last + 1 == tensor.numel() && tensor.is_non_overlapping_and_dense()};
 }

@@ -1,4 +1,5 @@
-// What is known of the contents of one storage: values, or a description of them, by ranges.
+// What is known of the contents of one allocation, whichever storages lie in it: values, or a
+// description of them, by ranges.
 #pragma once
 
 #include <ATen/core/Tensor.h>

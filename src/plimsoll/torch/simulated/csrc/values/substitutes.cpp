@@ -155,6 +155,21 @@ void attention_backward(const Call& call, torch::jit::Stack& stack) {
   leave(call, stack, results);
 }
 
+// The kernel for a GPU says which bag each index belongs to, and the gradient's reads that. The
+// host's leaves it out where it does not need it.
+void embedding_bag(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, stack);
+  const Tensor offsets = of.tensor("offsets");
+  const std::int64_t count = of.tensor("indices").numel();
+  call.op().callBoxed(&stack);
+  const std::int64_t bags = offsets.numel() - (of["include_last_offset"].toBool() ? 1 : 0);
+  if (bags < 1) return;
+  const Tensor begins = offsets.slice(0, 1, bags);
+  const Tensor steps = at::zeros({count + 1}, offsets.options())
+                           .index_add_(0, begins, at::ones(begins.sizes(), offsets.options()));
+  stack.at(1) = steps.cumsum(0, offsets.scalar_type()).narrow(0, 0, count);
+}
+
 struct Row {
   const char* name;
   Substitute function;
@@ -165,6 +180,7 @@ constexpr Row kRows[] = {
     {"cudnn_convolution_transpose", transposed_convolution},
     {"_conv_depthwise2d", convolution},
     {"cudnn_batch_norm", batch_norm},
+    {"_embedding_bag", embedding_bag},
     {"cudnn_batch_norm_backward", batch_norm_backward},
     {"_scaled_dot_product_flash_attention", attention},
     {"_scaled_dot_product_flash_attention_backward", attention_backward},
