@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,11 +70,8 @@ def writes(device: str) -> dict[str, Any]:
     for name, call in both.items():
         for start in (1, 0):  # overlapping in part, and the same memory
             memory = numbers()
-            found[f"{name} {start}"] = outcome(
-                lambda call=call, memory=memory, start=start: call(
-                    memory[start : start + 5], memory[:5]
-                )
-            )
+            to, of = memory[start : start + 5], memory[:5]
+            found[f"{name} {start}"] = outcome(partial(call, to, of))
     return found
 
 
@@ -108,4 +106,4 @@ def test_values_belong_to_memory_whichever_storage_they_are_written_through() ->
     assert turned.tolist() == [[9, 30], [1, 7], [20, 50]]
     numbers.zero_()
     assert turned.sum().item() == 0
-    assert numbers._version > whole._version > 0  # an import counts its own writes
+    assert (numbers._version, whole._version) == (1, 1)  # an import counts its own writes
