@@ -94,7 +94,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
             env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )  # fmt: skip
-    assert done.stderr == "plimsoll: No space left on device\n"
+    assert done.stderr == "plimsoll: standard output: No space left on device\n"
     assert done.returncode == 2
 
 
@@ -369,4 +369,4 @@ def test_every_object_says_the_version_of_its_schema(arguments: list[str], tmp_p
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines
-    assert all(next(iter(json.loads(line).items())) == ("schema", 1) for line in lines)
+    assert all(next(iter(json.loads(line).items())) == ("schema", 2) for line in lines)

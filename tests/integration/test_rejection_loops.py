@@ -78,16 +78,16 @@ def by_copied_rows(x: Any, mask: Any) -> Any:
 @pytest.mark.parametrize(
     "replace",
     [
-        by_where, by_where_of_what_is_kept, by_copy, by_mask, by_count, by_scatter,
-        by_places, by_copied_rows,
+        "by_where", "by_where_of_what_is_kept", "by_copy", "by_mask", "by_count", "by_scatter",
+        "by_places", "by_copied_rows",
     ],
 )  # fmt: skip
 @on_simulated_gpus()
-def test_what_is_drawn_anew_is_tested_anew(replace: Any) -> None:
+def test_what_is_drawn_anew_is_tested_anew(replace: str) -> None:
     tries, x = Tries(), drawn()
     while outside(x).any():
         tries.more()
-        x = replace(x, outside(x))
+        x = globals()[replace](x, outside(x))
     assert tries.count > 1
 
 
@@ -126,15 +126,15 @@ def compared_on_the_device(mask: Any) -> bool:
 @pytest.mark.parametrize(
     "go_on",
     [
-        any_at_all, not_all_others, some_sum, some_counted, some_places, some_share, largest,
-        compared_on_the_device,
+        "any_at_all", "not_all_others", "some_sum", "some_counted", "some_places", "some_share",
+        "largest", "compared_on_the_device",
     ],
 )  # fmt: skip
 @on_simulated_gpus()
-def test_a_program_asks_in_its_own_way(go_on: Any) -> None:
+def test_a_program_asks_in_its_own_way(go_on: str) -> None:
     tries, x = Tries(), drawn()
     mask = outside(x)
-    while go_on(mask):
+    while globals()[go_on](mask):
         tries.more()
         x = by_where(x, mask)
         mask = outside(x)
