@@ -38,9 +38,9 @@ def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None
     """Refuse a name that says that another format is in a file than will be.
 
     Args:
-        path: Where the file is wanted.
+        path: The path of the file to be written.
         endings: How its name may end, with the dot; the usual one first.
-        what: What will be in it.
+        what: The kind of its contents.
 
     Raises:
         InputError: If it ends otherwise.

@@ -44,7 +44,7 @@ def note_failure(folder: str, watchers: Watchers) -> None:
     """Have this process's rank note an error that ends it, before Python shows the error.
 
     Args:
-        folder: Where all ranks of the job note theirs.
+        folder: The folder in which all ranks of the job note their failures.
         watchers: Which guard the note.
     """
     rank, process, shows = launched_as("RANK"), os.getpid(), sys.excepthook
@@ -73,7 +73,7 @@ def first_failure(folder: str | Path, rank: int | None = None) -> Failure | None
     """The first error that was noted; None where there is none.
 
     Args:
-        folder: Where it would be.
+        folder: The folder of the notes.
         rank: Only of this rank, if it is one.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))

@@ -30,7 +30,7 @@ class Samples:
     """How many samples there were up to a moment.
 
     Attributes:
-        loaded: Those of loaders.
+        loaded: The samples that loaders gave.
         called: Those that modules were called with before the steps of each optimizer.
     """
 
@@ -40,7 +40,7 @@ class Samples:
     def since(self, before: Samples) -> int | None:
         """Those after an earlier moment; None where none are known.
 
-        Of optimizers that take turns with the same samples, the one that has the most counts.
+        Optimizers that take turns see the same samples, so the largest count holds.
         """
         loaded = self.loaded - before.loaded
         called = (count - before.called.get(of, 0) for of, count in self.called.items())

@@ -1,4 +1,4 @@
-"""Where the memory of a program's tensors lies."""
+"""The addresses of the memory of a program's tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def storage_address(tensor: Any) -> int:
-    """Where its storage lies; 0 for a tensor that has none, such as one under vmap."""
+    """Returns the address of a tensor's storage; 0 for one without storage, such as under vmap."""
     part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, what this process holds
     try:
         return int(part.untyped_storage().data_ptr())

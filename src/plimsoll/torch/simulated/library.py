@@ -53,7 +53,7 @@ UNKNOWN_READ = "the host read"
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""What is assumed of a kernel that checks unknown data; kUndecidedCheck of csrc/runtime.h."""
+"""The assumption about a kernel that checks unknown data; kUndecidedCheck of csrc/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error for a check that failed on a device; kDeviceAssert of csrc/runtime.h."""
 VALUES = ("automatic", "real", "none")

@@ -19,7 +19,7 @@ import numpy as np
 _MOST_PLACES = 1 << 26
 """Elements of a kernel's loops whose places are computed."""
 _AXES = ("x", "y", "z", "r0_", "r1_")
-"""What Inductor calls the loops of a kernel, the outermost first."""
+"""Inductor's names of a kernel's loops, the outermost first."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
@@ -65,11 +65,11 @@ class Assertions:
                 self.asserted.append((node.args[0], said))
 
     def failed(self, arguments: Mapping[str, Any], values: Values) -> str | None:
-        """What a failed check says; None if all hold, or are not decided.
+        """Returns the text of a check that failed; None if all hold.
 
         Args:
-            arguments: Of the launch, by name.
-            values: Says what is known of a tensor.
+            arguments: The arguments of the launch, by name.
+            values: Returns the known elements of a tensor.
 
         Raises:
             UndecidedError: If a check could not be decided.
@@ -93,7 +93,7 @@ class UndecidedError(Exception):
 
 
 def assertions_of(function: Any) -> Assertions | None:
-    """Those of a kernel of Inductor's; None where it has none, or its source is not to be had."""
+    """Returns the checks of one of Inductor's kernels; None if it has none or no source."""
     try:
         source = getattr(function, "src", None) or inspect.getsource(function.fn)
         found = Assertions(source) if "device_assert" in source else None
@@ -187,7 +187,7 @@ class _Evaluation:
 
 
 class _Elements(_Evaluation):
-    """Of all elements of the one tensor that an expression loads, wherever they are."""
+    """Computes an expression for all elements of the one tensor that it loads."""
 
     _loaded: str | None = None
 
@@ -205,7 +205,7 @@ class _Elements(_Evaluation):
 
 
 class _Places(_Evaluation):
-    """At the places that the kernel's loops go over."""
+    """Computes an expression at the places that the kernel's loops go over."""
 
     def _find(self, name: str) -> Any:
         axis = next((axis for axis in _AXES if name == f"{axis}index"), None)

@@ -355,7 +355,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """What is known of the memory behind a tensor's first element, as NumPy's array, or None."""
+    """Returns the known elements from a tensor's first one on, as NumPy's array, or None."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():
