@@ -40,7 +40,9 @@ def test_indices_within_bounds_pass() -> None:
 
 @pytest.mark.parametrize("index", [10, -11])
 def test_an_index_out_of_bounds_fails_with_the_kernels_text(index: int) -> None:
-    assert failed(0, 1, index, 3) == "index out of bounds: 0 <= tmp4 < 10"
+    seen = index if index > 0 else index + 10  # negative ones count from the end
+    text = f"an index is {seen}: index out of bounds: 0 <= tmp4 < 10"
+    assert failed(0, 1, index, 3) == text
 
 
 def test_an_element_that_the_kernel_does_not_load_is_not_checked() -> None:

@@ -80,7 +80,7 @@ class Assertions:
                 if not _holds(condition, _Elements(self.expressions, arguments, values)):
                     places = _Places(self.expressions, arguments, values)
                     if not _holds(condition, places):
-                        return said
+                        return _with_index(said, condition, places)
             except _UndecidedError:
                 undecided = True
         if undecided:
@@ -108,6 +108,21 @@ def _is_called(node: ast.Call, name: str) -> bool:
 
 def _holds(condition: ast.expr, evaluation: _Evaluation) -> bool:
     return bool(np.all(evaluation.of(condition)))
+
+
+def _with_index(said: str, condition: ast.expr, places: _Evaluation) -> str:
+    """Returns the text of a failed check, with the first index that it refuses."""
+    compared = (node for node in ast.walk(condition) if isinstance(node, ast.Compare))
+    names = {
+        side.id
+        for node in compared
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Name)
+    }
+    if len(names) != 1:
+        return said
+    held, indices = np.broadcast_arrays(places.of(condition), places.of(ast.Name(names.pop())))
+    return f"an index is {indices[~held.astype(bool)][0]}: {said}"
 
 
 class _Evaluation:
