@@ -18,7 +18,7 @@ from tests.simulated import PROGRAMS
 pytest.importorskip("torch")
 
 PROCESSES = PROGRAMS / "prediction" / "processes.py"
-WORKERS = PROGRAMS / "prediction" / "workers.py"
+WORKERS = PROGRAMS / "prediction" / "card_workers.py"
 ONE_PROCESS = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 
 

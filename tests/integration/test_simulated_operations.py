@@ -198,7 +198,7 @@ def test_types_that_a_gpu_does_not_index_or_draw_with_are_refused() -> None:
     )
     x[x > 0] = torch.tensor(1, dtype=torch.half)
     x[index] = 2
-    x[[0, 1]] = x[:2]
+    x[[0, 1]] = x[:2].clone()
     assert x.gather(0, index.int()).shape == (2,)
 
 

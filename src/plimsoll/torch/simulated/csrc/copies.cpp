@@ -140,11 +140,11 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
 // The order of temporaries is that of PyTorch's copy kernel (aten/src/ATen/native/cuda/Copy.cu).
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
+  check_access(self);
+  check_access(source);
   at::assert_no_internal_overlap(self);
   at::assert_no_partial_overlap(self, source);
   if (self.numel() == 0) return self;
-  check_access(self);
-  check_access(source);
   const std::uint32_t name = runtime().name("aten::copy_");
   const bool from_host = !source.is_cuda();
   const OperationScope scope(name, from_host ? Role::input : current_operation().role);
