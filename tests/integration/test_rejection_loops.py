@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 MANY = 1 << 26  # elements beyond every budget
 FEW_TRIES = 8
-"""Of 67 million normal numbers, 181,000 are beyond 3; of as many draws 489; then 1.3; then none."""
+"""181,000 of 67 million normal numbers are beyond 3. 489 of those drawn anew are, then 1.3."""
 
 
 def drawn(size: int = MANY) -> Any:

@@ -117,7 +117,7 @@ class ProcessUse:
         device: The GPU; None where it is not known which one a process used that was killed.
         peak_allocated_bytes: The most in live blocks; None where the process was killed, as by
             SIGKILL or SIGTERM.
-        peak_reserved_bytes: The most taken from the driver by PyTorch; None likewise.
+        peak_reserved_bytes: The most taken from the driver by PyTorch; None if it is not known.
         card_bytes: The most that nvidia-smi would show of the process, also of one that was killed;
             None where that is not known.
     """

@@ -28,7 +28,7 @@ def launch_kernel(library: str, release: str, read: Any, written: Any) -> None:
         library: As for `note_kernel`.
         release: As for `note_kernel`.
         read: Tensors that the kernel reads; None stands for an argument that was left out.
-        written: Tensors that it writes, or None likewise.
+        written: Tensors that it writes, or None if it is not known.
     """
     import torch
 

@@ -74,7 +74,7 @@ class BlockDiagonalMask(AttentionBias):
 
     @classmethod
     def from_tensor_list(cls, tensors: Any) -> Any:
-        """Of sequences, with these in one tensor."""
+        """A mask of sequences that lie in one tensor."""
         sizes = [tensor.shape[0] for tensor in tensors]
         lengths = [tensor.shape[1] for tensor in tensors for _ in range(tensor.shape[0])]
         mask = cls.from_seqlens(lengths)
