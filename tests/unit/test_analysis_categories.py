@@ -145,7 +145,7 @@ def test_without_steps_and_stacks_nothing_is_known() -> None:
     found = program.lifetimes()
     categories = find_categories(found, find_steps(found), lambda _: [])
     assert categories.source == "nothing"
-    assert [CATEGORIES[number] for number in categories.number] == ["unknown"]
+    assert [CATEGORIES[number] for number in categories.number] == ["other"]
 
 
 def test_the_example_is_taken_apart_without_stacks() -> None:
@@ -153,7 +153,7 @@ def test_the_example_is_taken_apart_without_stacks() -> None:
     assert source == "lifetimes"
     assert found["parameters"] == 474  # 124.4 million, 4 bytes each
     assert found["optimizer_state"] == 949  # twice that
-    assert found["unknown"] == 0
+    assert found["other"] == 0
 
 
 @pytest.mark.skipif(not LARGE.exists(), reason=f"the large recordings are not in {LARGE}")
@@ -163,7 +163,7 @@ def test_real_programs_are_taken_apart_by_their_stacks() -> None:
     assert (found["parameters"], found["optimizer_state"]) == (474, 949)
     # The peak is in the backward pass: the gradient of the logits, 8 * 1024 * 50304 floats.
     assert found["temporaries"] == 1572
-    assert found["unknown"] == 0
+    assert found["other"] == 0
     source, found = at_peak(LARGE / "resnet_amp.stacks.pickle.gz")
     assert found["parameters"] == found["gradients"] == found["optimizer_state"] == 97
     assert found["activations"] > 2500

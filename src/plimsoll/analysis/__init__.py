@@ -4,7 +4,8 @@ Nothing here shows anything: events go in as columns, tables come out.
 """
 
 from plimsoll.analysis.block_history import BlockHistory, find_lifetimes
-from plimsoll.analysis.categories import CATEGORIES, Categories, find_categories
+from plimsoll.analysis.categories import Categories, find_categories
+from plimsoll.analysis.category_names import CATEGORIES, category_title
 from plimsoll.analysis.lifetimes import Lifetimes
 from plimsoll.analysis.lines import (
     NO_LINE,
@@ -17,12 +18,13 @@ from plimsoll.analysis.lines import (
 )
 from plimsoll.analysis.rounding import rounded_sizes
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
-from plimsoll.analysis.steps import Steps, find_steps
+from plimsoll.analysis.steps import NO_STEPS, Steps, find_steps
 from plimsoll.analysis.stretches import Stretch, Stretches
 
 __all__ = [
     "CATEGORIES",
     "NO_LINE",
+    "NO_STEPS",
     "BlockHistory",
     "Categories",
     "Lifetimes",
@@ -31,6 +33,7 @@ __all__ = [
     "Steps",
     "Stretch",
     "Stretches",
+    "category_title",
     "find_categories",
     "find_lifetimes",
     "find_segments",

@@ -117,7 +117,9 @@ def explain(
             "torch.cuda.memory._record_memory_history() has PyTorch keep one from then on",
         ]
     steps = find_steps(lifetimes, recording.marks, device=trace.device)
-    categories = find_categories(lifetimes, steps, trace.frames, recorded_failures(trace))
+    categories = find_categories(
+        lifetimes, steps, trace.frames, recorded_failures(trace), recording.labels_of(trace.device)
+    )
     has_stacks = bool(lifetimes.stack.any())
     group, names = _groups(trace, lifetimes, has_stacks=has_stacks)
     peak = find_peak(

@@ -102,7 +102,7 @@ def _peak(e: ExplanationParts) -> str:
 
 def _most_held(e: ExplanationParts) -> Iterator[str]:
     """What holds the most of what is live, where anything does."""
-    known = {name: size for name, size in e.peak.by_category.items() if name != "unknown" and size}
+    known = {name: size for name, size in e.peak.by_category.items() if name != "other" and size}
     held = []
     if known:
         name = max(known, key=known.__getitem__)

@@ -9,7 +9,8 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.analysis import find_lifetimes, find_steps, rounded_sizes
-from plimsoll.analysis.categories import CATEGORIES, find_categories
+from plimsoll.analysis.categories import find_categories
+from plimsoll.analysis.category_names import CATEGORIES
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card

@@ -35,12 +35,17 @@ _ROWS, _LABELS = 12, 4
 _NEAR = 1.3
 """A limit is in the picture where it is at most so many times what was reserved."""
 _AREAS = {
+    "other": ("▐", "white"),
     "parameters": ("█", "blue"),
     "optimizer_state": ("▓", "magenta"),
     "gradients": ("▒", "yellow"),
     "inputs": ("▌", "white"),
+    "kv_cache": ("▙", "magenta"),
+    "collectives": ("▜", "yellow"),
     "workspaces": ("▄", "bright_black"),
     "activations": ("░", "green"),
+    "unused_activations": ("▞", "red"),
+    "recomputed_activations": ("▘", "green"),
     "temporaries": ("▚", "cyan"),
     "rounding": ("▖", "bright_black"),
 }

@@ -14,7 +14,7 @@ from plimsoll.analysis import NO_LINE, is_in_package, source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.own_limits import tightest_limit
-from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
+from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
     SIZES_BY_DATA,
@@ -27,7 +27,7 @@ from plimsoll.prediction.parts import (
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
-from plimsoll.torch.simulated.library import BEYOND_BUDGET, PHASES, ROLES, UNKNOWN_READ
+from plimsoll.torch.simulated.library import BEYOND_BUDGET, UNKNOWN_READ
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def make_report(
     limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
     highest = high_water.of(device)
     allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
-    peak = find_peak(run, _line)
+    line_of_site = cache(lambda site: source_line(run.frames(site)))
+    peak = find_peak(run, line_of_site)
     by_category = dict(peak.by_category)
     by_category["rounding"] += allocated - sum(by_category.values())
     context = profile.context_bytes if device in simulation.contexts else 0
@@ -219,16 +220,8 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
         size=size,
         shared=shared,
         site=context,
-        sites=[
-            Site(site.stack, ROLES[site.role], PHASES[site.phase], site.grad_enabled)
-            for site in simulation.library.sites()
-        ],
+        frames=simulation.site_stacks().__getitem__,
         labels=labels.by_device[device],
-        roles={
-            late.serial: ROLES[late.role]
-            for late in simulation.library.late_roles()
-            if late.device == device
-        },
         round_request=config.round_request,
         steps=labels.steps[device],
     )

@@ -175,7 +175,7 @@ def _of_killed(own: Told, process: int, taken: int) -> dict[str, Any]:
         "headroom_bytes": found["total_bytes"] - context - reserved,
         "nccl_bytes": 0,
         "nccl_range_bytes": None,
-        "by_category": {**dict.fromkeys(found["by_category"], 0), "unknown": reserved},
+        "by_category": {**dict.fromkeys(found["by_category"], 0), "other": reserved},
         "top_lines": [],
         "step_peaks_bytes": [],
         "step_seconds": None,
