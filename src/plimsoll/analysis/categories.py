@@ -189,7 +189,8 @@ class _Rules:
         last_call = _last(start[forward], start)
         last_other = _last(start[~self._passes], start)
         first = self._is[Place.PROGRAM] & (last_other >= last_call)
-        self._name("inputs", first & (self._survives | (self._crossed == 1)) & (self._crossed <= 1))
+        stays = self._survives | (self._crossed > 0)
+        self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
         """A gradient outlives the backward pass that made it; a label says so better."""

@@ -60,7 +60,7 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
     if origin is None:
         return shown
     if origin.phase == "forward":
-        return Place.PROGRAM if shown in (Place.BACKWARD, Place.OPTIMIZER) else shown
+        return Place.PROGRAM if shown == Place.BACKWARD else shown
     if origin.phase == "optimizer":
         return Place.OPTIMIZER
     if shown in (Place.COLLECTIVE, Place.RECOMPUTED):

@@ -22,12 +22,12 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.endings import check_new_recording
+from plimsoll.engines.tensor_uses import TensorUses
 from plimsoll.errors import InputError
 from plimsoll.files import check_is_new
 from plimsoll.notebook_form import NotebookForm, answer, preformatted
 from plimsoll.printable import printable
 from plimsoll.recorder.named_marks import Marks
-from plimsoll.recorder.tensor_uses import TensorUses
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.stream_writer import StreamWriter
 from plimsoll.telemetry.job import place_of_process
@@ -343,11 +343,11 @@ def _follow_program() -> None:
     This never ends: a recording may end within a step, while PyTorch goes through the hooks.
     """
     global _follows
-    if _follows:
-        _uses.tell_all()
-        return
     import torch
 
+    if _follows:
+        _uses.tell_all(torch)
+        return
     _uses.install(torch)
     _follows = True
 

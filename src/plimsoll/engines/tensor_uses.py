@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.recorder.storages import storage_address
-from plimsoll.watchers import outside_compilers, standing_in
+from plimsoll.engines.storages import storage_address
+from plimsoll.watchers import Watchers, outside_compilers, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
-
-    from plimsoll.watchers import Watchers
 
 
 class TensorUses:
@@ -57,8 +56,9 @@ class TensorUses:
         """Note all tensors of all modules, and gradients, as they are now."""
         self._watchers.guarded("the tensors of modules", self._look)()
 
-    def tell_all(self) -> None:
+    def tell_all(self, torch: ModuleType) -> None:
         """Say everything once more, for a listener that heard nothing so far."""
+        self._torch = torch
         self._said.clear()
         self._watchers.guarded("the tensors of the program", self._find_all)()
 
@@ -161,6 +161,24 @@ class TensorUses:
                 continue
             self._said[id(part)] = weakref.ref(part), address
             self._tell(part.device.index, address, category)
+
+
+def labels_now() -> dict[str, dict[str, list[int]]]:
+    """What the tensors of this process's modules and optimizers are at this moment.
+
+    Returns:
+        By category and device number, the addresses; a snapshot has it among its settings, under
+        "labels". Empty where PyTorch is not imported. Raises nothing.
+    """
+    found: dict[str, dict[str, list[int]]] = {}
+
+    def tell(device: int, address: int, category: str) -> None:
+        found.setdefault(category, {}).setdefault(str(device), []).append(address)
+
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        TensorUses(Watchers(), tell).tell_all(torch)
+    return found
 
 
 def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
