@@ -83,7 +83,8 @@ class Peak:
         requested_bytes: What was asked for; `by_category` without "rounding" adds up to it.
         blocks: How many were live.
         by_category: Bytes by `plimsoll.analysis.CATEGORIES`.
-        categories_from: What told the categories: "stacks", "lifetimes" or "nothing".
+        categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
+            a guess, or "nothing"; see `plimsoll.analysis.Categories`.
         lines: The source lines that hold the most, most first; of a recording without stacks, none.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import category_title
 from plimsoll.explanation.first_lines import cause, effect, first_lines, reason
 from plimsoll.explanation.leaks import LEAST_STEPS
 from plimsoll.layout import Verbatim, paragraphs
@@ -108,6 +109,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     else:
         yield f"Live now: {allocated}"
     source = {
+        "program": "as the program itself knew it",
         "stacks": "by call stacks",
         "lifetimes": "a guess from lifetimes, as there are no call stacks",
         "nothing": "there are no call stacks, and no steps were found",
@@ -115,7 +117,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     yield f"By category ({source}):"
     for name, size in sorted(p.by_category.items(), key=lambda item: -item[1]):
         if size:
-            yield _row(size, name.replace("_", " "), p.allocated_bytes)
+            yield _row(size, category_title(name), p.allocated_bytes)
     if p.lines:
         yield "By source line:"
         yield from _lines(p.lines, p.allocated_bytes)

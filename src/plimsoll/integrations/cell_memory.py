@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from plimsoll.analysis import category_title
 from plimsoll.notebook_form import NotebookForm, answer, size_table
 from plimsoll.printable import join_lines
 from plimsoll.units import format_size, size_row
@@ -126,7 +127,7 @@ class CellMemory(NotebookForm):
                 size_table("Lines that hold the most at the peak", lines, self.peak_bytes),
                 size_table(
                     "What it is for",
-                    [(name.replace("_", " "), size) for name, size in categories],
+                    [(category_title(name), size) for name, size in categories],
                     self.peak_bytes,
                 ),
             ]

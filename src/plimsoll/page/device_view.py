@@ -130,6 +130,7 @@ _ALIGNMENT = np.uint64(512)
 """What blocks of plimsoll's own allocators are multiples of."""
 
 _CATEGORY_NOTES = {
+    "program": "The running program said what its tensors are.",
     "stacks": "Categories are told by call stacks.",
     "lifetimes": "Without call stacks, categories are told by lifetimes: read them as likely.",
     "nothing": "There are neither call stacks nor steps to tell categories by.",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from plimsoll.analysis import category_title
 from plimsoll.layout import IN_A_PIPE, shown_width
 from plimsoll.prediction.axes import (
     LIMIT,
@@ -83,7 +84,7 @@ def plot(
     lines = [line for each in pictures for line in _picture(each, scale, width)]
     limits = sorted({each.limit_bytes for each in pictures if each.limit_bytes <= scale.high})
     drawn = {sign for line in lines for sign in line.plain}
-    areas = [(look, name.replace("_", " ")) for name, look in _AREAS.items() if look[0] in drawn]
+    areas = [(look, category_title(name)) for name, look in _AREAS.items() if look[0] in drawn]
     entries = [*areas, (_RESERVED, "reserved")]
     if limits:
         entries.append((LIMIT, f"{limit_name}: {', '.join(map(format_size, limits))}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import category_title
 from plimsoll.layout import paragraphs
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
 from plimsoll.prediction.parts import (
@@ -389,5 +390,5 @@ def _effort(p: PredictionParts) -> Iterator[str]:
 
 def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
     """Names in words and sizes, without those that are nothing."""
-    shown = [(name.replace("_", " "), size) for name, size in sizes.items() if size]
+    shown = [(category_title(name), size) for name, size in sizes.items() if size]
     return sorted(shown, key=lambda entry: -entry[1])
