@@ -30,8 +30,8 @@ class StackTable:
         frame_file: By frame, the file's name. int64, like all that follows.
         frame_line: By frame, the line.
         frame_function: By frame, the function's name.
-        frame_program: By frame, 2 if it is in the user's own files, 1 if in a library's, and 0 if it
-            is PyTorch's or Python's own.
+        frame_program: By frame, 2 if it is in the user's own files, 1 if in a library's, and 0 if
+            it is PyTorch's or Python's own.
         node_frame: By node, its frame; of node 0, nothing.
         node_parent: By node, the node of what called it.
         stack_node: By stack, its innermost frame's node.
