@@ -76,15 +76,15 @@ def is_users(frame: Frame) -> bool:
 
 
 def source_line(frames: Sequence[Frame]) -> str:
-    """Names the line of the user that a stack comes from, and a library's line inside of it.
+    """Names the user's line that a stack comes from, and a library's line inside of it.
 
     Args:
         frames: The stack, innermost frame first.
 
     Returns:
-        "file:line function", with " → file:line function" behind it where a library's frame is
-        further in. A stack without a frame of the user is named by its innermost library's frame,
-        and one without either by `NO_LINE`.
+        The user's innermost frame as "file:line function". If a library's frame is further in,
+        " → file:line function" follows for the innermost one. A stack without a frame of the user
+        is named by that frame alone, and one without either by `NO_LINE`.
     """
     innermost: Frame | None = None
     for frame in frames:
@@ -155,7 +155,7 @@ def _place(frame: Frame) -> str:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _owner(filename: str) -> Literal["user", "library"] | None:
-    """Whose code a file holds; None for PyTorch's, Python's, plimsoll's, and what is no file."""
+    """Returns who owns a file; None for PyTorch, Python and plimsoll, and where it is no file."""
     if filename.startswith(_HERE) or _OWN.search(filename):
         return "user" if _RECIPE.search(filename) else None
     if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):

@@ -27,9 +27,9 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """What was asked with an option, one line each; else what matters most.
+    """Answers what was asked with an option, one line each; else says what matters most.
 
-    Where categories are a guess, the first line says so.
+    The first line says so if categories are a guess.
     """
     first, *more = _answers(e)
     guess = "Categories are a guess by lifetimes: the recording has no call stacks."

@@ -38,7 +38,7 @@ class NamesCells:
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """What a line holds, the line named by its cell."""
+        """Returns a share whose line is named by its cell."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:
