@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.analysis import NO_LINE, is_in_package, source_line
+from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.own_limits import tightest_limit
@@ -151,12 +151,8 @@ def _device_failure(simulation: Simulation) -> str | None:
     if found is None:
         return None
     why, stack = found
-    frames = _core.stack_frames(stack) if stack else []
-    own = source_line([frame for frame in frames if not is_in_package(frame[0])])
-    line = source_line(frames)
-    if NO_LINE in (own, line):
-        return why if line == NO_LINE else f"{line}: {why}"
-    return f"{own}: {why}" + ("" if line == own else f", called at {line}")
+    line = _line(stack) if stack else NO_LINE
+    return why if line == NO_LINE else f"{line}: {why}"
 
 
 def reason_of(error: BaseException | None) -> str | None:
