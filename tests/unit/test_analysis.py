@@ -114,7 +114,8 @@ def test_each_step_has_a_peak_of_its_own() -> None:
 
 def test_what_was_in_shared_memory_is_told_of_the_moment_when_it_held_the_most() -> None:
     events = [
-        (ALLOC, 1, 4096, FORWARD), (ALLOC, 2, 1024, WORKSPACE), (FREE, 2, 1024, FORWARD), (ALLOC, 3, 512, INPUT),
+        (ALLOC, 1, 4096, FORWARD), (ALLOC, 2, 1024, WORKSPACE), (FREE, 2, 1024, FORWARD),
+        (ALLOC, 3, 512, INPUT),
         (ALLOC, 4, 2048, WORKSPACE), (FREE, 4, 2048, FORWARD), (ALLOC, 5, 8192, FORWARD),
     ]  # fmt: skip
     shared = {1: 1024, 3: 512, 4: 1536}
@@ -135,8 +136,9 @@ class TestOverTime:
 
     def test_a_short_run_is_kept_event_by_event(self) -> None:
         events = [
-            (Action.SEGMENT_ALLOC, 1, 4096, FORWARD), (ALLOC, 1, 512, FORWARD), (ALLOC, 2, 100, WORKSPACE),
-            (FREE, 1, 512, FORWARD), (FREE, 2, 100, FORWARD), (Action.SEGMENT_FREE, 1, 4096, FORWARD),
+            (Action.SEGMENT_ALLOC, 1, 4096, FORWARD), (ALLOC, 1, 512, FORWARD),
+            (ALLOC, 2, 100, WORKSPACE), (FREE, 1, 512, FORWARD), (FREE, 2, 100, FORWARD),
+            (Action.SEGMENT_FREE, 1, 4096, FORWARD),
         ]  # fmt: skip
         found = find_peak(run(events, steps=[3, 6]), line).timeline
         assert found is not None
