@@ -234,8 +234,8 @@ class PredictionParts:
             does not fit. Estimated.
         step_seconds_range: Where measured times lie.
         step: What that time is made of.
-        other_gpus: The verdict on other cards, without spilling.
-        no_other_gpus: Why this run says nothing of other cards, and `other_gpus` is empty; None
+        other_cards: The verdict on other cards, without spilling.
+        no_other_cards: Why this run says nothing of other cards, and `other_cards` is empty; None
             where it does, or does not fit.
         assumptions: All that was assumed.
         written: What the script wrote, the largest first; unknown, and empty, where it was kept.
@@ -286,7 +286,7 @@ class PredictionParts:
     step_seconds: float | None
     step_seconds_range: tuple[float, float] | None
     step: StepTime | None
-    other_gpus: list[CardVerdict]
+    other_cards: list[CardVerdict]
     assumptions: list[Assumed]
     written: list[Written]
     uses_cuda: bool
@@ -306,7 +306,7 @@ class PredictionParts:
     host_peak_range_bytes: tuple[int, int] | None = None
     why_unknown: str | None = None
     limit_bytes: int | None = None
-    no_other_gpus: str | None = None
+    no_other_cards: str | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -343,7 +343,7 @@ class PredictionParts:
                 "shared": values["shared"] and SharedUse(**values["shared"]),
                 "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],
-                "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
+                "other_cards": [CardVerdict(**card) for card in values["other_cards"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
                 "processes": [ProcessUse(**use) for use in values["processes"]],
                 "ranks": [RankUse.from_dict(use) for use in values["ranks"]],

@@ -317,13 +317,13 @@ def _time(p: PredictionParts) -> Iterator[str]:
 
 
 def _cards(p: PredictionParts) -> Iterator[str]:
-    if p.no_other_gpus is not None:
+    if p.no_other_cards is not None:
         yield (
-            f"This run says nothing of other cards, as {p.no_other_gpus}. To judge them: plimsoll "
+            f"This run says nothing of other cards, as {p.no_other_cards}. To judge them: plimsoll "
             "predict --gpu NAME --gpu NAME …"
         )
     fitting = sorted(
-        (card for card in p.other_gpus if card.fits), key=lambda card: (card.total_bytes, card.gpu)
+        (card for card in p.other_cards if card.fits), key=lambda card: (card.total_bytes, card.gpu)
     )
     if not fitting:
         return
@@ -337,7 +337,7 @@ def _cards(p: PredictionParts) -> Iterator[str]:
             f"Fits{alone} only because cached memory goes back to the driver when it is needed: "
             f"{_some(tight)}"
         )
-    failing = [card.gpu for card in p.other_gpus if not card.fits]
+    failing = [card.gpu for card in p.other_cards if not card.fits]
     if failing:
         yield f"Does not fit: {_some(failing)}"
 

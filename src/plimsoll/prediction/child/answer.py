@@ -118,7 +118,7 @@ def make_report(
         step_seconds=None if step is None else step.seconds,
         step_seconds_range=None if step is None else step.seconds_range,
         step=step,
-        other_gpus=[]
+        other_cards=[]
         if request.finds_least or not fits or no_others
         else _other_cards(simulation, device, reserved, allocated, nccl),
         assumptions=_assumptions(simulation),
@@ -129,7 +129,7 @@ def make_report(
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
         limit_bytes=None if limit is None else limit.limit_bytes,
-        no_other_gpus=no_others,
+        no_other_cards=no_others,
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {

@@ -72,8 +72,8 @@ def verdict(
     else:
         why = _why_unknown(found, told, crowded, cards, request)
         fits = None if why else True
-    no_others = found["no_other_gpus"] or next(
-        (each.prediction["no_other_gpus"] for each in told if each.prediction), None
+    no_others = found["no_other_cards"] or next(
+        (each.prediction["no_other_cards"] for each in told if each.prediction), None
     )
     if worst is not None:
         is_shared = any(len(card.takes) > 1 for card in crowded)
@@ -83,8 +83,8 @@ def verdict(
         "why_unknown": why,
         "headroom_bytes": headroom,
         "device_used_bytes": used,
-        "no_other_gpus": no_others if fits else None,
-        "other_gpus": [] if no_others or not fits else found["other_gpus"],
+        "no_other_cards": no_others if fits else None,
+        "other_cards": [] if no_others or not fits else found["other_cards"],
     }
 
 
