@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.layout import paragraphs
+from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
 from plimsoll.prediction.parts import (
     ENDED_BY_SIGNAL,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.prediction.compiled_use import EagerUse
-    from plimsoll.prediction.parts import Assumed, PredictionParts, Written
+    from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts, Written
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -53,12 +54,13 @@ def prediction_text(prediction: PredictionParts, width: int | None = None) -> st
         programs = [f"  {each.operation}" for each in started]
         return paragraphs([[first, *programs], written_lines(prediction.written)], width)
     parts = (
-        *(_verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(_categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
     )
     return paragraphs(
         [
             job_verdict(prediction, width),
+            _verdict(prediction, width),
             *(part(prediction) for part in parts),
             written_lines(prediction.written),
             _effort(prediction),
@@ -119,12 +121,16 @@ def _process_rows(p: PredictionParts) -> Iterator[str]:
         yield "…"
 
 
-def _verdict(p: PredictionParts) -> Iterator[str]:
+def _verdict(p: PredictionParts, width: int | None) -> Iterator[str]:
     if is_job(p):
         yield f"Rank {p.worst_rank}:"
     else:
         yield headline(p)
         yield from _processes(p)
+    fullest = _fullest_of_several(p)
+    if fullest is not None:
+        yield from gpu_rows(p.devices, width)
+        yield f"GPU {fullest.device}:"
     yield from _figures(p)
 
 
@@ -136,7 +142,22 @@ def headline(p: PredictionParts) -> str:
     verdict = "fits" if p.fits else "does not fit"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
-    return f"{p.script} {verdict} on {where}{so_far}: {format_size(abs(p.headroom_bytes))} {left}"
+    spare = f"{format_size(abs(p.headroom_bytes))} {left}"
+    fullest = _fullest_of_several(p)
+    if fullest is not None:
+        which = "the least" if p.headroom_bytes >= 0 else "the worst"
+        spare += f" on GPU {fullest.device}, {which} of its {len(p.devices)} GPUs"
+    return f"{p.script} {verdict} on {where}{so_far}: {spare}"
+
+
+def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
+    """The GPU that the figures are of, where one process used several.
+
+    None where several processes without ranks did: each of them has rows of its own.
+    """
+    if len(p.devices) < 2 or (p.processes and not is_job(p)):
+        return None
+    return min(p.devices, key=lambda use: use.headroom_bytes or 0)
 
 
 def _figures(p: PredictionParts) -> Iterator[str]:
