@@ -1,4 +1,4 @@
-"""A table of what one process used of each of its GPUs."""
+"""A table of the memory that one process used of each of its GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gpu_rows(uses: Sequence[GpuUse], width: int | None = None) -> Iterator[str]:
     """A row for each GPU, without the columns of which nothing is known.
 
     Args:
-        uses: What the process used, by GPU.
+        uses: The memory that the process used of each GPU.
         width: The columns that the terminal has; None for as many as are needed.
     """
     columns = zip(_HEADS, *map(_cells, uses), strict=True)

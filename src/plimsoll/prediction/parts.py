@@ -110,7 +110,7 @@ class CardVerdict:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """What one process used of one GPU.
+    """The memory that one process used of one GPU.
 
     Attributes:
         device: The GPU; None where it is not known which one a process used that was killed.
@@ -119,8 +119,8 @@ class GpuUse:
         peak_reserved_bytes: The most taken from the driver by PyTorch; None if it is not known.
         card_bytes: The most that nvidia-smi would show of the process, also of one that was killed;
             None where that is not known.
-        headroom_bytes: What the process leaves free of that GPU, as `headroom_bytes` of a
-            prediction, other processes not counted; None where that is not known.
+        headroom_bytes: The memory that the process leaves free there, as in a `PredictionParts`,
+            without regard to other processes; None where it is not known.
     """
 
     device: int | None
@@ -132,7 +132,7 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class ProcessUse(GpuUse):
-    """What one of several processes used of one GPU.
+    """The memory that one of several processes used of one GPU.
 
     Attributes:
         process: The number of the process.
@@ -249,9 +249,9 @@ class PredictionParts:
         other_cards: The verdict on other cards, for all GPUs of the program, without spilling.
         no_other_cards: Why this run says nothing of other cards, and `other_cards` is empty; None
             where it does, or does not fit.
-        devices: What the process used of each GPU, by number. What is said of one GPU is said of
-            the one that has the least to spare; `fits`, `headroom_bytes` and `other_cards` hold for
-            all of them.
+        devices: The memory that the process used of each GPU, by number. The figures above are
+            those of the GPU that has the least to spare; `fits`, `headroom_bytes` and `other_cards`
+            hold for all of them.
         assumptions: All that was assumed.
         written: What the script wrote, the largest first; unknown, and empty, where it was kept.
         uses_cuda: Whether the script touched CUDA at all.

@@ -196,6 +196,9 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     headroom = _room(result) - needed.device_used_bytes
+    if result.shared is not None:  # all GPUs spill into the same memory of the host
+        spills = [max(0, (use.card_bytes or 0) - result.total_bytes) for use in needed.devices]
+        headroom -= sum(spills) - max(spills, default=0)
     if needed.limit_bytes is not None:
         headroom = min(headroom, needed.headroom_bytes)
     found = replace(

@@ -275,17 +275,17 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
 
 @dataclass(frozen=True)
 class _UsedGpu:
-    """What this process used of one GPU.
+    """The memory that this process used of one GPU.
 
     Attributes:
         device: The GPU.
-        run: What happened there.
+        run: The events there.
         limit: The tightest limit that the program set to itself there; None where it set none.
         peak: The most that PyTorch had there.
-        context_bytes: What CUDA took there.
-        nccl_bytes: What NCCL took there.
-        card_bytes: What nvidia-smi would show of the process.
-        headroom_bytes: As of a `PredictionParts`.
+        context_bytes: The memory that CUDA's context took there.
+        nccl_bytes: The memory that NCCL took there.
+        card_bytes: The most that nvidia-smi would show of the process.
+        headroom_bytes: The memory that stays free, as in a `PredictionParts`.
     """
 
     device: int
@@ -316,8 +316,11 @@ def _used_gpu(
     limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
     context = profile.context_bytes if device in simulation.contexts else 0
     nccl = simulation.nccl_bytes(device)
-    headroom = profile.total_bytes + (peak.shared.total_bytes if peak.shared else 0)
-    headroom -= context + nccl + peak.reserved_bytes
+    headroom = profile.total_bytes - context - nccl - peak.reserved_bytes
+    if peak.shared is not None:  # all GPUs spill into the same memory of the host
+        others = [high_water.of(other).shared for other in simulation.contexts - {device}]
+        beside = sum(other.peak_bytes for other in others if other is not None)
+        headroom += max(peak.shared.total_bytes - beside, peak.shared.peak_bytes)
     if limit is not None:
         headroom = min(headroom, limit.left_bytes)
     card = high_water.card_bytes(device)
