@@ -43,7 +43,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def use(gpu: int, mib: int) -> GpuUse:
-    """Of a T4 on which a program takes so much, and returns nothing."""
+    """The row of a T4 from which a program takes so much, and returns nothing."""
     used = T4.context_bytes + mib * MiB
     return GpuUse(gpu, mib * MiB, mib * MiB, used, T4.total_bytes - used)
 
@@ -112,7 +112,7 @@ def test_what_is_missing_counts_all_shared_memory(tmp_path: Path) -> None:
 
 
 def counters(output: str) -> list[list[int]]:
-    """What PyTorch said to the program itself of each GPU."""
+    """Returns the counters of each GPU that the program printed."""
     found: list[list[int]] = json.loads(next(x for x in output.splitlines() if x.startswith("[[")))
     return found
 

@@ -203,7 +203,7 @@ def _past(
 def _under(
     recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
-    """What another allocator than PyTorch's would have done under a limit.
+    """Returns the states that another allocator than PyTorch's would have had under a limit.
 
     Raises:
         InputError: If it cannot be replayed.
