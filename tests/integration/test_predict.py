@@ -558,7 +558,7 @@ def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
     assert found.by_category["optimizer_state"] == pytest.approx(
         2 * found.by_category["parameters"], rel=0.01
     )
-    cards: dict[str, Any] = {card.gpu: card.fits for card in found.other_gpus}
+    cards: dict[str, Any] = {card.gpu: card.fits for card in found.other_cards}
     assert cards["B200"]
     assert not cards["RTX 3050 Laptop"] or found.device_used_bytes < 4 * GiB
 
