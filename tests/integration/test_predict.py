@@ -79,7 +79,7 @@ def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, re
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long) if str(name) in SLOW else name
+        pytest.param(name, marks=pytest.mark.long) if str(name) in SLOW else name @ pytest.mark.long
         for name in or_skipped(NAMES)
     ],
 )
