@@ -28,7 +28,9 @@ void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_even
   reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
 }
 
-constexpr std::uint8_t kMark = 255;  // as an action: no event, but a mark between events
+// As actions: no events, but what the program says between them.
+constexpr std::uint8_t kMark = 255;   // names a moment
+constexpr std::uint8_t kLabel = 254;  // names what an address holds
 
 constexpr plimsoll_recorder_api kRecorderApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
 
@@ -76,6 +78,7 @@ nb::tuple drain(RecordingBuffer& buffer) {
 
 void bind_event_buffer(nb::module_& module) {
   module.attr("EVENT_MARK") = kMark;
+  module.attr("EVENT_LABEL") = kLabel;
   nb::class_<RecordingBuffer>(module, "EventBuffer")
       .def_static(
           "make", [](std::size_t capacity) { return new RecordingBuffer(capacity); }, "capacity"_a,
@@ -93,6 +96,18 @@ void bind_event_buffer(nb::module_& module) {
             buffer.events().add(-1, event);
           },
           "number"_a, "time_us"_a, "Add a row between the events, with EVENT_MARK as its action.")
+      .def(
+          "label",
+          [](RecordingBuffer& buffer, std::uint32_t number, std::int32_t device,
+             std::uint64_t address) {
+            TraceEvent event;
+            event.action = static_cast<Action>(kLabel);
+            event.address = address;
+            event.context = number;
+            buffer.events().add(device, event);
+          },
+          "number"_a, "device"_a, "address"_a,
+          "Add a row between the events, with EVENT_LABEL as its action.")
       .def("drain", &drain, nb::sig("def drain(self) -> tuple[numpy.ndarray, ...]"),
            "Take all events that wait, as columns: device, and those of an event batch.")
       .def(

@@ -13,8 +13,9 @@ import struct
 import sys
 import tempfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from playwright.sync_api import sync_playwright
@@ -33,20 +34,9 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 
 def read(path: str) -> Recording:
-    """A recording under its plain name, whose program lies in a home."""
-    recording = read_recording(path)
+    """A recording under its plain name."""
     name = Path(path).name.split(".")[0] + ".pickle"
-    for trace in recording.devices:
-        frames = trace.frames
-
-        def at_home(stack: int, frames: Callable[[int], Any] = frames) -> Any:
-            return [
-                (file if "-packages" in file else f"/home/me/{Path(file).name}", line, function)
-                for file, line, function in frames(stack)
-            ]
-
-        trace.frames = at_home  # type: ignore[method-assign]
-    return Recording(name, recording.devices, recording.settings, recording.marks)
+    return replace(read_recording(path), name=name)
 
 
 def timeline(page: Page) -> None:

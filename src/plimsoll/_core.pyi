@@ -421,6 +421,8 @@ def stack_frames(number: int) -> list[tuple[str, int, str]]:
 
 EVENT_MARK: int = 255
 
+EVENT_LABEL: int = 254
+
 class EventBuffer:
     @staticmethod
     def make(capacity: int) -> EventBuffer:
@@ -431,6 +433,9 @@ class EventBuffer:
 
     def mark(self, number: int, time_us: int) -> None:
         """Add a row between the events, with EVENT_MARK as its action."""
+
+    def label(self, number: int, device: int, address: int) -> None:
+        """Add a row between the events, with EVENT_LABEL as its action."""
 
     def drain(self) -> tuple[numpy.ndarray, ...]:
         """

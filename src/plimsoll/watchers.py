@@ -10,7 +10,8 @@ import functools
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -61,6 +62,21 @@ class Watchers:
         except Exception:  # the error's own text may fail too
             text = ""
         self.failures[name] = f"{kind}: {text}" if text else kind
+
+
+def outside_compilers(
+    torch: ModuleType, *hooks: Callable[..., None]
+) -> Iterator[Callable[..., None]]:
+    """The same hooks, which a compiler that traces its program finds to be empty."""
+
+    def outside(hook: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            if not torch.compiler.is_compiling():
+                hook(*arguments)
+
+        return call
+
+    return map(outside, hooks)
 
 
 def standing_in(original: Callable[..., Any], function: _Function) -> _Function:

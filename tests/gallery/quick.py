@@ -5,7 +5,6 @@ Besides those whose libraries have stand-ins.
 
 QUICK = frozenset(
     {
-        "attention/nested_encoder",
         "flash/flash_attn_functions",
         "flash/xformers_attention",
         "kinds/sparse_adam",

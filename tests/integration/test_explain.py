@@ -42,7 +42,8 @@ def explained(path: Path, *, advice: bool = False, gpu: str | None = None) -> Ex
 def naive_peak(path: Path) -> tuple[int, dict[str, int]]:
     """The event after which the most is live, and the bytes of each line then, event by event.
 
-    The line is the innermost frame outside PyTorch, which is all that these recordings need.
+    A line is named by the innermost frame of the program that was recorded, and by that of a
+    library in it. All other frames of these recordings are PyTorch's.
     """
     (trace,) = read_recording(path).devices
     batch = trace.load()
@@ -62,12 +63,14 @@ def naive_peak(path: Path) -> tuple[int, dict[str, int]]:
             best, moment, held = total, event, dict(live)
     by_line: Counter[str] = Counter()
     for size, stack in held.values():
-        line = "(no Python line)"
-        for filename, number, function in trace.frames(stack):
-            if "/site-packages/torch/" not in filename:
-                line = f"{filename.split('site-packages/')[-1]}:{number} {function}"
-                break
-        by_line[line] += size
+        places = [
+            f"{filename.split('site-packages/')[-1]}:{number} {function}"
+            for filename, number, function in trace.frames(stack)
+            if "/site-packages/torch/" not in filename
+        ]
+        own = next((place for place in places if place.startswith("/")), None)
+        behind = "" if own is None or own == places[0] else f" → {places[0]}"
+        by_line[f"{own or '(no Python line)'}{behind}"] += size
     return moment, dict(by_line.most_common(10))
 
 

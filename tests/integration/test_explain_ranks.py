@@ -53,7 +53,7 @@ def test_the_first_line_is_the_answer_and_bad_files_are_a_line_each(folder: Path
     done = run(folder, "--no-advice")
     assert (done.returncode, done.stderr) == (0, "")
     first, *others = done.stdout.splitlines()
-    assert first.startswith("Rank 2 of 4 (node0) leaks: blocks of ")
+    assert first.startswith("Rank 2 of 4 (node0) leaks: gpt2_adamw.py:65 main has kept ")
     (left_out,) = [line for line in others if line.startswith("note: left out")]
     assert "run.rank4.plim: not a readable pickle" in left_out
     assert others[-1] == f"Run: plimsoll explain {folder / 'run.rank2.plim'}"
@@ -90,7 +90,7 @@ def test_json_has_ranks_groups_and_outliers(folder: Path) -> None:
     assert group["representative"] in (0, 1, 3)
     (outlier,) = found["outliers"]
     assert (outlier["rank"], outlier["kind"]) == (2, "leak")
-    assert outlier["line"].startswith("blocks of ")
+    assert outlier["line"] == "gpt2_adamw.py:65 main"
     assert outlier["bytes"] > 0
     assert str(group["representative"]) in found["explanations"]
 

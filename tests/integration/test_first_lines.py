@@ -21,6 +21,7 @@ from plimsoll.explanation.parts import Leak, ScriptRun
 from plimsoll.explanation.text import explanation_text
 from plimsoll.replays import replay
 from plimsoll.replays.text import replays_text
+from plimsoll.units import format_size
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:
@@ -159,10 +160,30 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
         "At its peak it reserves 9.52 GiB, 8.11 GiB of it for live tensors; 1.41 GiB, 14.8%, is "
         "free."
     )
-    assert why == "Why: the most is held by activations (6.64 GiB)."
+    peak = explained.peak
+    held, held_bytes = max(peak.by_category.items(), key=lambda each: each[1])
+    assert why == (
+        f"Why: the most is held by {held} ({format_size(held_bytes)}), by line gpt2_adamw.py:52 "
+        "forward (2.30 GiB)."
+    )
     best = explained.advice[0]
     assert helps.startswith(f"What helps: {best.what}: saves ")
     assert copied == f"Try: {best.how}"
+
+
+def test_the_first_line_says_that_categories_are_a_guess_by_lifetimes(
+    explained: Explanation,
+) -> None:
+    guess = "Categories are a guess by lifetimes: the recording has no call stacks."
+    for source in ("stacks", "nothing"):
+        known = replace(explained, peak=replace(explained.peak, categories_from=source))
+        assert guess not in str(known)
+    guessed = replace(explained, peak=replace(explained.peak, categories_from="lifetimes"))
+    leak = Leak("blocks of 64.00 KiB", 12 << 20, 0.999, 84 << 20, 7, 1234)
+    for each in (guessed, replace(guessed, leaks=[leak]), replace(guessed, limit_bytes=1 << 40)):
+        first, *more = str(each).splitlines()
+        assert first.endswith(guess)
+        assert guess not in "".join(more)
 
 
 def test_several_lines_to_change_are_one_line_to_copy(explained: Explanation) -> None:

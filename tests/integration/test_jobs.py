@@ -46,6 +46,7 @@ def figures(use: RankUse) -> tuple[int | None, ...]:
     )
 
 
+@pytest.mark.long
 def test_ranks_of_data_parallel_training_take_the_same() -> None:
     found = trained("ddp")
     first, second = found.ranks

@@ -82,6 +82,7 @@ def test_ranks_that_multiprocessing_spawns_talk_and_say_what_they_used() -> None
         assert f"rank {rank}, GPU {rank}, the native allocator" in done.stderr
 
 
+@pytest.mark.long
 def test_recordings_say_inside_which_rank_they_are_of(tmp_path: Path) -> None:
     status, said = launch("--record", "run.plim", *TORCHRUN, folder=tmp_path)
     assert status == 0, said
@@ -103,6 +104,7 @@ torch.ones(3, device="cuda")
 """
 
 
+@pytest.mark.long
 def test_a_recording_says_which_rank_the_process_became_later(tmp_path: Path) -> None:
     done = simulate(JOINS, "--record", "run.plim", folder=tmp_path, environment={})
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,8 @@ from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.long  # it compiles a library for CUDA
+
 
 def register_native(library: str, name: str) -> Any:
     """A kernel for CUDA as a library in C++ has it; it must not run."""
@@ -306,7 +308,6 @@ def test_an_operation_that_the_user_defines_takes_the_place_of_an_extension() ->
     assert torch.cuda.memory_allocated() - held == result.nbytes == 4 << 20
 
 
-@pytest.mark.long
 def test_an_extension_in_cpp_alone_is_compiled_and_runs() -> None:
     program = """
 import torch

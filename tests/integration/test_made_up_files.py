@@ -121,6 +121,7 @@ def test_what_is_made_up_is_said_with_the_line(models: Path, tmp_path: Path) -> 
     assert "script.py:4" in report
 
 
+@pytest.mark.long
 def test_files_that_are_here_are_read_and_nothing_is_said(models: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -140,6 +141,7 @@ def test_of_a_name_without_a_configuration_one_line_says_what_to_give(tmp_path: 
         plimsoll.predict(script)
 
 
+@pytest.mark.long
 def test_a_library_of_an_unknown_version_works_as_it_is(tmp_path: Path) -> None:
     package = tmp_path / "transformers"
     package.mkdir()

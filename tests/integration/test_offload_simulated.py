@@ -117,6 +117,7 @@ def test_nothing_moves_where_there_is_room() -> None:
     assert moved.waited_seconds == 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_budget_that_nothing_fits_is_still_no_failure() -> None:
     deep = Deep()
@@ -126,6 +127,7 @@ def test_a_budget_that_nothing_fits_is_still_no_failure() -> None:
     assert offload.statistics().waited_seconds > 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_nothing_is_left_after_many_steps_and_memory_is_locked_once() -> None:
     deep = Deep()
@@ -139,6 +141,7 @@ def test_nothing_is_left_after_many_steps_and_memory_is_locked_once() -> None:
     assert offload.statistics().pinned_bytes == locked > 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_one_block_for_the_whole_loop_or_one_for_each_step() -> None:
     deep = Deep()
@@ -155,6 +158,7 @@ def test_one_block_for_the_whole_loop_or_one_for_each_step() -> None:
     assert torch.cuda.memory_allocated() < deep.plain
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_batches_of_other_sizes_keep_to_the_budget() -> None:
     deep = Deep()
@@ -166,6 +170,7 @@ def test_batches_of_other_sizes_keep_to_the_budget() -> None:
     assert offload.statistics().out_bytes == 0  # so many fit
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_gradients_are_accumulated_within_the_budget() -> None:
     deep = Deep()
@@ -205,6 +210,7 @@ def test_a_forward_pass_that_fails_leaves_nothing_behind() -> None:
     assert offload.statistics().pinned_bytes == locked
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_graph_is_used_twice() -> None:
     deep = Deep()
@@ -223,6 +229,7 @@ def test_a_graph_is_used_twice() -> None:
     assert torch.cuda.memory_allocated() == deep.rest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use_reentrant", [True, False])
 @on_simulated_gpus()
 def test_checkpoints_work_inside(use_reentrant: bool) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from plimsoll import replay
 from plimsoll.engines.protocol import AllocatorName
+from plimsoll.explanation import explain
 from plimsoll.fitting import fit
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction import CATEGORIES, predict
@@ -78,7 +79,7 @@ def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, re
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long) if str(name) in SLOW else name
+        pytest.param(name, marks=pytest.mark.long) if str(name) in SLOW else name @ pytest.mark.long
         for name in or_skipped(NAMES)
     ],
 )
@@ -142,6 +143,25 @@ class TestCommand:
         assert found["peak_reserved_bytes"] == 20 * MiB
         assert found["by_category"]["inputs"] + found["by_category"]["activations"] == 4 * MiB
         assert found["top_lines"][0]["line"].startswith(str(path))
+
+    def test_the_users_line_stands_before_the_librarys_that_it_calls(self, tmp_path: Path) -> None:
+        packages = tmp_path / "site-packages"
+        packages.mkdir()
+        (packages / "lib.py").write_text(
+            "import torch\ndef make(n):\n    return torch.empty(n, device='cuda')\n"
+        )
+        text = (
+            f"import sys; sys.path.append({str(packages)!r})\nimport lib\nx = lib.make(1 << 20)\n"
+        )
+        path = script(tmp_path, text)
+        done = command(
+            "run", "--simulate", "T4", "--record", tmp_path / "run.plim", path, folder=ROOT
+        )
+        assert done.returncode == 0, done.stderr
+        recorded = explain(tmp_path / "run.plim", advice=False).peak.lines
+        predicted = predict(path, gpu="T4").top_lines
+        for lines in (predicted, recorded):
+            assert [each.line for each in lines] == [f"{path}:3 <module> → lib.py:3 make"]
 
     @pytest.mark.long
     def test_several_cards_make_a_table(self) -> None:
@@ -538,7 +558,7 @@ def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
     assert found.by_category["optimizer_state"] == pytest.approx(
         2 * found.by_category["parameters"], rel=0.01
     )
-    cards: dict[str, Any] = {card.gpu: card.fits for card in found.other_gpus}
+    cards: dict[str, Any] = {card.gpu: card.fits for card in found.other_cards}
     assert cards["B200"]
     assert not cards["RTX 3050 Laptop"] or found.device_used_bytes < 4 * GiB
 

@@ -66,6 +66,7 @@ def test_what_was_changed_is_the_line_that_differs_the_most(recording: Path) -> 
     assert f"+32.00 MiB  {row.what}" in str(found)
 
 
+@pytest.mark.long
 def test_settings_that_differ_are_named(recording: Path) -> None:
     options = ("--gpu", "H100", "--conf", "expandable_segments:True", "--json")
     done = command("predict", "--check", recording, LAYERS, *options, "--", "512")
@@ -94,6 +95,7 @@ with plimsoll.record("run.plim", stacks=False):
 """
 
 
+@pytest.mark.long
 def test_a_recording_without_stacks_is_compared_by_sizes(tmp_path: Path) -> None:
     output_of(WITHOUT_STACKS, arguments=[LAYERS], folder=tmp_path)
     found = check(LAYERS, tmp_path / "run.plim", ["256", "8192"])

@@ -47,8 +47,8 @@ def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     assert contexts < card.together_bytes <= card.at_most_bytes
     assert found.device_used_bytes == card.together_bytes
     assert found.headroom_bytes == found.total_bytes - card.together_bytes
-    assert found.other_gpus == []
-    assert found.no_other_gpus == "several processes use one card"
+    assert found.other_cards == []
+    assert found.no_other_cards == "several processes use one card"
 
 
 @pytest.mark.long
@@ -149,10 +149,10 @@ def test_a_limit_of_the_programs_own_counts(tmp_path: Path) -> None:
     assert small.headroom_bytes == limit - 5 * GiB
     assert large.headroom_bytes == limit - 8 * GiB < 0
     assert "the card would hold the peak" not in str(large)
-    fitting = {card.gpu for card in small.other_gpus if card.fits}
+    fitting = {card.gpu for card in small.other_cards if card.fits}
     assert all((gpu_profile(name).total_bytes // 2 >= 5 * GiB) for name in fitting)
     assert "A100-80GB" in fitting
-    beyond = {card.gpu for card in large.other_gpus if card.fits}
+    beyond = {card.gpu for card in large.other_cards if card.fits}
     assert beyond == {one.name for one in gpu_profiles() if one.total_bytes // 2 >= 8 * GiB}
 
 
@@ -173,9 +173,9 @@ def test_a_program_that_reads_the_cards_size_is_not_judged_for_others(
     )
     found = predict(script, gpu="T4")
     assert found.fits
-    assert found.other_gpus == []
+    assert found.other_cards == []
     assert f"reads how much memory its card has ({script}:2 <module>)" in (
-        found.no_other_gpus or ""
+        found.no_other_cards or ""
     )
     assert "To judge them: plimsoll predict --gpu NAME" in str(found)
 
@@ -187,8 +187,8 @@ def test_a_program_that_reads_other_properties_is(tmp_path: Path) -> None:
         "torch.zeros(5, device='cuda')\n"
     )
     found = predict(script, gpu="T4")
-    assert found.no_other_gpus is None
-    assert found.other_gpus
+    assert found.no_other_cards is None
+    assert found.other_cards
 
 
 def test_a_program_that_tries_until_it_fits_is_not_judged_for_others(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_a_program_that_tries_until_it_fits_is_not_judged_for_others(tmp_path: P
     )
     found = predict(script, gpu="T4")
     assert found.fits
-    assert found.other_gpus == []
-    assert found.no_other_gpus == "requests failed on this card, and the program went on"
+    assert found.other_cards == []
+    assert found.no_other_cards == "requests failed on this card, and the program went on"
 
 
 def test_a_program_of_one_process_names_no_others() -> None:

@@ -27,10 +27,10 @@ def widen_a_field() -> None:
 
 
 def drop_a_sign() -> None:
-    class LateRole(ctypes.Structure):
-        _fields_ = [*library.LateRole._fields_[:2], ("role", ctypes.c_uint32)]
+    class StackTime(ctypes.Structure):
+        _fields_ = [("ns", ctypes.c_int64)]
 
-    replace(library.LateRole, LateRole)
+    replace(library.StackTime, StackTime)
 
 
 def swap_fields() -> None:
@@ -65,7 +65,7 @@ CHANGES = {
     ("change", "difference"),
     [
         ("widen_a_field", "where Site of 16 bytes: stack=u8@0"),
-        ("drop_a_sign", "where LateRole of 16 bytes: serial=u8@0 device=i4@8 role=u4@12"),
+        ("drop_a_sign", "where StackTime of 8 bytes: ns=i8@0"),
         ("swap_fields", "where Counter of 32 bytes: peak=i8@0"),
         ("lose_a_structure", "it has DeviceProperties of"),
         ("lose_a_role", "where Role: temporary=0"),

@@ -154,12 +154,14 @@ def test_half_precision_is_faster_and_older_cards_are_slower(tmp_path: Path) -> 
     assert train(tmp_path, gpu="T4").seconds > 5 * single.seconds
 
 
+@pytest.mark.long
 def test_small_networks_wait_for_the_host(tmp_path: Path) -> None:
     small = train(tmp_path, batch=8, width=32)
     assert small.waiting_seconds > 0.5 * small.seconds
     assert small.seconds == pytest.approx(small.host_seconds, rel=0.05)
 
 
+@pytest.mark.long
 def test_the_host_waits_for_what_it_reads(tmp_path: Path) -> None:
     free, bound = train(tmp_path), train(tmp_path, reads=True)
     assert bound.waiting_seconds > free.waiting_seconds
@@ -191,6 +193,7 @@ def _copies(ahead: bool) -> None:
     print(start.elapsed_time(end))
 
 
+@pytest.mark.long
 def test_a_history_with_call_stacks_takes_the_hosts_time() -> None:
     plain, recorded = (
         float(output_of(_many_small, arguments=[history])) for history in (False, True)

@@ -97,6 +97,7 @@ def gpu_of(found: dict[str, Any], pid: int) -> dict[str, Any]:
     return dict(gpu)
 
 
+@pytest.mark.long
 def test_two_processes_are_taken_apart() -> None:
     with running("30") as first, running("40", gpu="H100") as second:
         found = look()
@@ -233,6 +234,7 @@ def test_nothing_is_published_where_that_is_switched_off(
     assert not runtime.exists()
 
 
+@pytest.mark.long
 def test_a_snapshot_of_a_running_process_replays_as_it_was_recorded(tmp_path: Path) -> None:
     with running("35", "record") as pid:
         content = request_snapshot(pid)

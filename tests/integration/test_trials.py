@@ -116,6 +116,7 @@ def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
     assert tracker.calls == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", [lambda *given: predict(*given, keep_writes=True), simulate])
 def test_writes_stay_where_that_is_wanted(
     run: Callable[..., object], project: Path, tracker: Tracker

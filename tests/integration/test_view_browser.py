@@ -227,6 +227,18 @@ def test_a_stack_is_shown_where_there_is_one(open_page: Open, tmp_path: Path) ->
     assert page.locator(".stack li.here").inner_text().split() == ["main", "/me/a.py:7"]
 
 
+def test_a_line_names_the_users_place_and_the_librarys(open_page: Open, tmp_path: Path) -> None:
+    library = "/x/site-packages/lib/net.py"
+    stacks = {1: [(library, 5, "forward"), (library, 9, "call"), ("/me/a.py", 7, "main")]}
+    rows = [(int(Action.ALLOC), BASE, MiB, 0, 1, 0)]
+    page = open_page(written(tmp_path, recording_of(rows, stacks=stacks)))
+    row = page.locator(".list .row").first
+    expect(row).to_contain_text("main:7 a.py → forward:5 net.py")
+    row.click()
+    places = [item.inner_text().split()[0] for item in page.locator(".stack li.here").all()]
+    assert places == ["forward", "main"]
+
+
 def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path: Path) -> None:
     rows: list[Row] = [
         (int(Action.SEGMENT_ALLOC), BASE, 8 * MiB, 0, 0, 0),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.analysis import NO_LINE, source_line, source_lines
+from plimsoll.analysis import NO_LINE, last_part, renamed, source_line, source_lines
 from plimsoll.analysis import lines as lines_module
 
 TORCH = ("/env/lib/python3.12/site-packages/torch/nn/modules/linear.py", 134, "forward")
@@ -17,15 +17,45 @@ LIBRARY = ("/env/lib/python3.12/site-packages/transformers/models/llama/modeling
 PROGRAM = ("/home/somebody/train.py", 21, "main")
 
 
-def test_the_innermost_frame_of_the_program_is_taken() -> None:
+def test_the_innermost_frame_of_the_user_is_taken() -> None:
     outer = ("/home/somebody/train.py", 99, "<module>")
     assert source_line([TORCH, PROGRAM, TORCH, outer]) == "/home/somebody/train.py:21 main"
 
 
-def test_a_library_counts_as_the_program_and_is_named_within_its_package() -> None:
-    assert (
-        source_line([TORCH, LIBRARY, PROGRAM]) == "transformers/models/llama/modeling.py:7 forward"
+def test_the_users_line_comes_first_and_the_innermost_line_of_a_library_behind_it() -> None:
+    outer = ("/env/lib/python3.12/site-packages/transformers/trainer.py", 1860, "step")
+    assert source_line([TORCH, LIBRARY, TORCH, outer, PROGRAM, outer]) == (
+        "/home/somebody/train.py:21 main → transformers/models/llama/modeling.py:7 forward"
     )
+
+
+def test_a_library_around_the_users_code_is_not_named() -> None:
+    assert source_line([TORCH, PROGRAM, LIBRARY]) == "/home/somebody/train.py:21 main"
+
+
+def test_without_a_frame_of_the_user_the_innermost_line_of_a_library_is_taken() -> None:
+    outer = ("/env/lib/python3.12/site-packages/transformers/trainer.py", 1860, "step")
+    assert source_line([TORCH, LIBRARY, outer]) == "transformers/models/llama/modeling.py:7 forward"
+
+
+def test_lines_of_a_library_that_one_line_of_the_user_calls_stay_apart() -> None:
+    other = (LIBRARY[0], 9, "forward")
+    index, names = source_lines(
+        np.array([0, 1], dtype=np.uint32), [[LIBRARY, PROGRAM], [other, PROGRAM]].__getitem__
+    )
+    assert index.tolist() == [0, 1]
+    assert all(name.startswith("/home/somebody/train.py:21 main → ") for name in names)
+
+
+def test_an_installed_recipe_is_the_users_program() -> None:
+    recipe = ("/env/lib/python3.12/site-packages/plimsoll/recipes/scripts/train.py", 7, "main")
+    assert source_line([LIBRARY, recipe]).startswith("plimsoll/recipes/scripts/train.py:7 main → ")
+
+
+def test_each_place_of_a_line_is_renamed() -> None:
+    line = source_line([LIBRARY, PROGRAM])
+    assert last_part(line) == "train.py:21 main → modeling.py:7 forward"
+    assert renamed(NO_LINE, str.upper) == NO_LINE.upper()
 
 
 def test_a_file_of_the_working_directory_is_named_from_there() -> None:

@@ -56,7 +56,7 @@ def prediction(need_bytes: int, used_bytes: int = 0) -> Prediction:
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},
         top_lines=[],
         step_peaks_bytes=[], step_seconds=None, step_seconds_range=None, step=None,
-        other_gpus=[], assumptions=[], written=[],
+        other_cards=[], assumptions=[], written=[],
         uses_cuda=need_bytes > 0, events=2, seconds=1.0,
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
         CardVerdict("tight", 9 * MiB, fits=True, headroom_bytes=-MiB),
         CardVerdict("small", 8 * MiB, fits=False, headroom_bytes=-2 * MiB),
     ]
-    text = str(replace(prediction(2 * MiB), other_gpus=cards))
+    text = str(replace(prediction(2 * MiB), other_cards=cards))
     assert "\nFits (kernels as on T4): roomy\n" in text
     assert (
         "\nFits only because cached memory goes back to the driver when it is needed: tight\n"

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -141,7 +142,8 @@ class TestMarks:
             recorder._after_step()
         assert read_recording(tmp_path / "run.plim").marks == []
         monkeypatch.setattr(AllocatorEvents, "when_torch_is_there", lambda _self, action: action())
-        monkeypatch.setattr(recorder, "_watch_optimizers", lambda: None)
+        monkeypatch.setattr(recorder, "_follow_program", lambda: None)
+        monkeypatch.setattr(recorder, "_uses", Mock())
         with record(tmp_path / "other.plim", allocator=allocator):
             churn(allocator, 1)
             recorder._after_step()

@@ -51,7 +51,7 @@ def test_a_narrow_table_of_ranks_keeps_what_is_on_the_card_and_whether_it_fits()
 
 
 def test_the_verdict_comes_before_the_processes() -> None:
-    used = [ProcessUse(process, 0, MiB, 2 * MiB) for process in (7, 8)]
+    used = [ProcessUse(0, MiB, 2 * MiB, None, None, process) for process in (7, 8)]
     answer, whose = str(replace(prediction(2 * MiB), processes=used)).splitlines()[:2]
     assert answer.startswith("script.py fits on T4: ")
     assert whose.startswith("2 processes used simulated GPUs, ")

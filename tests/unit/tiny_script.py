@@ -247,6 +247,6 @@ def prediction(
         headroom_bytes=room - reserved, peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None, stopped=None, out_of_memory=None, num_ooms=0,
         by_category={"activations": allocated}, top_lines=[], step_peaks_bytes=[],
-        step_seconds=seconds, step_seconds_range=None, step=None, other_gpus=[], assumptions=[],
+        step_seconds=seconds, step_seconds_range=None, step=None, other_cards=[], assumptions=[],
         written=[], uses_cuda=True, events=2, seconds=1.0,
     )  # fmt: skip

@@ -4,25 +4,29 @@ Nothing here shows anything: events go in as columns, tables come out.
 """
 
 from plimsoll.analysis.block_history import BlockHistory, find_lifetimes
-from plimsoll.analysis.categories import CATEGORIES, Categories, find_categories
+from plimsoll.analysis.categories import Categories, find_categories
+from plimsoll.analysis.category_names import CATEGORIES, category_title
 from plimsoll.analysis.lifetimes import Lifetimes
 from plimsoll.analysis.lines import (
     NO_LINE,
     LineShare,
-    is_in_package,
     is_program,
+    is_users,
+    last_part,
+    renamed,
     short_path,
     source_line,
     source_lines,
 )
 from plimsoll.analysis.rounding import rounded_sizes
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
-from plimsoll.analysis.steps import Steps, find_steps
+from plimsoll.analysis.steps import NO_STEPS, Steps, find_steps
 from plimsoll.analysis.stretches import Stretch, Stretches
 
 __all__ = [
     "CATEGORIES",
     "NO_LINE",
+    "NO_STEPS",
     "BlockHistory",
     "Categories",
     "Lifetimes",
@@ -31,12 +35,15 @@ __all__ = [
     "Steps",
     "Stretch",
     "Stretches",
+    "category_title",
     "find_categories",
     "find_lifetimes",
     "find_segments",
     "find_steps",
-    "is_in_package",
     "is_program",
+    "is_users",
+    "last_part",
+    "renamed",
     "rounded_sizes",
     "short_path",
     "source_line",

@@ -1,61 +1,42 @@
-"""What each block is for, as far as its call stack or its lifetime tell.
+"""What each block is for: one set of rules, for predictions and recordings of every kind.
 
-With stacks, the innermost frame that means something decides: PyTorch's optimizers, `Module.to` and
-initialisation, `backward`, the call of a module. Autograd's own threads have no Python frames, so
-that a block without any, in a recording that has stacks, is of the backward pass. Without stacks,
-lifetimes in relation to the steps have to do:
+What PyTorch knew in the running program decides first: parameters, gradients, optimizer state. Then
+the evidence of each request decides (`evidence.py`): which part of the program asked, in which
+pass, and whether autograd was recording; and when the block ends. Where a recording has neither
+labels nor stacks, lifetimes in relation to the steps have to do (`lifetime_categories.py`).
 
-- what is there before the first step and lives through the last is a parameter;
-- a gradient is as large as a parameter, and all gradients of a step are live together;
-- what a step leaves behind is optimizer state if it is as large as a parameter;
-- an activation is there when the most is live before the first gradient of its step is made. Where
-  a program trains, and a step has none, its forward pass was cut off: by a request that failed, or
-  by the end of the history. Then it is there when the most of the step is live.
-
-What neither tells is "unknown".
+Whatever no rule names is "other".
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from plimsoll.analysis.category_names import CATEGORIES, NUMBER, WORKSPACE_SIZES
+from plimsoll.analysis.evidence import Place, find_evidence
+from plimsoll.analysis.lifetime_categories import categories_by_lifetimes, steps_crossed
+from plimsoll.analysis.steps import NO_STEPS
+from plimsoll.recordings.origin import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from plimsoll.analysis.evidence import Evidence
     from plimsoll.analysis.lifetimes import Lifetimes
     from plimsoll.analysis.steps import Steps
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings import Frame, Label
 
-CATEGORIES = (
-    "parameters",
-    "gradients",
-    "optimizer_state",
-    "activations",
-    "temporaries",
-    "workspaces",
-    "inputs",
-    "rounding",
-    "unknown",
-)
-"""What memory is for.
+Source = Literal["program", "stacks", "lifetimes", "nothing"]
 
-`temporaries` die within the pass that made them. `workspaces` are kept by libraries such as cuBLAS;
-those of PyTorch 2.15 die with the product, and where only stacks tell they are temporaries.
-`rounding` is what blocks have beyond what was asked, and never a block's own category.
-"""
-
-_NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
-# What PyTorch allocates for cuBLAS and cuBLASLt, by card and version, and keeps.
-_WORKSPACE_SIZES = (1 << 20, 8_519_680, 32 << 20)
-
-Source = Literal["stacks", "lifetimes", "nothing"]
+_ROLE = {name: number for number, name in enumerate(ROLES)}
+_LEAST_RELEASED = 4
+_MOST_CROSSED = 2
+"""Steps that end while a block outside modules is still of a pass: a GAN has two in one."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +45,8 @@ class Categories:
 
     Attributes:
         number: For each block, an index into `CATEGORIES`. uint8.
-        source: What told: "stacks", "lifetimes" in relation to the steps, or "nothing".
+        source: The evidence: "program" where the running program said what its tensors are or which
+            pass asked, "stacks", "lifetimes" in relation to the steps, or "nothing".
     """
 
     number: NDArray[np.uint8]
@@ -76,6 +58,7 @@ def find_categories(
     steps: Steps,
     frames: Callable[[int], list[Frame]],
     failures: Sequence[int] = (),
+    labels: Sequence[Label] = (),
 ) -> Categories:
     """Tell what each block is for.
 
@@ -84,95 +67,179 @@ def find_categories(
         steps: The steps of the program.
         frames: The frames of a stack by its number, such as `DeviceTrace.frames`.
         failures: The events where requests failed, in order.
+        labels: What PyTorch knew of this device's addresses while the program ran.
     """
+    evidence = find_evidence(lifetimes, frames, labels, CATEGORIES)
+    labelled = evidence.label >= 0
+    source: Source
     if lifetimes.stack.any():
-        return Categories(_by_stacks(lifetimes, steps, frames, failures), "stacks")
-    if len(steps):
-        return Categories(_by_lifetimes(lifetimes, steps), "lifetimes")
-    return Categories(np.full(len(lifetimes), _NUMBER["unknown"], dtype=np.uint8), "nothing")
+        number = _Rules(lifetimes, steps, evidence, failures).categories()
+        source = "program" if evidence.is_from_program else "stacks"
+    elif len(steps):
+        number = categories_by_lifetimes(lifetimes, steps)
+        source = "lifetimes"
+    else:
+        number = np.full(len(lifetimes), NUMBER["other"], dtype=np.uint8)
+        source = "program" if labelled.any() else "nothing"
+    number[labelled] = evidence.label[labelled]
+    return Categories(number, source)
 
 
-def _crossed(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.int64]:
-    """How many boundaries of steps each block lives across."""
-    if not len(steps):
-        return np.zeros(len(lifetimes), dtype=np.int64)
-    before = np.searchsorted(steps.boundaries, lifetimes.start, side="right")
-    return np.searchsorted(steps.boundaries, lifetimes.end, side="left") - before
+class _Rules:
+    """The rules for one history; each overrides those before it."""
 
+    def __init__(
+        self, lifetimes: Lifetimes, steps: Steps, evidence: Evidence, failures: Sequence[int]
+    ) -> None:
+        self._blocks = lifetimes
+        self._evidence = evidence
+        # A rhythm is a guess; passes that were recorded are none.
+        known = steps if steps.source == "marks" or not evidence.has_origins else NO_STEPS
+        self._boundaries = known.boundaries
+        self._crossed = steps_crossed(lifetimes, known)
+        place, self._role = evidence.place, evidence.role
+        self._is = {one: place == one for one in Place}
+        self._passes = self._is[Place.FORWARD] | self._is[Place.PROGRAM]
+        backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
+        self._backward_starts = lifetimes.start[backward]
+        reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
+        # The forward pass makes it, and the backward pass still finds it, or would have found it if
+        # no request had failed.
+        self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
+        self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 
-# --- by stacks -----------------------------------------------------------------------------------
+    def categories(self) -> NDArray[np.uint8]:
+        """An index into `CATEGORIES` for each block."""
+        self._name_what_is_kept()
+        self._name_activations()
+        self._name_inputs()
+        self._name_gradients()
+        self._name_kv_cache()
+        self._name_workspaces()
+        return self._result
 
-_BUILD, _OPTIMIZER, _BACKWARD, _FORWARD, _PROGRAM = range(5)
+    def _name(self, category: str, which: NDArray[np.bool_]) -> None:
+        self._result[which] = NUMBER[category]
 
+    def _has_role(self, role: str) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self._role == _ROLE[role]
+        return found
 
-def _place(frames: Sequence[Frame]) -> int:
-    """In which part of a program a stack is."""
-    for filename, _, function in frames:
-        path = filename.replace("\\", "/").rpartition("/torch/")[2]
-        if path == filename:
-            continue
-        if path.startswith("optim/"):
-            return _OPTIMIZER
-        if path == "nn/init.py" or path == "nn/parameter.py":
-            return _BUILD
-        if path.startswith("nn/modules/"):
-            if function in ("_apply", "convert", "__init__", "reset_parameters"):
-                return _BUILD
-            if function == "_call_impl":
-                return _FORWARD
-        if path.startswith("autograd/") and function in (
-            "backward",
-            "grad",
-            "_engine_run_backward",
-        ):
-            return _BACKWARD
-    return _PROGRAM if frames else _BACKWARD
+    def _name_what_is_kept(self) -> None:
+        is_open = self._blocks.end >= self._blocks.event_count
+        self._name("parameters", self._is[Place.BUILD])
+        stays = (self._crossed > 0) | is_open
+        self._name("optimizer_state", self._is[Place.OPTIMIZER] & stays)
+        self._name("collectives", self._is[Place.COLLECTIVE])
+        self._name("recomputed_activations", self._is[Place.RECOMPUTED])
+        self._name("other", self._is[Place.PROGRAM] & is_open)
+        self._name("other", self._passes & (self._crossed > _MOST_CROSSED))
 
+    def _name_activations(self) -> None:
+        start, end, forward = self._blocks.start, self._blocks.end, self._is[Place.FORWARD]
+        records = self._evidence.records
+        is_output = ~self._has_role("temporary") & ~self._has_role("workspace")
+        fresh = self._crossed <= _MOST_CROSSED
+        candidates = is_output & (forward | (self._is[Place.PROGRAM] & fresh))
+        kept = candidates & (records != 0) & self._survives
+        # A history that ends in a forward pass ends with its activations.
+        open_end = (end >= self._blocks.event_count) & (
+            start > int(self._backward_starts.max(initial=-1))
+        )
+        trains = len(self._backward_starts) > 0
+        kept |= forward & is_output & (records != 0) & open_end
+        # Without a graph, the results of modules are all that a forward pass has.
+        without = forward & is_output & (records == 0)
+        if not trains and not self._evidence.has_origins:
+            without |= forward & is_output
+        self._name("activations", kept | (without & fresh))
+        released = self._released_graphs(forward & is_output & (records != 0) & ~kept)
+        self._name("unused_activations", released)
+        if not trains and released.any():
+            self._name("unused_activations", kept)
 
-def _by_stacks(
-    lifetimes: Lifetimes,
-    steps: Steps,
-    frames: Callable[[int], list[Frame]],
-    failures: Sequence[int],
-) -> NDArray[np.uint8]:
-    numbers, place_of = np.unique(lifetimes.stack, return_inverse=True)
-    place = np.array([_place(frames(int(number))) for number in numbers], dtype=np.uint8)[place_of]
-    start, end = lifetimes.start, lifetimes.end
-    crossed = _crossed(lifetimes, steps)
-    result = np.full(len(lifetimes), _NUMBER["temporaries"], dtype=np.uint8)
+    def _released_graphs(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Blocks that a graph held until all of it was dropped, without a backward pass.
 
-    def name(category: str, which: NDArray[np.bool_]) -> None:
-        result[which] = _NUMBER[category]
+        Dropping the last result of a forward pass frees whatever autograd saved for it, one block
+        after the other with no request between. At least four blocks, and three quarters of what
+        the passes still hold after that, tell this from the end of a function.
+        """
+        found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
+        result = np.zeros(len(candidates), dtype=np.bool_)
+        if not len(found):
+            return result
+        starts = np.sort(self._blocks.start)
+        gap = np.searchsorted(starts, self._blocks.end[found])  # requests before the free
+        gaps, which, count = np.unique(gap, return_inverse=True, return_counts=True)
+        begin, end = np.sort(self._blocks.start[found]), np.sort(self._blocks.end[found])
+        last = np.full(len(gaps), -1, dtype=np.int64)
+        np.maximum.at(last, which, self._blocks.end[found])
+        left = np.searchsorted(begin, last, side="right") - np.searchsorted(end, last, side="right")
+        is_release = (count >= _LEAST_RELEASED) & (count >= 0.75 * left)
+        result[found[is_release[which]]] = True
+        return result
 
-    name("parameters", place == _BUILD)
-    stays = (crossed > 0) | (end >= lifetimes.event_count)
-    name("optimizer_state", (place == _OPTIMIZER) & stays)
+    def _name_inputs(self) -> None:
+        self._name("inputs", self._passes & self._has_role("input"))
+        # A program prepares its inputs before it calls the first module of a step.
+        start, forward = self._blocks.start, self._is[Place.FORWARD]
+        if not forward.any():
+            return
+        last_call = _last(start[forward], start)
+        last_other = _last(start[~self._passes], start)
+        first = self._is[Place.PROGRAM] & (last_other >= last_call)
+        stays = self._survives | (self._crossed > 0)
+        self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
-    # What the forward pass makes and the backward pass still finds, or would have found if no
-    # request had failed.
-    forward = (place == _FORWARD) | (place == _PROGRAM)
-    backward_starts = start[place == _BACKWARD]
-    reached = np.union1d(backward_starts, np.array(failures, dtype=np.int64))
-    survives = end > _next(reached, start, lifetimes.event_count)
-    # A history that ends in a forward pass ends with its activations.
-    last_backward = int(backward_starts.max(initial=-1))
-    open_end = (end >= lifetimes.event_count) & (start > last_backward)
-    name("activations", (forward & survives) | ((place == _FORWARD) & open_end))
-    name("unknown", (place == _PROGRAM) & (end >= lifetimes.event_count))
-    # A program prepares its inputs before it calls the first module of a step.
-    last_call = _last(start[place == _FORWARD], start)
-    last_other = _last(start[(place != _FORWARD) & (place != _PROGRAM)], start)
-    name("inputs", (place == _PROGRAM) & (last_other >= last_call) & (survives | (crossed > 0)))
-    name("unknown", forward & (crossed > 1))
+    def _name_gradients(self) -> None:
+        """A gradient outlives the backward pass that made it; a label says so better."""
+        if (self._evidence.label == NUMBER["gradients"]).any():
+            return
+        start, end = self._blocks.start, self._blocks.end
+        other = self._is[Place.OPTIMIZER] | self._is[Place.PROGRAM]
+        after = np.union1d(start[other], self._boundaries)
+        outlives = end > _next(after, start, self._blocks.event_count - 1)
+        is_parameter = self._is[Place.BUILD] | (self._evidence.label == NUMBER["parameters"])
+        sizes = np.unique(self._blocks.size[is_parameter])
+        fits = np.isin(self._blocks.size, sizes) if len(sizes) else np.ones_like(outlives)
+        self._name("gradients", self._is[Place.BACKWARD] & outlives & fits)
 
-    # A gradient outlives the backward pass that made it.
-    after = np.union1d(start[(place == _OPTIMIZER) | (place == _PROGRAM)], steps.boundaries)
-    outlives = end > _next(after, start, lifetimes.event_count - 1)
-    sizes = np.unique(lifetimes.size[place == _BUILD])
-    fits = np.isin(lifetimes.size, sizes) if len(sizes) else np.ones(len(lifetimes), dtype=bool)
-    name("gradients", (place == _BACKWARD) & outlives & fits)
-    _name_the_unseen(result, lifetimes, crossed, place != _BUILD)
-    return result
+    def _name_kv_cache(self) -> None:
+        """Buffers that persist over steps of inference.
+
+        A step is a row of requests of modules without a graph, up to the next request outside them.
+        A cache is made in few of the steps and lives over two more; or it grows: each step frees
+        the last one's while its modules run. Results of modules are dropped outside of them.
+        """
+        start, end = self._blocks.start, self._blocks.end
+        inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
+        order = np.argsort(start, kind="stable")
+        passes = (self._is[Place.FORWARD] | self._is[Place.PROGRAM])[order]
+        ordered, times = inside[order][passes], start[order][passes]
+        begins = times[ordered & ~np.append(False, ordered[:-1])]
+        if len(begins) < 3:
+            return
+        ends = times[ordered & ~np.append(ordered[1:], False)]
+        born = np.searchsorted(begins, start, side="right") - 1
+        dies = np.searchsorted(begins, end, side="left") - 1
+        candidates = inside & (born >= 0)
+        stacks, which = np.unique(self._blocks.stack, return_inverse=True)
+        made_in = np.unique(np.stack([which[candidates], born[candidates]]), axis=1)[0]
+        active = np.bincount(made_in, minlength=len(stacks))[which]
+        is_static = (dies - born >= 2) & ((2 * active <= len(begins)) | self._evidence.names_cache)
+        grows = (dies - born == 1) & (end < ends[np.clip(dies, 0, len(ends) - 1)])
+        cached = candidates & self._evidence.names_cache & (dies > born)
+        self._name("kv_cache", (candidates & (is_static | grows)) | cached)
+
+    def _name_workspaces(self) -> None:
+        """Libraries keep workspaces. Recordings that name no roles show them by their sizes."""
+        self._name("workspaces", self._has_role("workspace"))
+        start, end, stack = self._blocks.start, self._blocks.end, self._blocks.stack
+        kept = (end >= self._blocks.event_count) & ~self._is[Place.BUILD] & (self._role < 0)
+        kept &= np.isin(self._blocks.size, WORKSPACE_SIZES) & (start >= 0)
+        self._name("workspaces", kept & ((self._crossed > 0) | (stack == 0)))
+        self._name("other", (start < 0) & (stack == 0))
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
@@ -184,96 +251,3 @@ def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -
 def _last(events: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each of `before`, the last of the sorted `events` ahead of it; -1 for none."""
     return np.append(events, -1)[np.searchsorted(events, before) - 1]
-
-
-def _name_the_unseen(
-    result: NDArray[np.uint8],
-    lifetimes: Lifetimes,
-    crossed: NDArray[np.int64],
-    may_be: NDArray[np.bool_],
-) -> None:
-    """Workspaces, which libraries keep, and what was there before the recording began."""
-    kept = (lifetimes.end >= lifetimes.event_count) & may_be
-    is_workspace = kept & np.isin(lifetimes.size, _WORKSPACE_SIZES) & (lifetimes.start >= 0)
-    result[is_workspace & ((crossed > 0) | (lifetimes.stack == 0))] = _NUMBER["workspaces"]
-    result[(lifetimes.start < 0) & (lifetimes.stack == 0)] = _NUMBER["unknown"]
-
-
-# --- by lifetimes --------------------------------------------------------------------------------
-
-
-def _by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.uint8]:
-    start, end = lifetimes.start, lifetimes.end
-    bounds = steps.boundaries
-    crossed = _crossed(lifetimes, steps)
-    result = np.full(len(lifetimes), _NUMBER["unknown"], dtype=np.uint8)
-    # The end of the last step is a guess, and what is live ends with the program soon after.
-    stays = (end >= (bounds[-2] + bounds[-1]) // 2) & (crossed > 1)
-    stays |= (end >= lifetimes.event_count) & (crossed > 0)
-    parameters = stays & (start < bounds[0])
-    result[parameters] = _NUMBER["parameters"]
-    parameter_sizes = Counter(lifetimes.size[parameters].tolist())
-    as_parameter = np.isin(lifetimes.size, list(parameter_sizes))
-    result[stays & ~parameters & as_parameter & (start < bounds[1])] = _NUMBER["optimizer_state"]
-
-    passing = np.flatnonzero((crossed <= 1) & (start >= bounds[0]) & ~stays)
-    firsts = np.searchsorted(start[passing], bounds)
-    level = lifetimes.level()
-    of_steps = [passing[first:last] for first, last in itertools.pairwise(firsts)]
-    made_of_steps = [
-        _together(lifetimes, blocks[as_parameter[blocks]], parameter_sizes) for blocks in of_steps
-    ]
-    trains = any(len(gradients) for gradients in made_of_steps)
-    for blocks, gradients, (began, ends) in zip(
-        of_steps, made_of_steps, itertools.pairwise(bounds.tolist()), strict=True
-    ):
-        result[blocks] = _NUMBER["temporaries"]
-        if not trains:
-            continue
-        made = ends - 1
-        if len(gradients):
-            # Not the very first: a small block that looks like a gradient may be older.
-            sizes = np.cumsum(lifetimes.size[gradients])
-            made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
-        turn = began + int(np.argmax(level[began : made + 1]))
-        is_activation = (start[blocks] <= turn) & (end[blocks] > turn)
-        result[blocks[is_activation]] = _NUMBER["activations"]
-        result[gradients] = _NUMBER["gradients"]
-    _name_the_unseen(result, lifetimes, crossed, ~parameters)
-    return result
-
-
-def _together(
-    lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
-) -> NDArray[np.int64]:
-    """Those of `blocks` that are live when they are the most like a block for each of `sizes`."""
-    if len(blocks) == 0:
-        return blocks
-    events = np.concatenate([lifetimes.start[blocks], lifetimes.end[blocks]])
-    order = np.argsort(events, kind="stable")
-    live: Counter[int] = Counter()
-    matched = best = 0
-    moment = -1
-    all_sizes = lifetimes.size[blocks].tolist()
-    for one in order.tolist():
-        size = all_sizes[one % len(blocks)]
-        if one < len(blocks):
-            live[size] += 1
-            matched += size if live[size] <= sizes[size] else 0
-        else:
-            matched -= size if live[size] <= sizes[size] else 0
-            live[size] -= 1
-        if matched > best:
-            best, moment = matched, int(events[one])
-    if best * 2 < sum(size * count for size, count in sizes.items()):
-        return blocks[:0]  # no backward pass
-    found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
-    left = Counter(sizes)
-    chosen = []
-    # Activations and temporaries of a parameter's size are gone before.
-    for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
-        size = int(lifetimes.size[block])
-        if left[size] > 0:
-            left[size] -= 1
-            chosen.append(block)
-    return np.sort(np.array(chosen, dtype=np.int64))

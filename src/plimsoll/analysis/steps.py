@@ -65,6 +65,10 @@ class Steps:
         return max(0, len(self.boundaries) - 1)
 
 
+NO_STEPS = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
+"""Those of a history in which none were found, or none are wanted."""
+
+
 def find_steps(
     blocks: Lifetimes | Stretches, marks: Sequence[Mark] = (), *, device: int = 0
 ) -> Steps:
@@ -110,13 +114,12 @@ class _Kind:
 
 
 def _find_rhythm(history: Stretches) -> Steps:
-    none = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
     if not history.event_count:
-        return none
+        return NO_STEPS
     spare = max(history.event_count - MOST_SEARCHED, 0)
     middle = history.window(spare // 2, spare // 2 + MOST_SEARCHED)
     if len(middle.began) < 2 * _LEAST_STEPS:
-        return none
+        return NO_STEPS
     lives, life = np.unique(middle.lives, return_inverse=True)
     start = middle.began.start - middle.first
     judged = [
@@ -125,7 +128,7 @@ def _find_rhythm(history: Stretches) -> Steps:
     ]
     best = max(judged, key=lambda one: one[0], default=None)
     if best is None or best[0] < _LEAST_CONFIDENCE:
-        return none
+        return NO_STEPS
     finer = [
         one
         for one in judged

@@ -27,7 +27,7 @@ def explain(
         ),
     ],
     device: Annotated[
-        int | None, typer.Option(help="Which device; by default the one in use the most.")
+        int | None, typer.Option(help="Which GPU; by default the fullest, or the one that ran out.")
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(help="The card it ran on, such as H100.", metavar="NAME")

@@ -76,7 +76,7 @@ def give_advice(
         base = before.result
     has_failed = failure is not None or not base.fits
     found = KeptAdvice(base, failed=has_failed, total_bytes=total_bytes)
-    has_stacks = categories.source == "stacks"
+    has_stacks = bool(lifetimes.stack.any())
     add_leaks(search, own, leaks, lifetimes, steps, found, has_stacks=has_stacks)
     unlimited = {own: base}
     if own.allocator == "native":

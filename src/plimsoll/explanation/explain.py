@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import find_categories, find_lifetimes, find_steps, source_line, source_lines
+from plimsoll.analysis import find_categories, find_steps, source_line, source_lines
 from plimsoll.errors import InputError
 from plimsoll.explanation.advice import give_advice
+from plimsoll.explanation.explained_device import find_devices
 from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.leaks import find_leaks
@@ -25,14 +25,12 @@ from plimsoll.explanation.parts import (
 )
 from plimsoll.explanation.peak import find_peak, step_of
 from plimsoll.explanation.ranking import ranked
-from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
-from plimsoll.explanation.source import has_history, read_source
-from plimsoll.explanation.state import ReplayedPast, recorded_failures
-from plimsoll.gpus import named_card, recorded_card
+from plimsoll.explanation.source import read_source
+from plimsoll.explanation.state import recorded_failures
+from plimsoll.gpus import named_card
 from plimsoll.recordings import Recording
-from plimsoll.replays import replay
 from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from plimsoll.explanation.state import Past
     from plimsoll.gpus import RecordedCard
     from plimsoll.recordings import DeviceTrace
-    from plimsoll.replays import ReplayResult
 
 
 def explain(
@@ -71,7 +68,8 @@ def explain(
     Args:
         source: A snapshot, a trace, a recording that was read, or the number of a running process
             that plimsoll is installed in.
-        device: Which device; by default the one with the most memory in use.
+        device: Which device; by default the one with the most memory in use, of those on which
+            requests failed if there are any.
         gpu: The card it ran on, such as "H100": its memory and its context are then counted in. By
             default the one that the recording names, if it names one.
         limit: The most that the program could reserve, if it had a limit; by default what the
@@ -98,16 +96,14 @@ def explain(
     tell = progress or (lambda _: None)
     recording = read_source(source)
     tell(f"looking at {recording.name}")
-    trace = _choose(recording, device)
-    problems = recording.problems
-    recording = replace(recording, devices=[trace])
-    card = named_card(gpu) if gpu else recorded_card(recording.settings, trace.device)
     limit_bytes = None if limit is None else parse_memory(limit)
-    lifetimes = find_lifetimes(trace)
-    is_known = has_history(recording)
-    past, base, notes = _past(
-        recording, lifetimes, limit=limit_bytes, version=version, is_known=is_known
+    chosen, uses, of_others = find_devices(
+        recording, device, named_card(gpu) if gpu else None, limit_bytes, version
     )
+    problems = [*recording.problems, *of_others]
+    recording, card, lifetimes = chosen.recording, chosen.card, chosen.lifetimes
+    past, base, notes, is_known = chosen.past, chosen.base, chosen.notes, chosen.is_known
+    (trace,) = recording.devices
     if not is_known:
         of_pieces = notes if recording.allocator != "native" else []
         notes = [
@@ -117,12 +113,14 @@ def explain(
             "torch.cuda.memory._record_memory_history() has PyTorch keep one from then on",
         ]
     steps = find_steps(lifetimes, recording.marks, device=trace.device)
-    categories = find_categories(lifetimes, steps, trace.frames, recorded_failures(trace))
+    categories = find_categories(
+        lifetimes, steps, trace.frames, recorded_failures(trace), recording.labels_of(trace.device)
+    )
     has_stacks = bool(lifetimes.stack.any())
     group, names = _groups(trace, lifetimes, has_stacks=has_stacks)
     peak = find_peak(
         trace, lifetimes, steps, categories, group if has_stacks else None, names,
-        past.round_request, _peak_allocated_bytes(past, recording, version),
+        past.round_request, chosen.peak_allocated_bytes,
     )  # fmt: skip
     reserved = _reserved(past, steps)
 
@@ -136,10 +134,6 @@ def explain(
     moment = failed[-1] - 1 if failed else reserved.event
     owners = _Owners(lifetimes, moment, group, names, has_addresses=past.has_recorded_addresses)
     fragmentation = find_fragmentation(past, moment, owners)
-    fits_limit = None
-    if limit_bytes is not None:
-        within = isinstance(past, ReplayedPast) or past.peak_dedicated_bytes <= limit_bytes
-        fits_limit = within and not failed
     search = Search(
         recording,
         version=version,
@@ -181,12 +175,13 @@ def explain(
     return Explanation(
         file=recording.name,
         device=trace.device,
+        devices=uses,
         events=trace.event_count,
         has_history=is_known,
         allocator=recording.allocator,
         conf=recording.conf,
         limit_bytes=limit_bytes,
-        fits_limit=fits_limit,
+        fits_limit=None if limit_bytes is None else chosen.fits,
         card=_card(card, past.peak_dedicated_bytes, [] if past.is_what_if else out_of_memory),
         reserved=reserved,
         peak=peak,
@@ -202,121 +197,6 @@ def explain(
         script=script_run,
         notes=[*problems, *notes],
     )
-
-
-def _choose(recording: Recording, device: int | None) -> DeviceTrace:
-    if device is not None:
-        for trace in recording.devices:
-            if trace.device == device:
-                return trace
-        known = ", ".join(str(trace.device) for trace in recording.devices)
-        raise InputError(f"{recording.name}: nothing of device {device}; there is {known}")
-    if len(recording.devices) == 1:
-        return recording.devices[0]
-    return max(
-        recording.devices, key=lambda trace: int(find_lifetimes(trace).level().max(initial=0))
-    )
-
-
-def _past(
-    recording: Recording,
-    lifetimes: Lifetimes,
-    *,
-    limit: int | None,
-    version: str | None,
-    is_known: bool,
-) -> tuple[Past, ReplayResult | None, list[str]]:
-    """What happened, or would under another limit; its replay; what has to be said of it."""
-    (trace,) = recording.devices
-    if recording.allocator != "native":
-        said = None if has_history(recording) else recording.fragments_bytes(trace.device)
-        recorded = RecordedPast(
-            trace, lifetimes, recording.allocator, "", version or recording.version, said
-        )
-        notes = list(recorded.notes)
-        is_less = limit is not None and limit < recorded.peak_dedicated_bytes
-        if limit is not None and is_known and (is_less or recorded.failures()):
-            try:
-                under = _under(recording, limit, version)
-            except InputError as error:
-                notes.append(f"what the given limit comes to is not known: {error}")
-            else:
-                if is_less or under[1].avoided_ooms:
-                    return under
-        if not recorded.is_exact:
-            notes.append(
-                "what was reserved before the first event is in pieces of unknown size: cached and "
-                "fragments take them for 2 MiB each"
-            )
-        return recorded, None, notes
-    (base,) = replay(recording, limit=limit, version=version)
-    notes = _notes(base, is_limited=limit is not None)
-    if base.matches_recording is False and "allocator" not in recording.settings:
-        notes.append(
-            "nothing says which allocator was recorded, and it was taken for PyTorch's own; "
-            "recordings of plimsoll and plimsoll.memory_snapshot() name it"
-        )
-    if base.matches_recording is False:
-        past = RecordedPast(trace, lifetimes, "native", base.conf, base.version)
-        return past, base, [*notes, *past.notes]
-    start = trace.start(recording.conf, base.version)
-    return ReplayedPast(trace, start, base, recording.allocator), base, notes
-
-
-def _under(
-    recording: Recording, limit: int, version: str | None
-) -> tuple[Past, ReplayResult, list[str]]:
-    """What another allocator than PyTorch's would have done under a limit.
-
-    Raises:
-        InputError: If it cannot be replayed.
-    """
-    (trace,) = recording.devices
-    own = recorded_setting(recording)
-    if own is None:
-        raise InputError(f"there is no replay of the allocator {recording.allocator}")
-    (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
-    start = trace.start(recording.conf, base.version)
-    return (
-        ReplayedPast(trace, start, base, recording.allocator),
-        base,
-        _notes(base, is_limited=True),
-    )
-
-
-def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
-    """The most in live blocks as recorded, as far as it is known beyond their rounding.
-
-    A what-if past ends early or serves other requests, and its own peak is that of another run.
-    """
-    if not past.is_what_if:
-        return past.peak_allocated_bytes
-    if recording.allocator != "native":
-        return 0
-    (own,) = replay(recording, version=version)
-    return 0 if own.matches_recording is False else own.peak_allocated_bytes
-
-
-def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
-    notes = []
-    if base.matches_recording is False:
-        notes.append(
-            "the replay differs from the recording: reserved memory and its parts are as recorded, "
-            "where ends of blocks that are too small to split off count as fragments; advice "
-            "follows PyTorch's rules, not what happened"
-        )
-    if base.matches_recording is None and is_limited:
-        whose = "PyTorch's rules" if base.allocator == "native" else "the allocator's rules"
-        notes.append(
-            f"under the given limit reserved memory follows {whose}; what was live is as recorded"
-        )
-    elif base.matches_recording is None:
-        notes.append(
-            "the recording has no segments to compare with: reserved memory follows PyTorch's rules"
-        )
-    if base.reconstructed_start:
-        notes.append("the recording starts late; what was live before is taken from its end")
-    return notes
 
 
 def _groups(

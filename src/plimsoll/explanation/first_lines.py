@@ -27,7 +27,17 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """What was asked with an option, each answer one sentence or two; else what matters most."""
+    """Answers what was asked with an option, one line each; else says what matters most.
+
+    The first line says so if categories are a guess.
+    """
+    first, *more = _answers(e)
+    guess = "Categories are a guess by lifetimes: the recording has no call stacks."
+    yield f"{first} {guess}" if e.peak.categories_from == "lifetimes" else first
+    yield from more
+
+
+def _answers(e: ExplanationParts) -> Iterator[str]:
     script = e.script
     if script is not None and not script.seems_recorded:
         yield (
@@ -102,7 +112,7 @@ def _peak(e: ExplanationParts) -> str:
 
 def _most_held(e: ExplanationParts) -> Iterator[str]:
     """What holds the most of what is live, where anything does."""
-    known = {name: size for name, size in e.peak.by_category.items() if name != "unknown" and size}
+    known = {name: size for name, size in e.peak.by_category.items() if name != "other" and size}
     held = []
     if known:
         name = max(known, key=known.__getitem__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import category_title
 from plimsoll.explanation.first_lines import answers
 from plimsoll.explanation.text import explanation_text
 from plimsoll.notebook_form import answer, folded, size_table, table
@@ -32,7 +33,7 @@ def explanation_html(e: ExplanationParts) -> str:
         ),
         size_table(
             f"Live at the peak of allocated memory: {format_size(e.peak.allocated_bytes)}",
-            [(name.replace("_", " "), size) for name, size in held],
+            [(category_title(name), size) for name, size in held],
             e.peak.allocated_bytes,
         ),
         size_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import last_part
 from plimsoll.explanation.mended_leaks import with_leak_mended
 from plimsoll.units import format_size
 
@@ -58,7 +59,7 @@ def add_leaks(
 
 def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
     """What to do about a leak, and what to copy: it also lets go of what autograd has saved."""
-    where = leak.what.rpartition("/")[2]
+    where = last_part(leak.what)
     grows = f"{format_size(round(leak.slope_bytes))} more each step"
     if not has_stacks:
         return f"find out what keeps {where}, {grows}", "plimsoll run --record run.plim"

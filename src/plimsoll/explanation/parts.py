@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.analysis import LineShare
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.parts import GpuUse
 
 OomCause = Literal["limit", "card"]
 OomReason = Literal[
@@ -83,7 +86,8 @@ class Peak:
         requested_bytes: What was asked for; `by_category` without "rounding" adds up to it.
         blocks: How many were live.
         by_category: Bytes by `plimsoll.analysis.CATEGORIES`.
-        categories_from: What told the categories: "stacks", "lifetimes" or "nothing".
+        categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
+            a guess, or "nothing"; see `plimsoll.analysis.Categories`.
         lines: The source lines that hold the most, most first; of a recording without stacks, none.
     """
 
@@ -296,6 +300,8 @@ class ExplanationParts:
     Attributes:
         file: What was explained.
         device: The device.
+        devices: The memory that the program used of each device. Its `headroom_bytes` are those
+            that stay free of the given limit, and of the card if that is known.
         events: How many events were recorded.
         has_history: Whether anything was recorded but the present state, which then is "the peak".
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
@@ -322,6 +328,7 @@ class ExplanationParts:
 
     file: str
     device: int
+    devices: list[GpuUse]
     events: int
     has_history: bool
     allocator: str

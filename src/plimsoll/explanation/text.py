@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import category_title
 from plimsoll.explanation.first_lines import cause, effect, first_lines, reason
 from plimsoll.explanation.leaks import LEAST_STEPS
 from plimsoll.layout import Verbatim, paragraphs
+from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.units import format_count, format_size, size_row
 
 if TYPE_CHECKING:
@@ -33,10 +35,29 @@ def explanation_text(explanation: ExplanationParts, width: int | None = None) ->
         width: The columns that there are; None leaves lines as long as they are.
     """
     parts = (
-        first_lines, _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory,
-        _advice, _of_the_script, _notes,
+        _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,
+        _of_the_script, _notes,
     )  # fmt: skip
-    return paragraphs([part(explanation) for part in parts], width)
+    return paragraphs(
+        [
+            first_lines(explanation),
+            _devices(explanation, width),
+            *(part(explanation) for part in parts),
+        ],
+        width,
+    )
+
+
+def _devices(e: ExplanationParts, width: int | None) -> Iterator[str]:
+    """A row for each device, where there are several."""
+    another = next((use.device for use in e.devices if use.device != e.device), None)
+    if another is None:
+        return
+    yield (
+        f"GPU {e.device} of {len(e.devices)} is explained here; --device {another} explains "
+        "another one"
+    )
+    yield from gpu_rows(e.devices, width)
 
 
 def _title(e: ExplanationParts) -> Iterator[str]:
@@ -108,6 +129,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     else:
         yield f"Live now: {allocated}"
     source = {
+        "program": "as the program itself knew it",
         "stacks": "by call stacks",
         "lifetimes": "a guess from lifetimes, as there are no call stacks",
         "nothing": "there are no call stacks, and no steps were found",
@@ -115,7 +137,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     yield f"By category ({source}):"
     for name, size in sorted(p.by_category.items(), key=lambda item: -item[1]):
         if size:
-            yield _row(size, name.replace("_", " "), p.allocated_bytes)
+            yield _row(size, category_title(name), p.allocated_bytes)
     if p.lines:
         yield "By source line:"
         yield from _lines(p.lines, p.allocated_bytes)

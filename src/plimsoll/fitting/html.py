@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import category_title
 from plimsoll.fitting.plan_text import plan_text
 from plimsoll.fitting.text import fit_text, trial_text
 from plimsoll.notebook_form import answer, folded, preformatted, size_table, table
@@ -34,7 +35,7 @@ def plan_html(plan: PlanParts) -> str:
         for tried in plan.front
     ]
     held = sorted(plan.floor_held.items(), key=lambda item: -item[1])
-    floor = [(name.replace("_", " "), size) for name, size in held]
+    floor = [(category_title(name), size) for name, size in held]
     return "".join(
         [
             answer(text.splitlines()[0]),

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import renamed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plimsoll.analysis import LineShare
     from plimsoll.fitting.script_text import ScriptText
 
-_LINE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
+_PLACE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
 
 
 def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText) -> list[LineShare]:
@@ -24,16 +26,19 @@ def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText)
         path: The script's file.
         changed: Its text with the changes.
     """
-    return [replace(share, line=_original(share.line, path, changed)) for share in shares]
+    return [
+        replace(share, line=renamed(share.line, lambda place: _original(place, path, changed)))
+        for share in shares
+    ]
 
 
-def _original(line: str, path: Path, changed: ScriptText) -> str:
-    match = _LINE.fullmatch(line)
+def _original(place: str, path: Path, changed: ScriptText) -> str:
+    match = _PLACE.fullmatch(place)
     if match is None or Path(match[1]).resolve() != path:
-        return line
+        return place
     number = int(match[2])
     if not 1 <= number <= len(changed.lines):
-        return line
+        return place
     origin = changed.origins[number - 1]
     if origin is None:
         return f"{match[1]}{match[3] or ''}, added: {changed.lines[number - 1].strip()}"

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from plimsoll.analysis import category_title, renamed
 from plimsoll.notebook_form import NotebookForm, answer, size_table
 from plimsoll.printable import join_lines
 from plimsoll.units import format_size, size_row
@@ -37,12 +38,15 @@ class NamesCells:
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """The same of "file:line function"."""
-        file, _, place = share.line.rpartition(":")
+        """Returns a share whose line is named by its cell."""
+        return replace(share, line=renamed(share.line, self._place))
+
+    def _place(self, place: str) -> str:
+        file, _, rest = place.rpartition(":")
         name = self(file)
         if not file or name == file:
-            return share
-        return replace(share, line=f"{name}:{place.removesuffix(' <module>')}")
+            return place
+        return f"{name}:{rest.removesuffix(' <module>')}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class CellMemory(NotebookForm):
                 size_table("Lines that hold the most at the peak", lines, self.peak_bytes),
                 size_table(
                     "What it is for",
-                    [(name.replace("_", " "), size) for name, size in categories],
+                    [(category_title(name), size) for name, size in categories],
                     self.peak_bytes,
                 ),
             ]

@@ -8,6 +8,7 @@ from contextlib import chdir
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import renamed
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction import predict
 from plimsoll.printable import printable
@@ -180,9 +181,13 @@ def _by_function(prediction: Prediction) -> Counter[str]:
     """Bytes of "file function"; of the lines that hold the most."""
     held: Counter[str] = Counter()
     for share in prediction.top_lines:
-        file, _, place = share.line.rpartition(":")
-        held[f"{file} {place.partition(' ')[2]}".strip() or share.line] += share.bytes
+        held[renamed(share.line, _without_number)] += share.bytes
     return held
+
+
+def _without_number(place: str) -> str:
+    file, _, rest = place.rpartition(":")
+    return f"{file} {rest.partition(' ')[2]}".strip() or place
 
 
 def _on_card(prediction: Prediction) -> int:

@@ -42,6 +42,9 @@ def recorded_peak(path: str | PathLike[str]) -> RecordedPeak:
     """
     recording = read_recording(path)
     found = explain(recording, advice=False)
+    fullest = max(found.devices, key=lambda use: use.peak_allocated_bytes or 0).device
+    if fullest != found.device:  # where requests failed, that device is explained first
+        found = explain(recording, device=fullest, advice=False)
     (trace,) = (trace for trace in recording.devices if trace.device == found.device)
     lifetimes = find_lifetimes(trace)
     live = lifetimes.live_at(found.peak.event)

@@ -9,7 +9,8 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.analysis import find_lifetimes, find_steps, rounded_sizes
-from plimsoll.analysis.categories import CATEGORIES, find_categories
+from plimsoll.analysis.categories import find_categories
+from plimsoll.analysis.category_names import CATEGORIES
 from plimsoll.analysis.segments import SegmentLifetimes, find_segments
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
@@ -129,6 +130,7 @@ _ALIGNMENT = np.uint64(512)
 """What blocks of plimsoll's own allocators are multiples of."""
 
 _CATEGORY_NOTES = {
+    "program": "The running program said what its tensors are.",
     "stacks": "Categories are told by call stacks.",
     "lifetimes": "Without call stacks, categories are told by lifetimes: read them as likely.",
     "nothing": "There are neither call stacks nor steps to tell categories by.",

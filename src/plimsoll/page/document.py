@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis.categories import CATEGORIES
+from plimsoll.analysis.category_names import CATEGORIES
 from plimsoll.page.assets import page_template
 from plimsoll.page.blocks import largest_that_fit
 from plimsoll.page.columns import pack_column

@@ -64,7 +64,7 @@ class Key:
 
 
 # From the bottom of the picture to its top: what stays is under what comes and goes.
-_CATEGORY_ORDER = ("parameters", "optimizer_state", "gradients", "inputs", "workspaces", "unknown")
+_CATEGORY_ORDER = ("parameters", "optimizer_state", "gradients", "inputs", "workspaces", "other")
 
 
 def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:

@@ -80,7 +80,7 @@ def make_overview(
 
 def bytes_by_group(
     lifetimes: Lifetimes,
-    group: NDArray[np.int64],
+    group: NDArray[np.integer[Any]],
     sizes: NDArray[np.uint64],
     groups: int,
     events: NDArray[np.int64],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import is_program, source_line
+from plimsoll.analysis import is_program, is_users, source_line
 from plimsoll.page.columns import pack_column
 from plimsoll.printable import printable
 
@@ -30,7 +30,8 @@ class StackTable:
         frame_file: By frame, the file's name. int64, like all that follows.
         frame_line: By frame, the line.
         frame_function: By frame, the function's name.
-        frame_program: By frame, whether it is the program's and not PyTorch's or Python's own.
+        frame_program: By frame, 2 if it is in the user's own files, 1 if in a library's, and 0 if
+            it is PyTorch's or Python's own.
         node_frame: By node, its frame; of node 0, nothing.
         node_parent: By node, the node of what called it.
         stack_node: By stack, its innermost frame's node.
@@ -102,7 +103,9 @@ def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
         frame_file=table[:, 0],
         frame_line=table[:, 1],
         frame_function=table[:, 2],
-        frame_program=np.array([is_program(frame) for frame in frames], dtype=np.int64),
+        frame_program=np.array(
+            [is_program(frame) + is_users(frame) for frame in frames], dtype=np.int64
+        ),
         node_frame=tree[:, 1],
         node_parent=tree[:, 0],
         stack_node=np.array(node_of, dtype=np.int64),

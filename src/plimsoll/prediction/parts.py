@@ -109,24 +109,36 @@ class CardVerdict:
 
 
 @dataclass(frozen=True)
-class ProcessUse:
-    """What one process of the program used of one GPU.
+class GpuUse:
+    """The memory that one process used of one GPU.
 
     Attributes:
-        process: Its number.
         device: The GPU; None where it is not known which one a process used that was killed.
         peak_allocated_bytes: The most in live blocks; None where the process was killed, as by
             SIGKILL or SIGTERM.
         peak_reserved_bytes: The most taken from the driver by PyTorch; None if it is not known.
         card_bytes: The most that nvidia-smi would show of the process, also of one that was killed;
             None where that is not known.
+        headroom_bytes: The memory that the process leaves free there, as in a `PredictionParts`,
+            without regard to other processes; None where it is not known.
     """
 
-    process: int
     device: int | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
-    card_bytes: int | None = None
+    card_bytes: int | None
+    headroom_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ProcessUse(GpuUse):
+    """The memory that one of several processes used of one GPU.
+
+    Attributes:
+        process: The number of the process.
+    """
+
+    process: int
 
 
 @dataclass(frozen=True)
@@ -197,7 +209,7 @@ class PredictionParts:
         context_bytes: What CUDA itself takes on it.
         nccl_bytes: What NCCL takes there, outside PyTorch's allocator: the middle of what follows.
         nccl_range_bytes: The least and the most that it may be; None where NCCL takes nothing.
-        peak_allocated_bytes: The most in live blocks, on the fullest device.
+        peak_allocated_bytes: The most in live blocks, on the GPU that has the least to spare.
         peak_reserved_bytes: The most taken from the driver there.
         device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
             reserved on the card; where it does not fit, the least memory of a card that holds the
@@ -234,9 +246,12 @@ class PredictionParts:
             does not fit. Estimated.
         step_seconds_range: Where measured times lie.
         step: What that time is made of.
-        other_gpus: The verdict on other cards, without spilling.
-        no_other_gpus: Why this run says nothing of other cards, and `other_gpus` is empty; None
+        other_cards: The verdict on other cards, for all GPUs of the program, without spilling.
+        no_other_cards: Why this run says nothing of other cards, and `other_cards` is empty; None
             where it does, or does not fit.
+        devices: The memory that the process used of each GPU, by number. The figures above are
+            those of the GPU that has the least to spare; `fits`, `headroom_bytes` and `other_cards`
+            hold for all of them.
         assumptions: All that was assumed.
         written: What the script wrote, the largest first; unknown, and empty, where it was kept.
         uses_cuda: Whether the script touched CUDA at all.
@@ -286,12 +301,13 @@ class PredictionParts:
     step_seconds: float | None
     step_seconds_range: tuple[float, float] | None
     step: StepTime | None
-    other_gpus: list[CardVerdict]
+    other_cards: list[CardVerdict]
     assumptions: list[Assumed]
     written: list[Written]
     uses_cuda: bool
     events: int
     seconds: float = field(compare=False)
+    devices: list[GpuUse] = field(default_factory=list)
     nccl_bytes: int = 0
     nccl_range_bytes: tuple[int, int] | None = None
     processes: list[ProcessUse] = field(default_factory=list)
@@ -306,7 +322,7 @@ class PredictionParts:
     host_peak_range_bytes: tuple[int, int] | None = None
     why_unknown: str | None = None
     limit_bytes: int | None = None
-    no_other_gpus: str | None = None
+    no_other_cards: str | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -343,8 +359,9 @@ class PredictionParts:
                 "shared": values["shared"] and SharedUse(**values["shared"]),
                 "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],
-                "other_gpus": [CardVerdict(**card) for card in values["other_gpus"]],
+                "other_cards": [CardVerdict(**card) for card in values["other_cards"]],
                 "assumptions": [Assumed(**assumed) for assumed in values["assumptions"]],
+                "devices": [GpuUse(**use) for use in values["devices"]],
                 "processes": [ProcessUse(**use) for use in values["processes"]],
                 "ranks": [RankUse.from_dict(use) for use in values["ranks"]],
                 "shared_cards": [SharedCard(**card) for card in values["shared_cards"]],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from plimsoll.analysis import category_title
 from plimsoll.layout import IN_A_PIPE, shown_width
 from plimsoll.prediction.axes import (
     LIMIT,
@@ -35,12 +36,17 @@ _ROWS, _LABELS = 12, 4
 _NEAR = 1.3
 """A limit is in the picture where it is at most so many times what was reserved."""
 _AREAS = {
+    "other": ("▐", "white"),
     "parameters": ("█", "blue"),
     "optimizer_state": ("▓", "magenta"),
     "gradients": ("▒", "yellow"),
     "inputs": ("▌", "white"),
+    "kv_cache": ("▙", "magenta"),
+    "collectives": ("▜", "yellow"),
     "workspaces": ("▄", "bright_black"),
     "activations": ("░", "green"),
+    "unused_activations": ("▞", "red"),
+    "recomputed_activations": ("▘", "green"),
     "temporaries": ("▚", "cyan"),
     "rounding": ("▖", "bright_black"),
 }
@@ -78,7 +84,7 @@ def plot(
     lines = [line for each in pictures for line in _picture(each, scale, width)]
     limits = sorted({each.limit_bytes for each in pictures if each.limit_bytes <= scale.high})
     drawn = {sign for line in lines for sign in line.plain}
-    areas = [(look, name.replace("_", " ")) for name, look in _AREAS.items() if look[0] in drawn]
+    areas = [(look, category_title(name)) for name, look in _AREAS.items() if look[0] in drawn]
     entries = [*areas, (_RESERVED, "reserved")]
     if limits:
         entries.append((LIMIT, f"{limit_name}: {', '.join(map(format_size, limits))}"))

@@ -195,6 +195,12 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
     if result.fits is not False:
         return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
+    headroom = _room(result) - needed.device_used_bytes
+    if result.shared is not None:  # all GPUs spill into the same memory of the host
+        spills = [max(0, (use.card_bytes or 0) - result.total_bytes) for use in needed.devices]
+        headroom -= sum(spills) - max(spills, default=0)
+    if needed.limit_bytes is not None:
+        headroom = min(headroom, needed.headroom_bytes)
     found = replace(
         needed,
         fits=False,
@@ -202,12 +208,13 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         num_ooms=result.num_ooms,
         total_bytes=result.total_bytes,
         why_unknown=None,
-        headroom_bytes=min(
-            result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
-            needed.headroom_bytes,
-        )
-        if needed.limit_bytes is not None
-        else result.headroom_bytes + result.device_used_bytes - needed.device_used_bytes,
+        headroom_bytes=headroom,
+        devices=[
+            replace(use, headroom_bytes=use.headroom_bytes + headroom - needed.headroom_bytes)
+            if use.headroom_bytes is not None
+            else use
+            for use in needed.devices
+        ],
         shared_used_bytes=result.shared_used_bytes,
         shared=result.shared,
         shared_by_category=result.shared_by_category,
@@ -221,10 +228,15 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
     """What each rank needs, and whether it got that: those that failed did not."""
     failed = {use.rank for use in result.ranks if use.fits is False}
-    room = result.total_bytes + (result.shared.total_bytes if result.shared else 0)
+    room = _room(result)
     return [
         replace(use, fits=use.rank not in failed and use.card_used_bytes <= room)
         if use.card_used_bytes is not None
         else use
         for use in needed.ranks
     ]
+
+
+def _room(result: Prediction) -> int:
+    """The memory that a card offers, with what requests may spill into."""
+    return result.total_bytes + (result.shared.total_bytes if result.shared else 0)

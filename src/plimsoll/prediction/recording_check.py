@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import NO_LINE, find_lifetimes, source_lines
+from plimsoll.analysis import NO_LINE, find_lifetimes, last_part, source_lines
 from plimsoll.errors import InputError
 from plimsoll.gpus import recorded_card
 from plimsoll.prediction.check_parts import CheckParts, Held
@@ -193,18 +193,13 @@ def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tu
     """What each line holds in both; paths of another machine are told by their last part."""
     names = {line: line for line in predicted}
     for line in predicted:
-        names.setdefault(_last_part(line), line)
+        names.setdefault(last_part(line), line)
     pairs = {line: (size, 0) for line, size in predicted.items()}
     for line, size in recorded.items():
-        name = names.get(line) or names.get(_last_part(line)) or line
+        name = names.get(line) or names.get(last_part(line)) or line
         mine, theirs = pairs.get(name, (0, 0))
         pairs[name] = (mine, theirs + size)
     return pairs
-
-
-def _last_part(line: str) -> str:
-    """`train.py:31 step` of `/home/me/train.py:31 step`."""
-    return line.replace("\\", "/").rpartition("/")[2]
 
 
 def _settings(found: Prediction, recorded: Recording, device: int) -> list[str]:

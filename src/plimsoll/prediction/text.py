@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.analysis import category_title
 from plimsoll.layout import paragraphs
+from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
 from plimsoll.prediction.parts import (
     ENDED_BY_SIGNAL,
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.prediction.compiled_use import EagerUse
-    from plimsoll.prediction.parts import Assumed, PredictionParts, Written
+    from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts, Written
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -53,12 +55,13 @@ def prediction_text(prediction: PredictionParts, width: int | None = None) -> st
         programs = [f"  {each.operation}" for each in started]
         return paragraphs([[first, *programs], written_lines(prediction.written)], width)
     parts = (
-        *(_verdict, _categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(_categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
     )
     return paragraphs(
         [
             job_verdict(prediction, width),
+            _verdict(prediction, width),
             *(part(prediction) for part in parts),
             written_lines(prediction.written),
             _effort(prediction),
@@ -119,12 +122,16 @@ def _process_rows(p: PredictionParts) -> Iterator[str]:
         yield "…"
 
 
-def _verdict(p: PredictionParts) -> Iterator[str]:
+def _verdict(p: PredictionParts, width: int | None) -> Iterator[str]:
     if is_job(p):
         yield f"Rank {p.worst_rank}:"
     else:
         yield headline(p)
         yield from _processes(p)
+    fullest = _fullest_of_several(p)
+    if fullest is not None:
+        yield from gpu_rows(p.devices, width)
+        yield f"GPU {fullest.device}:"
     yield from _figures(p)
 
 
@@ -136,7 +143,22 @@ def headline(p: PredictionParts) -> str:
     verdict = "fits" if p.fits else "does not fit"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
-    return f"{p.script} {verdict} on {where}{so_far}: {format_size(abs(p.headroom_bytes))} {left}"
+    spare = f"{format_size(abs(p.headroom_bytes))} {left}"
+    fullest = _fullest_of_several(p)
+    if fullest is not None:
+        which = "the least" if p.headroom_bytes >= 0 else "the worst"
+        spare += f" on GPU {fullest.device}, {which} of its {len(p.devices)} GPUs"
+    return f"{p.script} {verdict} on {where}{so_far}: {spare}"
+
+
+def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
+    """The GPU that the figures are of, where one process used several.
+
+    None where several processes without ranks did: each of them has rows of its own.
+    """
+    if len(p.devices) < 2 or (p.processes and not is_job(p)):
+        return None
+    return min(p.devices, key=lambda use: use.headroom_bytes or 0)
 
 
 def _figures(p: PredictionParts) -> Iterator[str]:
@@ -317,13 +339,13 @@ def _time(p: PredictionParts) -> Iterator[str]:
 
 
 def _cards(p: PredictionParts) -> Iterator[str]:
-    if p.no_other_gpus is not None:
+    if p.no_other_cards is not None:
         yield (
-            f"This run says nothing of other cards, as {p.no_other_gpus}. To judge them: plimsoll "
+            f"This run says nothing of other cards, as {p.no_other_cards}. To judge them: plimsoll "
             "predict --gpu NAME --gpu NAME …"
         )
     fitting = sorted(
-        (card for card in p.other_gpus if card.fits), key=lambda card: (card.total_bytes, card.gpu)
+        (card for card in p.other_cards if card.fits), key=lambda card: (card.total_bytes, card.gpu)
     )
     if not fitting:
         return
@@ -337,7 +359,7 @@ def _cards(p: PredictionParts) -> Iterator[str]:
             f"Fits{alone} only because cached memory goes back to the driver when it is needed: "
             f"{_some(tight)}"
         )
-    failing = [card.gpu for card in p.other_gpus if not card.fits]
+    failing = [card.gpu for card in p.other_cards if not card.fits]
     if failing:
         yield f"Does not fit: {_some(failing)}"
 
@@ -389,5 +411,5 @@ def _effort(p: PredictionParts) -> Iterator[str]:
 
 def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
     """Names in words and sizes, without those that are nothing."""
-    shown = [(name.replace("_", " "), size) for name, size in sizes.items() if size]
+    shown = [(category_title(name), size) for name, size in sizes.items() if size]
     return sorted(shown, key=lambda entry: -entry[1])

@@ -1,4 +1,4 @@
-"""Named moments of a recording: numbers while they happen, names when they are written."""
+"""Named moments and labels of a recording: numbers while they happen, names when written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plimsoll import _core
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Marks:
-    """The names that marks have had so far.
+    """The names that marks and labels have had so far.
 
     Attributes:
         clock_us: The time of the last event that was written.
@@ -30,23 +32,42 @@ class Marks:
         with self._lock:
             return self._numbers.setdefault(name, len(self._numbers))
 
-    def named(
-        self, events: EventBatch, is_mark: NDArray[np.bool_], *, is_simulated: bool
-    ) -> list[tuple[int, int, str]]:
+    def marks(self, events: EventBatch, *, is_simulated: bool) -> list[tuple[int, int, str]]:
         """Row, time and name of each mark; rows count events only.
 
         Args:
-            events: Events and marks, in order.
-            is_mark: Which of them are marks, whose `stack` is the number of the name.
+            events: Events, marks and labels, in order.
             is_simulated: A simulated clock stands at the event before a mark.
         """
         names = list(self._numbers)
-        event_times = events.time_us[~is_mark]
+        is_event = _is_event(events)
+        rows, event_times = np.cumsum(is_event), events.time_us[is_event]
         marks = []
-        for order, place in enumerate(np.flatnonzero(is_mark).tolist()):
-            row = place - order
+        for place in np.flatnonzero(events.action == _core.EVENT_MARK).tolist():
+            row = int(rows[place])
             time_us = int(events.time_us[place])
             if is_simulated:
                 time_us = int(event_times[row - 1]) if row > 0 else self.clock_us
             marks.append((row, time_us, names[events.stack[place]]))
         return marks
+
+    def labels(
+        self, devices: NDArray[np.int32], events: EventBatch
+    ) -> list[tuple[int, int, int, str]]:
+        """Row, device, address and name of each label; rows count events only.
+
+        Args:
+            devices: The device of each row.
+            events: Events, marks and labels, in order.
+        """
+        names = list(self._numbers)
+        rows = np.cumsum(_is_event(events))
+        places = np.flatnonzero(events.action == _core.EVENT_LABEL)
+        return [
+            (int(rows[p]), int(devices[p]), int(events.address[p]), names[events.stack[p]])
+            for p in places.tolist()
+        ]
+
+
+def _is_event(events: EventBatch) -> NDArray[np.bool_]:
+    return events.action < _core.EVENT_LABEL

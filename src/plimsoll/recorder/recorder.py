@@ -16,12 +16,13 @@ from dataclasses import asdict
 from functools import wraps
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 
 from plimsoll import _core
 from plimsoll.endings import check_new_recording
+from plimsoll.engines.tensor_uses import TensorUses
 from plimsoll.errors import InputError
 from plimsoll.files import check_is_new
 from plimsoll.notebook_form import NotebookForm, answer, preformatted
@@ -31,6 +32,7 @@ from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.stream_writer import StreamWriter
 from plimsoll.telemetry.job import place_of_process
 from plimsoll.units import format_count
+from plimsoll.watchers import Watchers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,6 +143,7 @@ class Recorder(NotebookForm):
             self._source = self._find_source()
             self._begin()
             _active = self
+            self._source.when_torch_is_there(self._follow_program)
         return self
 
     def _begin(self) -> None:
@@ -166,7 +169,6 @@ class Recorder(NotebookForm):
                 self._write(start=segments)
             except OSError as error:
                 raise InputError(f"{self.path}: cannot be written: {error.strerror}") from None
-            self._source.when_torch_is_there(self._follow_steps)
             self._thread.start()
             undo.pop_all()
         self._at_exit = Finalize(None, self.stop, exitpriority=2)  # in this process only
@@ -223,6 +225,8 @@ class Recorder(NotebookForm):
             )
 
     def _end(self, buffer: _core.EventBuffer) -> None:
+        if self._follows_steps:
+            _uses.look()
         try:
             end = self._source.segments() if self._failure is None else None
         except Exception as error:  # such as a GPU that has failed
@@ -238,10 +242,15 @@ class Recorder(NotebookForm):
         buffer.close()
         self._buffer = None
 
-    def _follow_steps(self) -> None:
-        """Mark the end of every optimizer's steps from now on."""
+    def _follow_program(self) -> None:
+        """Mark the end of every optimizer's steps, and label tensors, from now on."""
         self._follows_steps = True
-        _watch_optimizers()
+        _follow_program()
+
+    def _label(self, device: int, address: int, category: str) -> None:
+        buffer = self._buffer
+        if buffer is not None and self._follows_steps and not self._is_of_parent():
+            buffer.label(self._marks.number(category), device, address)
 
     def _step_is_done(self) -> None:
         if self._buffer is None or not self._follows_steps or self._is_of_parent():
@@ -287,16 +296,18 @@ class Recorder(NotebookForm):
             devices, events = _keep(devices, events, _after_snapshot(devices, events.action))
         if end is not None:
             devices, events = _keep(devices, events, _before_snapshot(devices, events.action))
-        is_mark = events.action == _core.EVENT_MARK
-        if is_mark.any():
-            marks = self._marks.named(events, is_mark, is_simulated=self._source.is_simulated)
-            devices, events = _keep(devices, events, ~is_mark)
+        is_event = events.action < _core.EVENT_LABEL
+        labels: list[tuple[int, int, int, str]] = []
+        if not is_event.all():
+            marks = self._marks.marks(events, is_simulated=self._source.is_simulated)
+            labels = self._marks.labels(devices, events)
+            devices, events = _keep(devices, events, is_event)
         if len(events):
             self._marks.clock_us = int(events.time_us[-1])
-        if len(events) or marks or start is not None or ended:
+        if len(events) or marks or labels or start is not None or ended:
             self._writer.write(
-                devices, events, marks=marks, start=start, end=end, dropped=self.dropped,
-                process=self._new_place(), ended=ended,
+                devices, events, marks=marks, labels=labels, start=start, end=end,
+                dropped=self.dropped, process=self._new_place(), ended=ended,
             )  # fmt: skip
             self.event_count += len(events)
 
@@ -309,25 +320,36 @@ class Recorder(NotebookForm):
         return place
 
 
-_watches_optimizers = False
+def _label(device: int, address: int, category: str) -> None:
+    recorder = _active
+    if recorder is not None:
+        recorder._label(device, address, category)
 
 
-def _watch_optimizers() -> None:
-    """Tell the recording that is on of every optimizer's steps."""
-    global _watches_optimizers
-    if _watches_optimizers:
-        return
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    # Never removed: a recording may end within a step, while PyTorch goes through the hooks.
-    register_optimizer_step_post_hook(_after_step)
-    _watches_optimizers = True
-
-
-def _after_step(*_: Any) -> None:
+def _after_step(_: object = None) -> None:
     recorder = _active
     if recorder is not None:
         recorder._step_is_done()
+
+
+_watchers = Watchers()
+_uses = TensorUses(_watchers, _label, after_step=_after_step)
+_follows = False
+
+
+def _follow_program() -> None:
+    """Tell the recording that is on of tensors and steps.
+
+    This never ends: a recording may end within a step, while PyTorch goes through the hooks.
+    """
+    global _follows
+    import torch
+
+    if _follows:
+        _uses.tell_all(torch)
+        return
+    _uses.install(torch)
+    _follows = True
 
 
 def _keep(

@@ -5,6 +5,7 @@ streaming trace that plimsoll records (`.plim`), or a columnar trace (`.parquet`
 """
 
 from plimsoll.recordings.events import ACTIONS, Action, EventBatch, Frame
+from plimsoll.recordings.label import Label
 from plimsoll.recordings.parquet import TraceWriter, write_parquet
 from plimsoll.recordings.reading import read_recording
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
@@ -16,6 +17,7 @@ __all__ = [
     "DeviceTrace",
     "EventBatch",
     "Frame",
+    "Label",
     "Mark",
     "Recording",
     "StreamWriter",

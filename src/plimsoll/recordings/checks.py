@@ -14,6 +14,7 @@ import pyarrow as pa
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Frame
+from plimsoll.recordings.label import Label
 from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.units import GiB, format_size, parse_size
 
@@ -168,3 +169,15 @@ def check_moment(time_us: object, name: object) -> tuple[int, str]:
     if not 0 <= time <= _MOST_TIME:
         raise DamageError("a mark has an impossible time")
     return time, str(name)[:_LONGEST_NAME]
+
+
+def check_label(event: object, address: object, category: object, device: object) -> Label:
+    """What PyTorch knew of an address.
+
+    Raises:
+        DamageError, TypeError, ValueError or OverflowError: If it can be none.
+    """
+    count, place, number = (int(one) for one in (event, address, device))  # type: ignore[call-overload]
+    if count < 0 or not 0 <= place < 1 << 64 or not 0 <= number < MOST_DEVICES:
+        raise DamageError("a label has an impossible place")
+    return Label(count, place, str(category)[:_LONGEST_NAME], number)

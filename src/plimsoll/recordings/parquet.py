@@ -29,6 +29,7 @@ from plimsoll.recordings.checks import (
     check_count,
     check_events,
     check_frame,
+    check_label,
     check_moment,
     check_segments,
     check_settings,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
+
+    from plimsoll.recordings.label import Label
 
 _FORMAT = 3
 _KEY = b"plimsoll"
@@ -84,6 +87,7 @@ def write_parquet(
         force=force,
         settings=recording.settings,
         marks=recording.marks,
+        labels=recording.labels,
         dropped=recording.dropped,
         is_whole=recording.is_whole,
         damage=recording.damage,
@@ -110,6 +114,7 @@ class TraceWriter:
         force: bool | None = None,
         settings: dict[str, Any] | None = None,
         marks: Iterable[Mark] = (),
+        labels: Iterable[Label] = (),
         dropped: int = 0,
         is_whole: bool = True,
         damage: str | None = None,
@@ -117,6 +122,7 @@ class TraceWriter:
         self._target = NewFile(path, force=force)
         self._settings = settings or {}
         self._marks = list(marks)
+        self._labels = list(labels)
         self._losses = {"dropped": dropped, "is_whole": is_whole, "damage": damage}
         self._devices: dict[int, dict[str, Any]] = {}
         self._used: dict[int, set[int]] = {}
@@ -143,6 +149,7 @@ class TraceWriter:
                 "format": _FORMAT,
                 "settings": self._settings,
                 "marks": [[m.event, m.time_us, m.name, m.device] for m in self._marks],
+                "labels": [[m.event, m.address, m.category, m.device] for m in self._labels],
                 "devices": self._devices,
                 **self._losses,
             }
@@ -234,6 +241,7 @@ def read_parquet(path: Path, memory: int) -> Recording:
             for event, time_us, name, device in metadata.get("marks", [])
             if event >= 0
         ]
+        labels = [check_label(*one) for one in metadata.get("labels", [])]
         dropped = int(metadata.get("dropped", 0))
         is_whole = bool(metadata.get("is_whole", True))
         damage = metadata.get("damage")
@@ -254,6 +262,7 @@ def read_parquet(path: Path, memory: int) -> Recording:
         devices=devices,
         settings=settings,
         marks=marks,
+        labels=labels,
         dropped=dropped,
         is_whole=is_whole,
         damage=None if damage is None else str(damage)[:_LONGEST_DAMAGE],

@@ -10,7 +10,7 @@ import gzip
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from plimsoll import _core
 from plimsoll.endings import READABLE, is_recording_name
 from plimsoll.errors import InputError
 from plimsoll.recordings.checks import (
+    DAMAGE,
     DamageError,
     check_events,
+    check_label,
     check_segments,
     check_settings,
     reading_memory,
@@ -29,8 +31,10 @@ from plimsoll.recordings.events import COLUMNS, Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from os import PathLike
+
+    from plimsoll.recordings.label import Label
 
 _PART = 1 << 20  # bytes that are read at a time
 _GZIP = b"\x1f\x8b"
@@ -175,7 +179,20 @@ def read_snapshot(
         )
     if not file.has_host_memory:  # which all have from 2.14 on
         settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
-    return Recording(name=name, devices=list(devices), settings=settings)
+    try:
+        ends = {trace.device: trace.event_count for trace in devices}
+        labels = list(_labels(settings.pop("labels", {}), ends))
+    except DAMAGE:
+        raise InputError(f"{name}: what it says of tensors cannot be read") from None
+    return Recording(name=name, devices=list(devices), settings=settings, labels=labels)
+
+
+def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
+    """What the settings of a snapshot say of addresses, at its end."""
+    for category, by_device in found.items():
+        for device, addresses in by_device.items():
+            for address in addresses:
+                yield check_label(ends.get(int(device), 0), address, category, device)
 
 
 def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:

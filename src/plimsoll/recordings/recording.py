@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.recordings.events import EventBatch, Frame
+from plimsoll.recordings.label import Label
 from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.units import format_count
 
@@ -125,6 +126,7 @@ class Recording:
         settings: `allocator_settings` of the snapshot, empty where there were none; where plimsoll
             recorded, with the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
+        labels: What PyTorch knew of addresses, in order; only plimsoll records it.
         dropped: How many events were lost because the writer could not follow.
         is_whole: Whether the recording ended in good order; False for a streaming trace that was
             cut, is damaged, or whose program died or still runs.
@@ -135,6 +137,7 @@ class Recording:
     devices: list[DeviceTrace]
     settings: dict[str, Any] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
     dropped: int = 0
     is_whole: bool = True
     damage: str | None = None
@@ -155,6 +158,10 @@ class Recording:
                 "or the file was cut"
             )
         return found
+
+    def labels_of(self, device: int) -> list[Label]:
+        """The labels of one device's addresses, in order."""
+        return [label for label in self.labels if label.device == device]
 
     @property
     def process(self) -> ProcessPlace | None:

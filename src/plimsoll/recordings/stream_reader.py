@@ -20,6 +20,7 @@ from plimsoll.recordings.checks import (
     check_count,
     check_events,
     check_frame,
+    check_label,
     check_moment,
     check_segments,
     check_settings,
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from plimsoll.recordings.label import Label
+
 _EVENTS_PER_MARK = 8  # as many take the memory of a mark, which is kept for each device
+_EVENTS_PER_LABEL = 4
 
 
 def read_stream(path: Path, memory: int) -> Recording:
@@ -60,6 +64,7 @@ def read_stream(path: Path, memory: int) -> Recording:
         devices=[StreamTrace(contents, device, several=len(devices) > 1) for device in devices],
         settings=contents.settings,
         marks=contents.marks,
+        labels=contents.labels,
         dropped=contents.dropped,
         is_whole=contents.is_whole,
         damage=contents.damage,
@@ -77,6 +82,7 @@ class _Contents:
         self.stacks: dict[int, list[Frame]] = {}
         self.start: dict[int, list[_core.SegmentInfo]] = {}
         self.end: dict[int, list[_core.SegmentInfo]] = {}
+        self.labels: list[Label] = []
         self.dropped = 0
         self.is_whole = False
         self.damage: str | None = None
@@ -162,16 +168,22 @@ class _Contents:
         within = {d: np.cumsum(devices == d) for d in np.unique(devices).tolist()}
         told = [*facts.get("marks", [])]
         copies = (len(self._marks) + len(told)) * len({*self.counts, *within})
-        check_count(self.event_count + len(devices) + _EVENTS_PER_MARK * copies, self._memory)
+        said = [(name, *row) for name, rows in facts.get("labels", {}).items() for row in rows]
+        extra = _EVENTS_PER_MARK * copies + _EVENTS_PER_LABEL * (len(self.labels) + len(said))
+        check_count(self.event_count + len(devices) + extra, self._memory)
 
         def before(row: int) -> dict[int, int]:
             """How many events of each device came before a row of the batch."""
             if not 0 <= row <= len(devices):
-                raise DamageError("a mark has an impossible place")
+                raise DamageError("a mark or a label has an impossible place")
             here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}
             return self.counts | {d: self.counts.get(d, 0) + here[d] for d in here}
 
         marks = [(before(int(row)), *check_moment(time_us, name)) for row, time_us, name in told]
+        labels = [
+            check_label(before(int(row)).get(int(device), 0), address, name, device)
+            for name, row, device, address in said
+        ]
         ends = [
             {
                 int(device): check_segments([segment_from_json(segment) for segment in of])
@@ -191,6 +203,7 @@ class _Contents:
         self._frames += frames
         self.stacks |= stacks
         self._marks += marks
+        self.labels += sorted(labels, key=lambda label: label.event)
         self.start |= ends[0]
         self.end |= ends[1]
         self.dropped = max(self.dropped, dropped)

@@ -76,6 +76,7 @@ class StreamWriter:
         events: EventBatch,
         *,
         marks: Sequence[tuple[int, int, str]] = (),
+        labels: Sequence[tuple[int, int, int, str]] = (),
         start: Mapping[int, list[_core.SegmentInfo]] | None = None,
         end: Mapping[int, list[_core.SegmentInfo]] | None = None,
         dropped: int = 0,
@@ -88,6 +89,7 @@ class StreamWriter:
             devices: Of each event.
             events: Their stacks have the recorder's numbers.
             marks: Row, time and name of moments between them; the row is of the first one after.
+            labels: Row, device, address and category of each; rows as those of marks.
             start: With the first batch, the segments of each device before it.
             end: With the last batch, the segments of each device after it.
             dropped: How many events were lost so far.
@@ -100,6 +102,10 @@ class StreamWriter:
         for begin in range(0, max(len(events), 1), MOST_ROWS):
             stop = begin + MOST_ROWS
             is_first, is_last = begin == 0, stop >= len(events)
+            said: dict[str, list[tuple[int, int, int]]] = {}
+            for row, device, address, category in labels:
+                if begin <= row and (row < stop or is_last):
+                    said.setdefault(category, []).append((row - begin, device, address))
             self._write(
                 devices[begin:stop],
                 events[begin:stop],
@@ -109,6 +115,7 @@ class StreamWriter:
                         for row, time_us, name in marks
                         if begin <= row and (row < stop or is_last)
                     ],
+                    "labels": said,
                     "start": (start or {}) if is_first else {},
                     "end": (end or {}) if is_last else {},
                     "dropped": dropped,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from plimsoll.analysis import NO_LINE, is_program, is_users, source_line
 from plimsoll.engines.current import engine_of
 from plimsoll.engines.protocol import SpillPolicyName
 from plimsoll.errors import InputError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from plimsoll.engines.protocol import Engine
+    from plimsoll.recordings import Frame
 
 
 class SpillWarning(UserWarning):
@@ -183,26 +184,26 @@ def warn_of_spills(engine: Engine) -> None:
 
 def _warn(engine: Engine, size: int) -> None:
     shared = format_size(engine.shared_allocated_bytes)
-    frame = _users_frame()
-    where = (
-        f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "the backward pass"
-    )
+    frames = _frames()
+    line = source_line(frames)
+    where = "the backward pass" if line == NO_LINE else line
+    asked = [*filter(is_users, frames), *filter(is_program, frames), ("plimsoll", 1, "")]
+    file, number, _ = asked[0]
     warnings.warn_explicit(
         f"GPU memory is spent: a request of {format_size(size)} at {where} went on in shared "
         f"memory, which holds {shared} now and is some 50 times slower; "
         "plimsoll.memory_summary() shows both",
         SpillWarning,
-        frame.f_code.co_filename if frame is not None else "plimsoll",
-        frame.f_lineno if frame is not None else 1,
+        file,
+        number,
     )
 
 
-def _users_frame() -> FrameType | None:
-    """The innermost frame of this thread that is neither PyTorch's nor plimsoll's."""
-    import torch
-
-    libraries = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+def _frames() -> list[Frame]:
+    """The call stack of this thread, innermost frame first."""
+    frames = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(libraries):
+    while frame is not None:
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    return frame
+    return frames

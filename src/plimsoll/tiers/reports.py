@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.engines.current import allocator_name, device_number, engine_of, engines_in_use
 from plimsoll.engines.snapshot import add_tiers, note_fragments
 from plimsoll.engines.summary import summary_text, tiers_text
+from plimsoll.engines.tensor_uses import labels_now
 from plimsoll.gpus import card_entry
 from plimsoll.tiers.regions import region_names, region_uses
 from plimsoll.units import format_size
@@ -96,7 +97,10 @@ def memory_snapshot() -> dict[str, Any]:
 
 
 def torch_snapshot() -> dict[str, Any]:
-    """`torch.cuda.memory._snapshot()`, of any allocator; the settings name the cards, as "gpus"."""
+    """`torch.cuda.memory._snapshot()`, of any allocator.
+
+    The settings name the cards, as "gpus", and the tensors of modules and optimizers, as "labels".
+    """
     import torch
 
     snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
@@ -108,4 +112,7 @@ def torch_snapshot() -> dict[str, Any]:
             for device, card in enumerate(cards)
         ],
     )
+    labels = labels_now()
+    if labels:
+        snapshot["allocator_settings"]["labels"] = labels
     return snapshot

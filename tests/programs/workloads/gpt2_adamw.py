@@ -2,8 +2,8 @@
 
     python gpt2_adamw.py [SNAPSHOT]
 
-examples/recordings/gpt2_adamw.pickle.gz was recorded from it, with PyTorch 2.11 on an H100. With
-SNAPSHOT it records itself and writes that file.
+examples/recordings/gpt2_adamw.pickle.gz was recorded from it, with PyTorch 2.11 on an H100; its
+call stacks name these lines. With SNAPSHOT it records itself and writes that file.
 """
 
 import sys

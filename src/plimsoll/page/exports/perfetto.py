@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis.categories import CATEGORIES
+from plimsoll.analysis.category_names import CATEGORIES
 from plimsoll.page.keys import stream_names
 
 if TYPE_CHECKING:

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import sys
 import traceback
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.analysis import NO_LINE, is_in_package, source_line
+from plimsoll.analysis import NO_LINE, source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.own_limits import tightest_limit
-from plimsoll.prediction.child.peak_contents import Run, Site, find_peak
+from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
     SIZES_BY_DATA,
     WATCHER_FAILED,
     Assumed,
     CardVerdict,
+    GpuUse,
     PredictionParts,
     Stopped,
 )
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.replays import replay
-from plimsoll.torch.simulated.library import BEYOND_BUDGET, PHASES, ROLES, UNKNOWN_READ
+from plimsoll.torch.simulated.library import BEYOND_BUDGET, UNKNOWN_READ
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.child.high_water import HighWaterMarks
+    from plimsoll.gpus import GpuProfile
+    from plimsoll.prediction.child.high_water import HighWaterMark, HighWaterMarks
     from plimsoll.prediction.child.labels import BlockLabels
+    from plimsoll.prediction.child.own_limits import TightestLimit
     from plimsoll.prediction.child.stops import Stop
     from plimsoll.prediction.request import Request
     from plimsoll.torch.simulated.simulation import Simulation
@@ -64,25 +68,21 @@ def make_report(
     out_of_memory = _out_of_memory(error) if failed else None
     labels.finish()
     allocators = simulation.allocators
-    device = max(
-        range(len(allocators)),
-        key=lambda i: (high_water.of(i).reserved_bytes, high_water.card_bytes(i)),
-    )
+    used = [
+        _used_gpu(simulation, labels, high_water, device)
+        for device in sorted(simulation.contexts) or [0]
+    ]
+    fullest = min(used, key=lambda gpu: gpu.headroom_bytes)
+    device, run, limit = fullest.device, fullest.run, fullest.limit
     allocator, profile = allocators[device], simulation.profiles[device]
-    run = run_of(simulation, labels, device)
-    limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
-    highest = high_water.of(device)
-    allocated, reserved, shared = highest.allocated_bytes, highest.reserved_bytes, highest.shared
-    peak = find_peak(run, _line)
+    allocated, shared = fullest.peak.allocated_bytes, fullest.peak.shared
+    line_of_site = cache(lambda site: source_line(run.frames(site)))
+    peak = find_peak(run, line_of_site)
     by_category = dict(peak.by_category)
     by_category["rounding"] += allocated - sum(by_category.values())
-    context = profile.context_bytes if device in simulation.contexts else 0
-    nccl = simulation.nccl_bytes(device)
     fits = out_of_memory is None
     step = labels.step_clock.step(device, _line) if fits else None
     no_others = _why_no_other_cards(simulation) if fits else None
-    headroom = profile.total_bytes + (shared.total_bytes if shared else 0)
-    headroom -= context + nccl + reserved
     prediction = PredictionParts(
         script=request.title,
         gpu=profile.name,
@@ -93,18 +93,18 @@ def make_report(
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,
         used_bytes=request.setup.used_bytes,
-        context_bytes=context,
+        context_bytes=fullest.context_bytes,
         peak_allocated_bytes=allocated,
-        peak_reserved_bytes=reserved,
-        device_used_bytes=high_water.card_bytes(device),
-        nccl_bytes=nccl,
+        peak_reserved_bytes=fullest.peak.reserved_bytes,
+        device_used_bytes=fullest.card_bytes,
+        nccl_bytes=fullest.nccl_bytes,
         nccl_range_bytes=simulation.nccl_range_bytes(device),
         shared_used_bytes=shared.peak_bytes if shared else 0,
         shared=shared,
         shared_by_category=peak.shared_by_category,
         shared_lines=peak.shared_lines,
         fits=fits,
-        headroom_bytes=headroom if limit is None else min(headroom, limit.left_bytes),
+        headroom_bytes=fullest.headroom_bytes,
         peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None,
         out_of_memory=out_of_memory,
@@ -118,9 +118,10 @@ def make_report(
         step_seconds=None if step is None else step.seconds,
         step_seconds_range=None if step is None else step.seconds_range,
         step=step,
-        other_gpus=[]
+        other_cards=[]
         if request.finds_least or not fits or no_others
-        else _other_cards(simulation, device, reserved, allocated, nccl),
+        else _other_cards(simulation, used),
+        devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
         assumptions=_assumptions(simulation),
         written=[],  # the process that asked will look
         uses_cuda=simulation.has_contexts,
@@ -129,7 +130,7 @@ def make_report(
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
         limit_bytes=None if limit is None else limit.limit_bytes,
-        no_other_gpus=no_others,
+        no_other_cards=no_others,
     )
     kind = "out_of_memory" if out_of_memory else "other" if failed else None
     return {
@@ -150,12 +151,8 @@ def _device_failure(simulation: Simulation) -> str | None:
     if found is None:
         return None
     why, stack = found
-    frames = _core.stack_frames(stack) if stack else []
-    own = source_line([frame for frame in frames if not is_in_package(frame[0])])
-    line = source_line(frames)
-    if NO_LINE in (own, line):
-        return why if line == NO_LINE else f"{line}: {why}"
-    return f"{own}: {why}" + ("" if line == own else f", called at {line}")
+    line = _line(stack) if stack else NO_LINE
+    return why if line == NO_LINE else f"{line}: {why}"
 
 
 def reason_of(error: BaseException | None) -> str | None:
@@ -219,16 +216,8 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
         size=size,
         shared=shared,
         site=context,
-        sites=[
-            Site(site.stack, ROLES[site.role], PHASES[site.phase], site.grad_enabled)
-            for site in simulation.library.sites()
-        ],
+        frames=simulation.site_stacks().__getitem__,
         labels=labels.by_device[device],
-        roles={
-            late.serial: ROLES[late.role]
-            for late in simulation.library.late_roles()
-            if late.device == device
-        },
         round_request=config.round_request,
         steps=labels.steps[device],
     )
@@ -273,34 +262,99 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
     return None
 
 
-def _other_cards(
-    simulation: Simulation, device: int, reserved: int, allocated: int, nccl: int
-) -> list[CardVerdict]:
-    """Every known card, by what it would have left.
+@dataclass(frozen=True)
+class _UsedGpu:
+    """The memory that this process used of one GPU.
+
+    Attributes:
+        device: The GPU.
+        run: The events there.
+        limit: The tightest limit that the program set to itself there; None where it set none.
+        peak: The most that PyTorch had there.
+        context_bytes: The memory that CUDA's context took there.
+        nccl_bytes: The memory that NCCL took there.
+        card_bytes: The most that nvidia-smi would show of the process.
+        headroom_bytes: The memory that stays free, as in a `PredictionParts`.
+    """
+
+    device: int
+    run: Run
+    limit: TightestLimit | None
+    peak: HighWaterMark
+    context_bytes: int
+    nccl_bytes: int
+    card_bytes: int
+    headroom_bytes: int
+
+    def use(self) -> GpuUse:
+        """The part of it that a prediction says of each GPU."""
+        return GpuUse(
+            device=self.device,
+            peak_allocated_bytes=self.peak.allocated_bytes,
+            peak_reserved_bytes=self.peak.reserved_bytes,
+            card_bytes=self.card_bytes,
+            headroom_bytes=self.headroom_bytes,
+        )
+
+
+def _used_gpu(
+    simulation: Simulation, labels: BlockLabels, high_water: HighWaterMarks, device: int
+) -> _UsedGpu:
+    profile, peak = simulation.profiles[device], high_water.of(device)
+    run = run_of(simulation, labels, device)
+    limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
+    context = profile.context_bytes if device in simulation.contexts else 0
+    nccl = simulation.nccl_bytes(device)
+    headroom = profile.total_bytes - context - nccl - peak.reserved_bytes
+    if peak.shared is not None:  # all GPUs spill into the same memory of the host
+        others = [high_water.of(other).shared for other in simulation.contexts - {device}]
+        beside = sum(other.peak_bytes for other in others if other is not None)
+        headroom += max(peak.shared.total_bytes - beside, peak.shared.peak_bytes)
+    if limit is not None:
+        headroom = min(headroom, limit.left_bytes)
+    card = high_water.card_bytes(device)
+    return _UsedGpu(device, run, limit, peak, context, nccl, card, headroom)
+
+
+def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
+    """Every known card, by what it would have left in the place of any of the GPUs.
 
     A card with room for all that was reserved fits. One with room for less may still, by returning
-    cached memory: there the requests are replayed under its limit.
+    cached memory: there the requests of each GPU are replayed under its limit.
     """
-    verdicts = []
-    recording: Recording | None = None
-    limit = simulation.limits[device][-1]
-    for card in gpu_profiles():
-        room = card.total_bytes - card.context_bytes - nccl
-        room = min(room, limit.bytes_of(card.total_bytes))
-        fits = reserved <= room
-        if not fits and allocated <= room:
-            recording = recording or recorded_run(simulation, device)
-            allocator = simulation.allocators[device]
-            (result,) = replay(
-                recording,
-                allocator=allocator.name,
-                conf=without_limit(allocator.conf) if allocator.name == "native" else None,
-                gpu_memory=room,
-                version=allocator.version,
-            )
-            fits = result.fits
-        verdicts.append(CardVerdict(card.name, card.total_bytes, fits, room - reserved))
-    return verdicts
+    recordings: dict[int, Recording] = {}
+
+    def room_on(card: GpuProfile, gpu: _UsedGpu) -> int:
+        limit = simulation.limits[gpu.device][-1].bytes_of(card.total_bytes)
+        return min(card.total_bytes - card.context_bytes - gpu.nccl_bytes, limit)
+
+    def fits(card: GpuProfile, gpu: _UsedGpu) -> bool:
+        room = room_on(card, gpu)
+        if gpu.peak.reserved_bytes <= room:
+            return True
+        if gpu.peak.allocated_bytes > room:
+            return False
+        if gpu.device not in recordings:
+            recordings[gpu.device] = recorded_run(simulation, gpu.device)
+        allocator = simulation.allocators[gpu.device]
+        (result,) = replay(
+            recordings[gpu.device],
+            allocator=allocator.name,
+            conf=without_limit(allocator.conf) if allocator.name == "native" else None,
+            gpu_memory=room,
+            version=allocator.version,
+        )
+        return result.fits
+
+    return [
+        CardVerdict(
+            card.name,
+            card.total_bytes,
+            fits=all(fits(card, gpu) for gpu in used),
+            headroom_bytes=min(room_on(card, gpu) - gpu.peak.reserved_bytes for gpu in used),
+        )
+        for card in gpu_profiles()
+    ]
 
 
 def recorded_run(simulation: Simulation, device: int) -> Recording:

@@ -11,25 +11,10 @@ from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
 
     from plimsoll.watchers import Watchers
-
-
-def outside_compilers(
-    torch: ModuleType, *hooks: Callable[..., None]
-) -> Iterator[Callable[..., None]]:
-    """The same hooks, which a compiler that traces its program finds to be empty."""
-
-    def outside(hook: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: Any) -> None:
-            if not torch.compiler.is_compiling():
-                hook(*arguments)
-
-        return call
-
-    return map(outside, hooks)
 
 
 def watch_calls(

@@ -18,11 +18,16 @@ _MOST_EVENTS = 4 << 20  # replayed, in seconds
 
 def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
     """Say in a report what `least_reserved_bytes` finds."""
-    found, device = report["prediction"], report["device"]
-    if found["fits"] and device < len(simulation.allocators):
-        found["least_reserved_bytes"] = least_reserved_bytes(
-            simulation, device, found["peak_allocated_bytes"], found["peak_reserved_bytes"]
-        )
+    found = report["prediction"]
+    if not found["fits"]:
+        return
+    least: int | None = 0
+    for use in found["devices"]:
+        if least is not None and use["peak_reserved_bytes"] > least:
+            sizes = use["peak_allocated_bytes"], use["peak_reserved_bytes"]
+            of_gpu = least_reserved_bytes(simulation, use["device"], *sizes)
+            least = None if of_gpu is None else max(least, of_gpu)
+    found["least_reserved_bytes"] = least
 
 
 def least_reserved_bytes(

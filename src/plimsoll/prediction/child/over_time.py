@@ -26,7 +26,7 @@ _AROUND_THE_PEAK = 3
 def over_time(
     blocks: Lifetimes,
     rounded: NDArray[np.uint64],
-    category: NDArray[np.int64],
+    category: NDArray[np.uint8],
     reserved: NDArray[np.int64],
     steps: Sequence[int],
 ) -> Timeline | None:

@@ -1,6 +1,6 @@
 """From the events of a simulated run to what was live at its peak, and for what.
 
-Nothing here knows PyTorch: events are columns, sites say who asked, labels say what it became.
+Nothing here knows PyTorch: events are columns, call stacks say who asked, labels what it became.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import LineShare, find_lifetimes
+from plimsoll.analysis import NO_STEPS, LineShare, find_categories, find_lifetimes, find_steps
 from plimsoll.prediction.child.over_time import over_time
 from plimsoll.prediction.parts import CATEGORIES
 from plimsoll.recordings.events import Action, EventBatch
-from plimsoll.recordings.recording import LoadedTrace
+from plimsoll.recordings.recording import LoadedTrace, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,38 +24,7 @@ if TYPE_CHECKING:
 
     from plimsoll.analysis import Lifetimes
     from plimsoll.prediction.timeline import Timeline
-
-
-@dataclass(frozen=True)
-class Site:
-    """Who asked for memory, or gave it back.
-
-    Attributes:
-        stack: Number of the Python call stack; 0 for none.
-        role: output, temporary, workspace, input or copy.
-        phase: forward, backward or optimizer.
-        grad_enabled: Whether autograd was recording.
-    """
-
-    stack: int
-    role: str
-    phase: str
-    grad_enabled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """What an address holds, said by somebody who knows, such as an optimizer.
-
-    Attributes:
-        event: How many events had happened then; the label is of the block that is live there.
-        address: The block's address.
-        category: One of `CATEGORIES`.
-    """
-
-    event: int
-    address: int
-    category: str
+    from plimsoll.recordings import Frame, Label
 
 
 @dataclass(frozen=True)
@@ -67,10 +36,9 @@ class Run:
         address: Addresses.
         size: Bytes asked for.
         shared: What of the block is in shared memory.
-        site: Numbers of sites.
-        sites: Sites by number.
+        site: Numbers of the sites that asked, or gave back.
+        frames: The call stack of a site, with its origin (`plimsoll.recordings.origin`).
         labels: What addresses hold.
-        roles: By number of the allocation, roles that became clear later.
         round_request: What a request of that many bytes takes.
         steps: At which events a step of the program ended.
     """
@@ -80,9 +48,8 @@ class Run:
     size: NDArray[np.uint64]
     shared: NDArray[np.uint64]
     site: NDArray[np.uint32]
-    sites: Sequence[Site]
+    frames: Callable[[int], list[Frame]]
     labels: Sequence[Label]
-    roles: dict[int, str]
     round_request: Callable[[int], int]
     steps: Sequence[int]
 
@@ -119,14 +86,17 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
 
     Args:
         run: The events.
-        line_of: The source line of a stack, by its number.
+        line_of: The source line of a site, by its number.
         lines: How many source lines to name.
     """
     blocks, rounded = blocks_of(run)
     level = blocks.level(rounded)
     top = int(np.argmax(level)) if len(level) else 0
     live = blocks.live_at(top)
-    category = _categories(run, blocks)
+    ends = [Mark(end, 0, "step") for end in run.steps if end > 0]
+    steps = find_steps(blocks, ends) if ends else NO_STEPS
+    failures = np.flatnonzero(run.action == Action.OOM).tolist()
+    category = find_categories(blocks, steps, run.frames, failures, run.labels).number
 
     def shares(
         chosen: NDArray[np.int64], sizes: NDArray[np.uint64]
@@ -137,7 +107,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         for block in chosen.tolist():
             size = int(sizes[block])
             by_category[CATEGORIES[category[block]]] += size
-            line = line_of(run.sites[blocks.stack[block]].stack)
+            line = line_of(int(blocks.stack[block]))
             by_line[line] += size
             count[line] += 1
         top_lines = by_line.most_common(lines)
@@ -176,51 +146,6 @@ def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
     sizes, size_of = np.unique(blocks.size, return_inverse=True)
     rounded = np.array([run.round_request(int(size)) for size in sizes], dtype=np.uint64)[size_of]
     return blocks, rounded
-
-
-def _labels(run: Run, blocks: Lifetimes) -> dict[int, str]:
-    """Labels by the index of the block that was live when they were given."""
-    by_address: dict[int, list[int]] = {}
-    wanted = np.array([label.address for label in run.labels], dtype=np.uint64)
-    for block in np.flatnonzero(np.isin(blocks.address, wanted)).tolist():
-        by_address.setdefault(int(blocks.address[block]), []).append(block)
-    found: dict[int, str] = {}
-    for label in run.labels:
-        for block in reversed(by_address.get(label.address, [])):
-            if blocks.start[block] < label.event:
-                if blocks.end[block] >= label.event:
-                    found[block] = label.category
-                break
-    return found
-
-
-def _categories(run: Run, blocks: Lifetimes) -> NDArray[np.int64]:
-    """The index into `CATEGORIES` of each block."""
-    if not len(blocks):
-        return np.zeros(0, dtype=np.int64)
-    number = {name: i for i, name in enumerate(CATEGORIES)}
-    site = blocks.stack
-    role = np.array([each.role for each in run.sites])[site]
-    for block, late in run.roles.items():
-        if block < len(role):
-            role[block] = late
-    is_forward = np.array([each.phase == "forward" for each in run.sites])
-    has_end = blocks.end < len(run.action)
-    dies_forward = is_forward[run.site[np.where(has_end, blocks.end, 0)]] & has_end
-    grad_enabled = np.array([each.grad_enabled for each in run.sites])[site]
-    made = np.select(
-        [
-            role == "workspace",
-            (role == "temporary") | ~is_forward[site],
-            role == "input",
-            grad_enabled & dies_forward,
-        ],
-        [number[name] for name in ("workspaces", "temporaries", "inputs", "temporaries")],
-        number["activations"],
-    )
-    for block, name in _labels(run, blocks).items():
-        made[block] = number[name]
-    return made
 
 
 def reserved_after(run: Run) -> NDArray[np.int64]:

@@ -33,7 +33,6 @@ from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.child.verdict import fullest, verdict
-from plimsoll.prediction.parts import ProcessUse
 from plimsoll.prediction.request import Request
 from plimsoll.session.simulate import simulate_started
 from plimsoll.telemetry.job import launched_as
@@ -95,7 +94,7 @@ class StartedProcesses:
             if process == self.process:
                 return
             path = Path(self.folder) / f"{process}-{secrets.token_hex(4)}.json"
-            _write(path, told_by(simulation, None, None))
+            _write(path, told_by(simulation, None))
             Finalize(None, finish, (path,), exitpriority=0)
             if launched_as("RANK") == 0:
                 beat(simulation)
@@ -107,7 +106,7 @@ class StartedProcesses:
                 stop = Stop("interrupted", line_of(error))
             seconds = time.perf_counter() - began
             report = make_report(simulation, labels, high_water, self.request, error, stop, seconds)
-            _write(path, told_by(simulation, high_water, report))
+            _write(path, told_by(simulation, report))
             if report["error"] is None and stop is None:
                 leave_survey(self.request, simulation, surveyor, report["device"])
 
@@ -178,26 +177,17 @@ def begin_started(values: dict[str, Any]) -> None:
     simulate_started(request.setup, started.watch)
 
 
-def told_by(
-    simulation: Simulation, high_water: HighWaterMarks | None, report: dict[str, Any] | None
-) -> Told:
+def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
     """What this process tells; before its end, that it is there."""
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
-    devices = sorted(simulation.contexts)
     return Told(
         process=os.getpid(),
         rank=rank,
         has_joined=simulation.rank is not None,
         host=launched_as("GROUP_RANK") or 0,
         report=report,
-        uses=[asdict(_use(device, high_water)) for device in devices if high_water is not None],
         cards=[(device, Path(path).name) for device, path in simulation.card_files.items()],
     )
-
-
-def _use(device: int, high_water: HighWaterMarks) -> ProcessUse:
-    peak, card = high_water.of(device), high_water.card_bytes(device)
-    return ProcessUse(os.getpid(), device, peak.allocated_bytes, peak.reserved_bytes, card)
 
 
 def wait_for_processes() -> None:

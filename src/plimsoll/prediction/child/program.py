@@ -153,7 +153,7 @@ def main() -> None:
             Path(request.survey).write_text(json.dumps(surveyor.survey().to_dict()))
         if is_job:
             join_surveys(request)
-        report = started.add_to(told_by(simulation, high_water, report), failed_rank)
+        report = started.add_to(told_by(simulation, report), failed_rank)
         report["prediction"] |= host_figures(host_use, started.folder, request)
         report["prediction"]["assumptions"] += map(asdict, programs.assumptions())
         with NewFile(request.report) as file:

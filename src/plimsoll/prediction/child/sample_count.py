@@ -12,7 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.prediction.child.storages import storage_address
+from plimsoll.engines.storages import storage_address
 from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.prediction.parts import SIZES_BY_DATA, ProcessUse
+from plimsoll.prediction.parts import SIZES_BY_DATA, GpuUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ class Told:
         has_joined: Whether it joined the job itself: who it started has its environment too.
         host: The number of its machine in the job.
         report: As `make_report` makes it; None where the process was killed.
-        uses: What it used of each GPU.
         cards: The file of the card of each GPU that it used.
     """
 
@@ -31,13 +30,22 @@ class Told:
     has_joined: bool
     host: int
     report: dict[str, Any] | None
-    uses: list[dict[str, Any]]
     cards: list[tuple[int, str]]
 
     @property
     def prediction(self) -> dict[str, Any] | None:
         """A `PredictionParts` as a dictionary; None where the process was killed."""
         return None if self.report is None else self.report["prediction"]
+
+    def uses(self, cards: dict[str, Card]) -> list[dict[str, Any]]:
+        """Each `GpuUse`; a card's file says what a killed process had of it."""
+        if self.prediction is not None:
+            return list(self.prediction["devices"])
+        return [
+            asdict(GpuUse(card.device, None, None, card.takes[self.process], None))
+            for card in cards.values()
+            if self.process in card.takes
+        ]
 
 
 def told_ranks(told: list[Told]) -> list[Told]:
@@ -126,15 +134,10 @@ def shared_cards(ranks: list[Told], cards: dict[str, Card]) -> list[SharedCard]:
 
 
 def process_uses(told: list[Told], cards: dict[str, Card]) -> list[dict[str, Any]]:
-    """Lists each GPU that each process used; a card's file says what a killed process had of it."""
-    uses: list[dict[str, Any]] = []
-    for each in told:
-        if each.report is not None:
-            uses += each.uses
-            continue
-        known = [card for card in cards.values() if each.process in card.takes]
-        uses += [
-            asdict(ProcessUse(each.process, card.device, None, None, card.takes[each.process]))
-            for card in known
-        ] or [asdict(ProcessUse(each.process, None, None, None, None))]
-    return uses
+    """Lists each GPU that each process used, as `ProcessUse`."""
+    unknown = [asdict(GpuUse(None, None, None, None, None))]
+    return [
+        {"process": each.process, **use}
+        for each in told
+        for use in each.uses(cards) or (unknown if each.report is None else [])
+    ]

@@ -44,7 +44,7 @@ def fullest(
         return most, most.prediction
     if card is None or most.process not in card.takes:
         return most, None
-    return most, _of_killed(own, most.process, card.takes[most.process])
+    return most, _of_killed(own, most, card.takes[most.process], cards)
 
 
 def verdict(
@@ -72,8 +72,8 @@ def verdict(
     else:
         why = _why_unknown(found, told, crowded, cards, request)
         fits = None if why else True
-    no_others = found["no_other_gpus"] or next(
-        (each.prediction["no_other_gpus"] for each in told if each.prediction), None
+    no_others = found["no_other_cards"] or next(
+        (each.prediction["no_other_cards"] for each in told if each.prediction), None
     )
     if worst is not None:
         is_shared = any(len(card.takes) > 1 for card in crowded)
@@ -83,9 +83,22 @@ def verdict(
         "why_unknown": why,
         "headroom_bytes": headroom,
         "device_used_bytes": used,
-        "no_other_gpus": no_others if fits else None,
-        "other_gpus": [] if no_others or not fits else found["other_gpus"],
+        "no_other_cards": no_others if fits else None,
+        "other_cards": [] if no_others or not fits else _on_other_cards(told),
     }
+
+
+def _on_other_cards(told: list[Told]) -> list[dict[str, Any]]:
+    """Each `CardVerdict`: a card has to hold what any of the processes takes."""
+    verdicts = [each["other_cards"] for each in map(_prediction, told) if each]
+    return [
+        {
+            **of_card[0],
+            "fits": all(one["fits"] for one in of_card),
+            "headroom_bytes": min(one["headroom_bytes"] for one in of_card),
+        }
+        for of_card in zip(*verdicts, strict=True)
+    ]
 
 
 def _why_unknown(
@@ -102,7 +115,9 @@ def _why_unknown(
                 f"process {each.process} used a GPU, and was ended by a signal before it told how "
                 "much it took"
             )
-        if len(told) > 1 and any(device not in dict(each.cards) for device in _devices(each)):
+        noted = dict(each.cards)
+        used = each.prediction["devices"] if each.prediction else []
+        if len(told) > 1 and any(use["device"] not in noted for use in used):
             return f"process {each.process} could not note what it took of its card"
     if any(not card.is_complete for card in crowded):
         return "more processes used one card than plimsoll keeps account of"
@@ -127,10 +142,6 @@ def _prediction(told: Told) -> dict[str, Any] | None:
     return told.prediction
 
 
-def _devices(told: Told) -> list[int]:
-    return [use["device"] for use in told.uses]
-
-
 def _has_killed(card: Card, told: list[Told]) -> bool:
     return any(each.report is None and each.process in card.takes for each in told)
 
@@ -153,13 +164,14 @@ def _lack_of_room(told: Told, cards: dict[str, Card]) -> tuple[bool, int, int, i
     return not found["fits"], -headroom, allocated, -told.rank
 
 
-def _of_killed(own: Told, process: int, taken: int) -> dict[str, Any]:
+def _of_killed(own: Told, killed: Told, taken: int, cards: dict[str, Card]) -> dict[str, Any]:
     """The prediction of a process that was killed, as far as anything is known of it.
 
     Args:
         own: The program's own process.
-        process: The number of the one that was killed.
-        taken: The most that nvidia-smi would have shown of the process.
+        killed: The one that was killed.
+        taken: The most that nvidia-smi would have shown of the process on one card.
+        cards: The cards that the program used.
     """
     assert own.report is not None
     found = own.report["prediction"]
@@ -175,7 +187,7 @@ def _of_killed(own: Told, process: int, taken: int) -> dict[str, Any]:
         "headroom_bytes": found["total_bytes"] - context - reserved,
         "nccl_bytes": 0,
         "nccl_range_bytes": None,
-        "by_category": {**dict.fromkeys(found["by_category"], 0), "unknown": reserved},
+        "by_category": {**dict.fromkeys(found["by_category"], 0), "other": reserved},
         "top_lines": [],
         "step_peaks_bytes": [],
         "step_seconds": None,
@@ -184,6 +196,9 @@ def _of_killed(own: Told, process: int, taken: int) -> dict[str, Any]:
         "timeline": None,
         "compiled": None,
         "limit_bytes": None,
-        "assumptions": [asdict(Assumed(ENDED_BY_SIGNAL, f"process {process}", None, 1, reserved))],
+        "assumptions": [
+            asdict(Assumed(ENDED_BY_SIGNAL, f"process {killed.process}", None, 1, reserved))
+        ],
+        "devices": killed.uses(cards),
         "uses_cuda": True,
     }

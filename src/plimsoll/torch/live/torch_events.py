@@ -10,6 +10,7 @@ from plimsoll import _core
 from plimsoll.engines.current import allocator_name
 from plimsoll.errors import InputError
 from plimsoll.gpus import card_entry
+from plimsoll.recordings.origin import Origin
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.live.bridge import BRIDGE
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from plimsoll.recorder.event_source import Segments
     from plimsoll.recordings.events import Frame
+
+
+# What autograd was doing, in the bits below the number of a request's stack; csrc/recorder.cpp.
+_RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 
 class TorchEvents:
@@ -91,8 +96,10 @@ class TorchEvents:
         }
 
     def frames(self, stack: int) -> list[Frame]:
-        """See `EventSource.frames`."""
-        return _core.stack_frames(stack)
+        """See `EventSource.frames`; the first says the request's origin."""
+        phase = "backward" if stack & _IN_BACKWARD else "forward"
+        origin = Origin(phase, keeps_graph=bool(stack & _RECORDS))
+        return [origin.frame(), *_core.stack_frames(stack >> _BITS)]
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
         """See `EventSource.when_torch_is_there`."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.recordings.origin import PHASES, ROLES
 from plimsoll.torch.building.compiler import Recipe
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ SIMULATED_GPU = Recipe(
 )
 
 _Row = TypeVar("_Row", bound=ctypes.Structure)
-
-ROLES = ("output", "temporary", "workspace", "input", "copy")
-"""Why memory was asked for, by the number in a `Site` or `LateRole`; Role of csrc/runtime.h."""
-PHASES = ("forward", "backward", "optimizer")
-"""When, by the number in a `Site`; Phase of csrc/runtime.h."""
 
 BEYOND_BUDGET = "its values were not computed: there are many"
 """What is assumed of an operation beyond the budget; kBeyondBudget of csrc/runtime.h."""
@@ -90,7 +86,10 @@ class Clock(ctypes.Structure):
 
 
 class Site(ctypes.Structure):
-    """Who asked for memory; Site of csrc/runtime.h."""
+    """Who asked for memory; Site of csrc/runtime.h.
+
+    Its role and phase are indices into `plimsoll.recordings.origin.ROLES` and `PHASES`.
+    """
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -111,16 +110,6 @@ class Assumption(ctypes.Structure):
         ("what", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
         ("bytes", ctypes.c_uint64),
-    ]
-
-
-class LateRole(ctypes.Structure):
-    """A role that became clear later; LateRole of csrc/runtime.h."""
-
-    _fields_ = [
-        ("serial", ctypes.c_uint64),
-        ("device", ctypes.c_int32),
-        ("role", ctypes.c_int32),
     ]
 
 
@@ -157,7 +146,6 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     StackTime,
     Site,
     Assumption,
-    LateRole,
     Counter,
     PinnedStatistics,
     HostAccount,
@@ -226,7 +214,7 @@ class Library:
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
-        for rows in ("sites", "assumptions", "late_roles"):
+        for rows in ("sites", "assumptions"):
             copy = getattr(lib, f"plimsoll_copy_{rows}")
             copy.restype = ctypes.c_size_t
             copy.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -374,10 +362,6 @@ class Library:
         """What the work of each call stack took on a device, in ns, by the stack's number."""
         copy = functools.partial(self.lib.plimsoll_copy_stack_times, device)
         return array("d", bytes(_rows(copy, StackTime)))
-
-    def late_roles(self) -> list[LateRole]:
-        """All roles that became clear after the allocation, in order."""
-        return _read(self.lib.plimsoll_copy_late_roles, LateRole)
 
 
 def _read(copy: Any, kind: type[_Row]) -> list[_Row]:

@@ -12,6 +12,7 @@ from plimsoll import _core
 from plimsoll.engines.snapshot import note_fragments, snapshot_dict
 from plimsoll.errors import InputError, OutOfMemoryError
 from plimsoll.gpus import card_entry
+from plimsoll.recordings.origin import PHASES, ROLES, Origin
 from plimsoll.simulator import Allocator, SimulatedMachine
 from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
@@ -408,7 +409,8 @@ class Simulation:
 class SiteStacks:
     """The program's call stacks by the number of the site that asked, innermost frame first.
 
-    What runs the program, and so ends each of them, is left out.
+    The first frame says the request's origin. What runs the program, and so ends each of them, is
+    left out.
     """
 
     def __init__(self, lib: library.Library, runners: Collection[str]) -> None:
@@ -419,10 +421,12 @@ class SiteStacks:
     def __getitem__(self, context: int) -> list[tuple[str, int, str]]:
         if context >= len(self._sites):
             self._sites = self._library.sites()
-        frames = _core.stack_frames(self._sites[context].stack)
+        site = self._sites[context]
+        frames = _core.stack_frames(site.stack)
         while frames and frames[-1][0] in self._runners:
             frames.pop()
-        return frames
+        origin = Origin(PHASES[site.phase], site.grad_enabled, ROLES[site.role])
+        return [origin.frame(), *frames] if context else frames
 
 
 def _properties(profile: GpuProfile) -> library.DeviceProperties:

@@ -13,11 +13,15 @@ import { packagePath } from "../elements/format.js";
 export function stackList(stacks, stack, name) {
   const frames = stack === null ? [] : (stacks?.frames(stack) ?? []);
   if (frames.length === 0) return make("p", { class: "caption" }, "No call stack was recorded.");
-  const here = frames.findIndex(({ isProgram }) => isProgram);
+  // The places that the stack's source line names.
+  const here = [
+    frames.findIndex(({ isProgram }) => isProgram),
+    frames.findIndex(({ isUsers }) => isUsers),
+  ];
   const items = frames.map(({ file, line, name: frame }, i) =>
     make(
       "li",
-      { class: i === here ? "here" : "" },
+      { class: here.includes(i) ? "here" : "" },
       make("span", { class: "function" }, frame),
       " ",
       make("span", { class: "place", title: file }, `${packagePath(file)}:${line}`),

@@ -13,6 +13,10 @@ const CATEGORIES = {
   inputs: 8,
   workspaces: 3,
   activations: 4,
+  "unused activations": 9,
+  "recomputed activations": 5,
+  "kv cache": 7,
+  collectives: 10,
   temporaries: 6,
 };
 
@@ -29,7 +33,7 @@ export function colourNumbers(keys) {
   const numbers = new Map();
   return keys.map((key) =>
     key.groups.map((group) => {
-      if (/^[\d,]+ others$/.test(group) || group === "unknown") return COLOURS;
+      if (/^[\d,]+ others$/.test(group) || group === "other") return COLOURS;
       if (key.name === "category") return CATEGORIES[group] ?? COLOURS;
       if (!numbers.has(group)) numbers.set(group, Math.min(numbers.size, COLOURS));
       return /** @type {number} */ (numbers.get(group));

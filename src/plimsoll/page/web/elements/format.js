@@ -71,13 +71,17 @@ export function packagePath(/** @type {string} */ file) {
 }
 
 /**
- * "function:line file" for a source line, so that what tells lines apart comes first; all other
- * names as they are.
+ * "function:line file" for each place of a source line, so that what tells lines apart comes first;
+ * all other names as they are.
  * @param {string} name
  */
 export function shortName(name) {
-  const match = /^(.*):(\d+) (.*)$/.exec(name);
-  if (match === null) return name;
+  return name.split(" → ").map(shortPlace).join(" → ");
+}
+
+function shortPlace(/** @type {string} */ place) {
+  const match = /^(.*):(\d+) (.*)$/.exec(place);
+  if (match === null) return place;
   const file = match[1].split(/[/\\]/).at(-1);
   return `${match[3]}:${match[2]} ${file}`;
 }

@@ -4,7 +4,9 @@ import { unpackColumns } from "./columns.js";
 
 /** @import { Column, PackedColumn } from "./columns.js" */
 
-/** @typedef {{ file: string, line: number, name: string, isProgram: boolean }} Frame */
+/**
+ * @typedef {{ file: string, line: number, name: string, isProgram: boolean, isUsers: boolean }} Frame
+ */
 
 /**
  * @typedef {"frame_file" | "frame_line" | "frame_function" | "frame_program" | "node_frame" |
@@ -79,7 +81,8 @@ export class Stacks {
       file: this.strings[frame_file[frame]],
       line: frame_line[frame],
       name: this.strings[frame_function[frame]],
-      isProgram: frame_program[frame] === 1,
+      isProgram: frame_program[frame] > 0,
+      isUsers: frame_program[frame] === 2,
     };
   }
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.answer import run_of
-from plimsoll.prediction.child.compiled_parts import outside_compilers
 from plimsoll.prediction.child.peak_contents import blocks_of
 from plimsoll.prediction.child.survey.allocators import try_allocators
 from plimsoll.prediction.child.survey.arguments import Arguments
@@ -21,7 +20,7 @@ from plimsoll.prediction.child.survey.wrappings import Wrappings
 from plimsoll.prediction.survey import Survey
 from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
-from plimsoll.watchers import standing_in
+from plimsoll.watchers import outside_compilers, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,9 @@
 
 #include "history.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,8 +27,15 @@ int64_t clock_us() {
   return static_cast<int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
 }
 
+// A request's number is that of its stack, above three bits that say what autograd was doing;
+// torch_events.py reads them.
+constexpr uint32_t kRecords = 1, kInBackward = 2, kIsKnown = 4, kBits = 3;
+
 Context number_stack() {
-  stack_of_request = recorder.load(std::memory_order_acquire)->capture_stack();
+  const uint32_t stack = recorder.load(std::memory_order_acquire)->capture_stack();
+  stack_of_request = stack << kBits | kIsKnown;
+  if (c10::GradMode::is_enabled()) stack_of_request |= kRecords;
+  if (torch::autograd::get_current_node()) stack_of_request |= kInBackward;
   return nullptr;  // PyTorch itself need not keep it
 }
 

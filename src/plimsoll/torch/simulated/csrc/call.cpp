@@ -320,13 +320,6 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);
   if (!info.is_known()) call.assume_memory("its kernel takes no memory besides its results");
-  if (info.is_random && info.is_in_place()) {
-    const at::Tensor target = call.tensor(info.results[0].argument);
-    const Allocation* const allocation = allocation_of(target);
-    if (allocation != nullptr) {
-      runtime().note_role(allocation->device, allocation->serial, Role::input);
-    }
-  }
   if (!info.is_view()) check_data(call);
   if (info.rule != nullptr) info.rule(call);
   call.allocate_all();

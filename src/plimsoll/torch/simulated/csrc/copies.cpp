@@ -103,13 +103,6 @@ void copy_values(const Tensor& to, const Tensor& from) {
   }
 }
 
-// What comes from the host, or is drawn at random, is the program's input until it is called more.
-void note_input(const Tensor& tensor) {
-  const Allocation* const allocation = allocation_of(tensor);
-  if (allocation != nullptr)
-    runtime().note_role(allocation->device, allocation->serial, Role::input);
-}
-
 void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   Runtime& state = runtime();
   const c10::DeviceIndex index = to.is_cuda() ? to.device().index() : from.device().index();
@@ -128,7 +121,6 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   } else {
     state.launch(index, Work::compute, copy_ns(to, from, on.properties));
   }
-  if (!from.is_cuda()) note_input(to);
   if (is_pinned_copy && non_blocking) {
     note_pinned_use(host, index, state.current_stream(index));
   } else if (crosses && !(non_blocking && to.is_cuda())) {

@@ -58,7 +58,6 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, reserved)) +
       STRUCTURE(Assumption, FIELD(Assumption, stack), FIELD(Assumption, operation),
                 FIELD(Assumption, what), FIELD(Assumption, count), FIELD(Assumption, bytes)) +
-      STRUCTURE(LateRole, FIELD(LateRole, serial), FIELD(LateRole, device), FIELD(LateRole, role)) +
       STRUCTURE(Counter, FIELD(Counter, current), FIELD(Counter, peak), FIELD(Counter, allocated),
                 FIELD(Counter, freed)) +
       STRUCTURE(PinnedStatistics, FIELD(PinnedStatistics, allocations),

@@ -197,9 +197,6 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_sites(Site* to, size_t most) {
 PLIMSOLL_EXPORT size_t plimsoll_copy_assumptions(Assumption* to, size_t most) {
   return runtime().copy_assumptions(to, most);
 }
-PLIMSOLL_EXPORT size_t plimsoll_copy_late_roles(LateRole* to, size_t most) {
-  return runtime().copy_late_roles(to, most);
-}
 PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size_t most) {
   return runtime().copy_stack_times(static_cast<c10::DeviceIndex>(device), to, most);
 }

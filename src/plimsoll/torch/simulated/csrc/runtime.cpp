@@ -201,23 +201,18 @@ std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
   return copy_rows(assumptions_, to, most);
 }
 
-std::size_t Runtime::copy_late_roles(LateRole* to, std::size_t most) {
-  const std::lock_guard lock(mutex_);
-  return copy_rows(late_roles_, to, most);
-}
-
 std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
   // An operation's autograd node takes its number before the operation runs.
-  if (const auto node = torch::autograd::get_current_node()) {
+  const auto node = torch::autograd::get_current_node();
+  // A checkpoint that computes again has Python's stack, which says more.
+  std::uint32_t captured = 0;
+  if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
+  if (node != nullptr && captured == 0) {
     const std::lock_guard lock(mutex_);
     const auto number = static_cast<std::size_t>(node->sequence_nr());
-    if (number < stack_of_sequence_.size() && stack_of_sequence_[number] != 0) {
-      return stack_of_sequence_[number];
-    }
-    return 0;
+    return number < stack_of_sequence_.size() ? stack_of_sequence_[number] : 0;
   }
-  const std::uint32_t captured = recorder->capture_stack();
   if (notes && c10::GradMode::is_enabled()) {
     const std::uint64_t next = at::sequence_number::peek();
     if (next > 0 && next < (1U << 28)) {
@@ -242,12 +237,6 @@ std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
       site_numbers_.try_emplace(key, static_cast<std::uint32_t>(sites_.size()));
   if (is_new) sites_.push_back({number, operation, role, phase, grad, false});
   return place->second;
-}
-
-void Runtime::note_role(c10::DeviceIndex device, std::uint64_t serial, Role role) {
-  if (!record_sites) return;
-  const std::lock_guard lock(mutex_);
-  late_roles_.push_back({serial, device, static_cast<std::int32_t>(role)});
 }
 
 void Runtime::assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes) {

@@ -86,13 +86,6 @@ struct Assumption {
   std::uint64_t bytes = 0;  // of memory that is not known: of the largest call's tensors
 };
 
-// A role that became clear after the allocation. Shared with Python.
-struct LateRole {
-  std::uint64_t serial = 0;  // counts the device's allocations since the start
-  std::int32_t device = 0;
-  std::int32_t role = 0;
-};
-
 // What is noted as assumed.
 constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
 constexpr std::string_view kReadsRandom = "the host read random numbers, of another generator";
@@ -190,7 +183,6 @@ class Runtime {
   // Copies what there is, at most `most` rows, and says how much there is.
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
-  std::size_t copy_late_roles(LateRole* to, std::size_t most);
   // By the stack's number.
   std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
@@ -213,16 +205,12 @@ class Runtime {
     callbacks.bound_reached();
     end_program();
   }
-  // Says later what an allocation is for, by its number on the device.
-  void note_role(c10::DeviceIndex device, std::uint64_t serial, Role role);
-
   void set_phase(Phase phase) { phase_ = phase; }
 
  private:
   std::mutex mutex_;  // of all that follows
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
-  std::vector<LateRole> late_roles_;
   std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;

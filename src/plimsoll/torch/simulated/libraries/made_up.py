@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from plimsoll.analysis import is_in_package, is_program, short_path
+from plimsoll.analysis import is_users, short_path
 from plimsoll.torch.simulated.compiled.assumptions import assume
 
 
 def tell_made_up(what: str) -> None:
-    """Note it for the report, with the line of the program outside all libraries.
+    """Note it for the report, with the line in the user's own files.
 
     Args:
         what: What is made up, and how.
@@ -21,7 +21,7 @@ def _line() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         name, line = frame.f_code.co_filename, frame.f_lineno
-        if is_program((name, line, frame.f_code.co_name)) and not is_in_package(name):
+        if is_users((name, line, frame.f_code.co_name)):
             return f"{short_path(name)}:{line}"
         frame = frame.f_back
     return "a library"

@@ -22,7 +22,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.analysis import is_program
+from plimsoll.analysis import is_users
 from plimsoll.torch.simulated.libraries.guarded_imports import uses_in
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
 _FOLDER = Path(__file__).with_name("stand_ins")
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
@@ -298,9 +297,7 @@ def _program_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None:
         code = frame.f_code
         if "importlib" not in code.co_filename and code.co_filename != __file__:
-            is_own = not any(part in code.co_filename for part in _INSTALLED) and is_program(
-                (code.co_filename, frame.f_lineno, code.co_name)
-            )
-            return frame if is_own else None
+            asks = (code.co_filename, frame.f_lineno, code.co_name)
+            return frame if is_users(asks) else None
         frame = frame.f_back
     return None

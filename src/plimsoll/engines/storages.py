@@ -6,9 +6,9 @@ from typing import Any
 
 
 def storage_address(tensor: Any) -> int:
-    """Returns the address of a tensor's storage; 0 for one without storage, such as under vmap."""
+    """Returns the address of a tensor's storage; 0 for one without, as under vmap."""
     part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, what this process holds
     try:
         return int(part.untyped_storage().data_ptr())
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, ValueError):
         return 0

@@ -1,0 +1,46 @@
+"""The names of what memory is for."""
+
+from __future__ import annotations
+
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "unused_activations",
+    "recomputed_activations",
+    "inputs",
+    "kv_cache",
+    "collectives",
+    "workspaces",
+    "temporaries",
+    "rounding",
+    "other",
+)
+"""What memory is for.
+
+`parameters` are those of modules, with their buffers. `activations` are what a forward pass makes
+for the backward pass, and without autograd the results of modules; `unused_activations` autograd
+kept for a backward pass that never came; `recomputed_activations` a checkpoint computes again.
+`inputs` came from the host. `kv_cache` persists over steps of inference. `collectives` are buffers
+of what ranks exchange. `workspaces` are kept by libraries such as cuBLAS; those of PyTorch 2.15 die
+with the product, and where only stacks tell they are temporaries. `temporaries` die within the pass
+that made them. `rounding` is what blocks have beyond what was asked, and never a block's own
+category. `other` is the rest.
+"""
+
+NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
+
+WORKSPACE_SIZES = (1 << 20, 8_519_680, 32 << 20)
+"""Bytes that PyTorch allocates for cuBLAS and cuBLASLt, by card and version, and keeps."""
+
+_TITLES = {
+    "kv_cache": "KV cache",
+    "unused_activations": "activations that no backward uses",
+    "collectives": "collectives' buffers",
+}
+
+
+def category_title(name: str) -> str:
+    """Returns a category's name as people read it."""
+    return _TITLES.get(name, name.replace("_", " "))

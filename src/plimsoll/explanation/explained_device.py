@@ -1,0 +1,256 @@
+"""The devices of a recording: which one an explanation is of, and a row of figures for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from plimsoll.analysis import find_lifetimes, rounded_sizes
+from plimsoll.errors import InputError
+from plimsoll.explanation.recorded_state import RecordedPast
+from plimsoll.explanation.search import recorded_setting
+from plimsoll.explanation.source import has_history
+from plimsoll.explanation.state import ReplayedPast
+from plimsoll.gpus import recorded_card
+from plimsoll.prediction.parts import GpuUse
+from plimsoll.replays import replay
+
+if TYPE_CHECKING:
+    from plimsoll.analysis import Lifetimes
+    from plimsoll.explanation.state import Past
+    from plimsoll.gpus import RecordedCard
+    from plimsoll.recordings import DeviceTrace, Recording
+    from plimsoll.replays import ReplayResult
+
+
+@dataclass(frozen=True)
+class Device:
+    """The history of one device, as recorded or as it would have been under a given limit.
+
+    Attributes:
+        recording: The recording, with this device alone.
+        card: The card, if it is known.
+        lifetimes: The blocks.
+        past: The allocator's states.
+        base: The replay that found these states; None where they are as recorded.
+        notes: The reasons why the states may differ from what happened.
+        is_known: Whether there is a history, and not only a present state.
+        peak_allocated_bytes: The most in live blocks, rounding included.
+        fits: Whether all requests are served, under the limit if one was given.
+    """
+
+    recording: Recording
+    card: RecordedCard | None
+    lifetimes: Lifetimes
+    past: Past
+    base: ReplayResult | None
+    notes: list[str]
+    is_known: bool
+    peak_allocated_bytes: int
+    fits: bool
+
+    def use(self, limit: int | None) -> GpuUse:
+        """The row of this device.
+
+        Args:
+            limit: The most that it could reserve, in bytes. Where a request then fails, how much
+                the program would reserve is not known.
+        """
+        (trace,) = self.recording.devices
+        if self.past.is_what_if and not self.fits:
+            return GpuUse(trace.device, self.peak_allocated_bytes, None, None, None)
+        dedicated, used, room = self.past.peak_dedicated_bytes, None, []
+        if limit is not None:
+            room.append(limit - dedicated)
+        if self.card is not None and self.card.profile is not None:
+            used = self.card.profile.context_bytes + dedicated
+            room.append(self.card.total_bytes - used)
+        reserved, left = self.past.peak.reserved_bytes, min(room, default=None)
+        return GpuUse(trace.device, self.peak_allocated_bytes, reserved, used, left)
+
+
+def find_devices(
+    recording: Recording,
+    device: int | None,
+    card: RecordedCard | None,
+    limit: int | None,
+    version: str | None,
+) -> tuple[Device, list[GpuUse], list[str]]:
+    """Look at each device, and choose the one to explain.
+
+    Args:
+        recording: All devices.
+        device: Which one to explain; None for one on which requests fail, if there is any, and of
+            these or of all the one with the most memory in use.
+        card: The card that all are of; None for the cards that the recording names.
+        limit: The most that each could reserve, in bytes; None for what was recorded.
+        version: Of PyTorch; None for the recorded one.
+
+    Returns:
+        The chosen device, the row of each device, and notes on those that are not chosen.
+
+    Raises:
+        InputError: If the recording has no such device, or the chosen one cannot be replayed.
+    """
+    numbers = [trace.device for trace in recording.devices]
+    if device is not None and device not in numbers:
+        known = ", ".join(map(str, numbers))
+        raise InputError(f"{recording.name}: nothing of device {device}; there is {known}")
+    chosen: Device | None = None
+    most = (False, -1)
+    uses, notes, failing = [], [], []
+    for trace in recording.devices:
+        try:
+            found = _look(recording, trace, card, limit, version)
+        except InputError as error:
+            if len(numbers) == 1 or device == trace.device:
+                raise
+            uses.append(GpuUse(trace.device, None, None, None, None))
+            notes.append(f"what GPU {trace.device} took is not known: {error}")
+            continue
+        uses.append(found.use(limit))
+        if not found.fits:
+            failing.append(trace.device)
+        rank = (not found.fits, found.peak_allocated_bytes)
+        if trace.device == device or (device is None and rank > most):
+            chosen, most = found, rank
+    if chosen is None:
+        raise InputError(f"{recording.name}: no device can be explained; {notes[0]}")
+    how = "ran out of memory" if limit is None else "does not fit in the given limit"
+    (explained,) = chosen.recording.devices
+    notes += [
+        f"GPU {number} {how}; --device {number} says why"
+        for number in failing
+        if number != explained.device
+    ]
+    return chosen, uses, notes
+
+
+def _look(
+    recording: Recording,
+    trace: DeviceTrace,
+    card: RecordedCard | None,
+    limit: int | None,
+    version: str | None,
+) -> Device:
+    alone = replace(recording, devices=[trace])
+    lifetimes, is_known = find_lifetimes(trace), has_history(alone)
+    past, base, notes = _past(alone, lifetimes, limit=limit, version=version, is_known=is_known)
+    level = lifetimes.level(rounded_sizes(lifetimes.size, past.round_request))
+    fits = not past.failures()
+    if limit is not None and not isinstance(past, ReplayedPast):
+        fits = fits and past.peak_dedicated_bytes <= limit
+    return Device(
+        recording=alone,
+        card=card or recorded_card(recording.settings, trace.device),
+        lifetimes=lifetimes,
+        past=past,
+        base=base,
+        notes=notes,
+        is_known=is_known,
+        peak_allocated_bytes=max(
+            int(level.max(initial=0)), _peak_allocated_bytes(past, alone, version)
+        ),
+        fits=fits,
+    )
+
+
+def _past(
+    recording: Recording,
+    lifetimes: Lifetimes,
+    *,
+    limit: int | None,
+    version: str | None,
+    is_known: bool,
+) -> tuple[Past, ReplayResult | None, list[str]]:
+    """What happened, or would under another limit; its replay; what has to be said of it."""
+    (trace,) = recording.devices
+    if recording.allocator != "native":
+        said = None if has_history(recording) else recording.fragments_bytes(trace.device)
+        recorded = RecordedPast(
+            trace, lifetimes, recording.allocator, "", version or recording.version, said
+        )
+        notes = list(recorded.notes)
+        is_less = limit is not None and limit < recorded.peak_dedicated_bytes
+        if limit is not None and is_known and (is_less or recorded.failures()):
+            try:
+                under = _under(recording, limit, version)
+            except InputError as error:
+                notes.append(f"what the given limit comes to is not known: {error}")
+            else:
+                if is_less or under[1].avoided_ooms:
+                    return under
+        if not recorded.is_exact:
+            notes.append(
+                "what was reserved before the first event is in pieces of unknown size: cached and "
+                "fragments take them for 2 MiB each"
+            )
+        return recorded, None, notes
+    (base,) = replay(recording, limit=limit, version=version)
+    notes = _notes(base, is_limited=limit is not None)
+    if base.matches_recording is False and "allocator" not in recording.settings:
+        notes.append(
+            "nothing says which allocator was recorded, and it was taken for PyTorch's own; "
+            "recordings of plimsoll and plimsoll.memory_snapshot() name it"
+        )
+    if base.matches_recording is False:
+        past = RecordedPast(trace, lifetimes, "native", base.conf, base.version)
+        return past, base, [*notes, *past.notes]
+    start = trace.start(recording.conf, base.version)
+    return ReplayedPast(trace, start, base, recording.allocator), base, notes
+
+
+def _under(
+    recording: Recording, limit: int, version: str | None
+) -> tuple[Past, ReplayResult, list[str]]:
+    """Returns the states that another allocator than PyTorch's would have had under a limit.
+
+    Raises:
+        InputError: If it cannot be replayed.
+    """
+    (trace,) = recording.devices
+    own = recorded_setting(recording)
+    if own is None:
+        raise InputError(f"there is no replay of the allocator {recording.allocator}")
+    (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
+    start = trace.start(recording.conf, base.version)
+    return (
+        ReplayedPast(trace, start, base, recording.allocator),
+        base,
+        _notes(base, is_limited=True),
+    )
+
+
+def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
+    """The most in live blocks as recorded, as far as it is known beyond their rounding.
+
+    A what-if past ends early or serves other requests, and its own peak is that of another run.
+    """
+    if not past.is_what_if:
+        return past.peak_allocated_bytes
+    if recording.allocator != "native":
+        return 0
+    (own,) = replay(recording, version=version)
+    return 0 if own.matches_recording is False else own.peak_allocated_bytes
+
+
+def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
+    notes = []
+    if base.matches_recording is False:
+        notes.append(
+            "the replay differs from the recording: reserved memory and its parts are as recorded, "
+            "where ends of blocks that are too small to split off count as fragments; advice "
+            "follows PyTorch's rules, not what happened"
+        )
+    if base.matches_recording is None and is_limited:
+        whose = "PyTorch's rules" if base.allocator == "native" else "the allocator's rules"
+        notes.append(
+            f"under the given limit reserved memory follows {whose}; what was live is as recorded"
+        )
+    elif base.matches_recording is None:
+        notes.append(
+            "the recording has no segments to compare with: reserved memory follows PyTorch's rules"
+        )
+    if base.reconstructed_start:
+        notes.append("the recording starts late; what was live before is taken from its end")
+    return notes

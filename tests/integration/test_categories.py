@@ -1,0 +1,66 @@
+"""A prediction and the explanation of a recording name the same memory alike, and rightly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import explain, predict
+from plimsoll.units import MiB
+from tests.simulated import PROGRAMS, simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("torch")
+
+FOLDER = PROGRAMS / "categories"
+
+
+def categories(name: str, folder: Path) -> dict[str, float]:
+    """MiB at the peak by category, which a prediction and a recording agree on."""
+    script = FOLDER / f"{name}.py"
+    predicted = predict(script)
+    simulate(script, "--record", "run.plim", gpu="H100", folder=folder, environment={})
+    recorded = explain(folder / "run.plim", advice=False)
+    assert recorded.peak.categories_from == "program"
+    assert recorded.peak.by_category == predicted.by_category
+    return {name: size / MiB for name, size in predicted.by_category.items() if size}
+
+
+def test_parameters_are_known_that_no_forward_pass_shows(tmp_path: Path) -> None:
+    found = categories("weights", tmp_path)
+    # Twice 4 layers, the one that is never called, and the cut one.
+    assert found["parameters"] == pytest.approx(2 * 16 + 16 + 4, rel=0.01)
+    assert found["gradients"] == pytest.approx(16 + 4, rel=0.01)
+    assert found["inputs"] == pytest.approx(0.25)
+    assert "other" not in found
+
+
+def test_each_network_of_a_pair_has_its_state(tmp_path: Path) -> None:
+    found = categories("gan", tmp_path)
+    weights = 4 * (128 * 1024 + 1024 * 3072 + 3072 * 1024 + 1024) / MiB
+    assert found["parameters"] == pytest.approx(weights, rel=0.01)
+    assert found["gradients"] == pytest.approx(weights, rel=0.03)
+    assert found["optimizer_state"] == pytest.approx(2 * weights, rel=0.01)
+    assert found["inputs"] == pytest.approx(24 + 1, rel=0.01)
+
+
+def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -> None:
+    found = categories("checkpointed", tmp_path)
+    # One block's: the results of its norm, of `up` and of gelu.
+    assert found["recomputed_activations"] == pytest.approx(32 + 128 + 128, rel=0.01)
+    assert found["inputs"] == pytest.approx(32)
+
+
+def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> None:
+    found = categories("forgotten_no_grad", tmp_path)
+    # The results of twelve layers, of two calls: the second is made before the first goes.
+    assert found["unused_activations"] == pytest.approx(2 * 12 * 16, rel=0.15)
+    assert found.get("activations", 0) < 20
+
+
+def test_a_cache_is_told_from_the_results_of_a_pass(tmp_path: Path) -> None:
+    found = categories("generates", tmp_path)
+    assert found["kv_cache"] > 4 * 64 * 0.9
