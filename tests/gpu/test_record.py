@@ -137,7 +137,7 @@ def test_an_out_of_memory_error_is_an_event_with_its_stack(allocator: str, tmp_p
     (trace,) = recording.devices
     events = trace.load()
     (stack,) = events.stack[events.action == Action.OOM]
-    assert trace.frames(int(stack))[0][2] == "ask"
+    assert trace.frames(int(stack))[1][2] == "ask"
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)

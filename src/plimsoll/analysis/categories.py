@@ -233,13 +233,23 @@ class _Rules:
         self._name("kv_cache", (candidates & (is_static | grows)) | cached)
 
     def _name_workspaces(self) -> None:
-        """Libraries keep workspaces. Recordings that name no roles show them by their sizes."""
+        """Libraries keep workspaces. Recordings that name no roles show them by their sizes.
+
+        Each size is asked for once on a stream, by the first product of matrices there; the forward
+        and the backward pass run in threads of their own, each with its own.
+        """
         self._name("workspaces", self._has_role("workspace"))
-        start, end, stack = self._blocks.start, self._blocks.end, self._blocks.stack
-        kept = (end >= self._blocks.event_count) & ~self._is[Place.BUILD] & (self._role < 0)
-        kept &= np.isin(self._blocks.size, WORKSPACE_SIZES) & (start >= 0)
-        self._name("workspaces", kept & ((self._crossed > 0) | (stack == 0)))
-        self._name("other", (start < 0) & (stack == 0))
+        blocks = self._blocks
+        kept = (blocks.end >= blocks.event_count) & ~self._is[Place.BUILD] & (self._role < 0)
+        kept &= np.isin(blocks.size, WORKSPACE_SIZES) & (blocks.start >= 0)
+        found = np.flatnonzero(kept)
+        in_backward = (self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED])[found]
+        key = [blocks.size[found], blocks.stream[found], in_backward]
+        _, first = np.unique(
+            np.stack([k.astype(np.uint64) for k in key]), axis=1, return_index=True
+        )
+        self._result[found[first]] = NUMBER["workspaces"]
+        self._name("other", (blocks.start < 0) & (blocks.stack == 0))
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:

@@ -63,9 +63,10 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
         return Place.PROGRAM if shown == Place.BACKWARD else shown
     if origin.phase == "optimizer":
         return Place.OPTIMIZER
-    if shown in (Place.COLLECTIVE, Place.RECOMPUTED):
-        return shown
-    return Place.BACKWARD
+    if shown == Place.RECOMPUTED:
+        # The backward pass of what was computed again shows the same stack.
+        return shown if origin.keeps_graph else Place.BACKWARD
+    return shown if shown == Place.COLLECTIVE else Place.BACKWARD
 
 
 def _shown(frames: Sequence[Frame]) -> Place:
