@@ -143,7 +143,9 @@ def test_a_watched_process_that_is_killed_is_told_on_the_screen() -> None:
                 await pilot.press("down")
             os.kill(pid, signal.SIGKILL)
             await wait_until(lambda: app._selected is None)
-            assert messages.count(f"process {pid} has ended") == 1  # other programs may end beside it
+            assert (
+                messages.count(f"process {pid} has ended") == 1
+            )  # other programs may end beside it
             assert not any(row.key[1] == pid for row in app._rows)
 
     with running("37") as pid:

@@ -14,7 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError, replay
-from plimsoll.recordings import EventBatch, Frame, StreamWriter, read_recording
+from plimsoll.recordings import (
+    EventBatch,
+    Frame,
+    Label,
+    StreamWriter,
+    read_recording,
+    write_parquet,
+)
 from plimsoll.recordings.events import COLUMNS
 from plimsoll.recordings.expansion import read_messages
 from tests.fuzz import pack_plim, unpack_plim
@@ -53,7 +60,11 @@ def write(path: Path, batches: int = 5, rows: int = 40) -> tuple[NDArray[np.int3
     parts = [some_events(rows, seed) for seed in range(batches)]
     for number, (devices, events) in enumerate(parts):
         writer.write(
-            devices, events, marks=[(rows // 2, number, "step")], ended=number == batches - 1
+            devices,
+            events,
+            marks=[(rows // 2, number, "step")],
+            labels=[(rows // 2, 1, 4096 + number, "gradients"), (rows, 0, 8192, "parameters")],
+            ended=number == batches - 1,
         )
     writer.close()
     return np.concatenate([d for d, _ in parts]), EventBatch.join(e for _, e in parts)
@@ -183,6 +194,21 @@ def test_a_snapshot_replays_the_same_as_a_stream(name: str, tmp_path: Path) -> N
     assert ours.memory_stats == theirs.memory_stats
 
 
+@pytest.mark.parametrize("ending", ["plim", "parquet"])
+def test_labels_are_of_their_device_and_moment(ending: str, tmp_path: Path) -> None:
+    devices, _ = write(tmp_path / "run.plim", batches=3)
+    recording = read_recording(tmp_path / "run.plim")
+    if ending == "parquet":
+        write_parquet(recording, tmp_path / "run.parquet")
+        recording = read_recording(tmp_path / "run.parquet")
+    ends = [int((devices[:end] == 0).sum()) for end in (40, 80, 120)]
+    halves = [int((devices[:end] == 1).sum()) for end in (20, 60, 100)]
+    assert recording.labels_of(0) == [Label(end, 8192, "parameters", 0) for end in ends]
+    assert recording.labels_of(1) == [
+        Label(half, 4096 + number, "gradients", 1) for number, half in enumerate(halves)
+    ]
+
+
 class TestCutAndDamaged:
     def test_a_cut_file_opens_up_to_its_last_whole_batch(self, tmp_path: Path) -> None:
         devices, events = write(tmp_path / "run.plim")
@@ -263,7 +289,9 @@ class TestCutAndDamaged:
     @FIXED
     @given(
         facts=st.dictionaries(
-            st.sampled_from(["frames", "stacks", "marks", "start", "end", "dropped", "ended"]),
+            st.sampled_from(
+                ["frames", "stacks", "marks", "labels", "start", "end", "dropped", "ended"]
+            ),
             FACTS,
         )
         | FACTS
@@ -278,6 +306,17 @@ class TestCutAndDamaged:
         assert sum(trace.event_count for trace in recording.devices) in (40, 80)
         for trace in recording.devices:
             trace.load()
+
+    @pytest.mark.parametrize("label", [[41, 0, 1], [0, -1, 1], [0, 0, 1 << 64], [0, 0], 7])
+    def test_impossible_labels_end_the_history(self, label: object, tmp_path: Path) -> None:
+        path = tmp_path / "labels.plim"
+        write(path, batches=1)
+        schema, header, ((batch, _),) = unpack_plim(path.read_bytes())
+        facts = {"labels": {"inputs": [label]}}
+        path.write_bytes(pack_plim(schema, header, [(batch, {}), (batch, facts)]))
+        recording = read_recording(path)
+        assert recording.damage is not None
+        assert sum(trace.event_count for trace in recording.devices) == 40
 
     @pytest.mark.parametrize(
         ("column", "value"),

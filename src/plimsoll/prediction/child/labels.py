@@ -41,8 +41,9 @@ class BlockLabels:
             simulation.watchers,
             self._label,
             before_step=lambda _: self._set_phase(_OPTIMIZER),
-            after_step=simulation.watchers.guarded("the end of steps", self._end_step),
+            after_step=self._step_has_ended,
         )
+        self._note_step = simulation.watchers.guarded("the time of steps", self._end_step)
         self._steps_of: Counter[int] = Counter()  # by optimizer
         self._compiled: list[weakref.ref[Any]] = []  # modules, whose parts no hook sees
 
@@ -81,8 +82,11 @@ class BlockLabels:
         event = self._simulation.allocators[device].engine.history_size
         self.by_device[device].append(Label(event, address, category, device))
 
-    def _end_step(self, optimizer: Any) -> None:
+    def _step_has_ended(self, optimizer: Any) -> None:
         self._set_phase(_FORWARD)
+        self._note_step(optimizer)
+
+    def _end_step(self, optimizer: Any) -> None:
         self._steps_of[id(optimizer)] += 1
         for device, allocator in enumerate(self._simulation.allocators):
             self.steps[device].append(allocator.engine.history_size)

@@ -1,0 +1,85 @@
+"""The evidence for what blocks are for: origins, labels, and frames of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.analysis import CATEGORIES, NO_STEPS, find_categories
+from plimsoll.analysis.evidence import Place, place_of
+from plimsoll.recordings import Frame, Label
+from plimsoll.recordings.origin import PHASES, ROLES, Origin, origin_of
+from tests.unit.test_analysis_steps import Program
+
+TORCH = "/env/lib/python3.12/site-packages/torch/"
+PROGRAM: Frame = ("train.py", 9, "main")
+CALL: Frame = (TORCH + "nn/modules/module.py", 1790, "_call_impl")
+UNPACK: Frame = (TORCH + "utils/checkpoint.py", 1100, "unpack_hook")
+
+
+@given(
+    phase=st.sampled_from(PHASES),
+    records=st.booleans(),
+    role=st.sampled_from([None, *ROLES]),
+)
+def test_an_origin_is_read_as_it_was_written(phase: str, records: bool, role: str | None) -> None:
+    origin = Origin(phase, records, role)
+    assert origin_of([origin.frame(), PROGRAM]) == origin
+
+
+@pytest.mark.parametrize("words", ["", "sideways pass", "forward pass, output, copy", "output"])
+def test_other_words_are_no_origin(words: str) -> None:
+    filename = Origin("forward", keeps_graph=False).frame()[0]
+    assert origin_of([(filename, 0, words)]) is None
+    assert origin_of([PROGRAM]) is None
+    assert origin_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "origin", "place"),
+    [
+        ([CALL, PROGRAM], None, Place.FORWARD),
+        ([], None, Place.BACKWARD),
+        ([CALL, UNPACK], None, Place.RECOMPUTED),
+        ([CALL, PROGRAM], Origin("backward", keeps_graph=False), Place.BACKWARD),
+        ([CALL, UNPACK], Origin("backward", keeps_graph=True), Place.RECOMPUTED),
+        ([CALL, UNPACK], Origin("backward", keeps_graph=False), Place.BACKWARD),
+        ([CALL, PROGRAM], Origin("optimizer", keeps_graph=False), Place.OPTIMIZER),
+        ([], Origin("forward", keeps_graph=True), Place.PROGRAM),
+        ([(TORCH + "nn/parallel/distributed.py", 9, "_ddp_init_helper")], None, Place.COLLECTIVE),
+        (
+            [(TORCH + "distributed/tensor/_dispatch.py", 9, "dispatch"), CALL, PROGRAM],
+            None,
+            Place.FORWARD,
+        ),
+        (
+            [(TORCH + "distributed/fsdp/_fully_shard/_fsdp_param.py", 9, "unshard"), CALL],
+            None,
+            Place.BUILD,
+        ),
+    ],
+)
+def test_a_stack_says_which_part_of_a_program_asked(
+    frames: list[Frame], origin: Origin | None, place: Place
+) -> None:
+    assert place_of(frames, origin) == place
+
+
+def test_the_last_label_of_a_block_decides() -> None:
+    program = Program()
+    program.free(program.malloc(512))
+    program.malloc(512)  # at the same address
+    found = program.lifetimes()
+    address, end = int(found.address[0]), found.event_count
+    assert found.address[1] == address
+    labels = [
+        Label(1, address, "inputs"),
+        Label(end, address, "gradients"),
+        Label(end, address, "parameters"),
+        Label(end, address, "a name of a later version"),
+        Label(end, address + 1, "gradients"),
+    ]
+    categories = find_categories(found, NO_STEPS, lambda _: [], labels=labels)
+    assert categories.source == "program"
+    assert [CATEGORIES[number] for number in categories.number] == ["inputs", "parameters"]
