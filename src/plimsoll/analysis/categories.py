@@ -67,7 +67,7 @@ def find_categories(
         steps: The steps of the program.
         frames: The frames of a stack by its number, such as `DeviceTrace.frames`.
         failures: The events where requests failed, in order.
-        labels: What PyTorch knew of this device's addresses while the program ran.
+        labels: Facts that PyTorch knew of this device's addresses while the program ran.
     """
     evidence = find_evidence(lifetimes, frames, labels, CATEGORIES)
     labelled = evidence.label >= 0

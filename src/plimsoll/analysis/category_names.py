@@ -17,7 +17,7 @@ CATEGORIES = (
     "rounding",
     "other",
 )
-"""What memory is for.
+"""The categories of memory.
 
 `parameters` are those of modules, with their buffers. `activations` are what a forward pass makes
 for the backward pass, and without autograd the results of modules; `unused_activations` autograd

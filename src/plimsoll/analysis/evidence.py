@@ -31,7 +31,7 @@ class Place(IntEnum):
     PROGRAM = 0
     """Code outside all modules, such as the loop over batches, or a loss function."""
     BUILD = 1
-    """What makes, moves or gathers parameters."""
+    """Code that makes, moves or gathers parameters."""
     FORWARD = 2
     """The call of a module."""
     RECOMPUTED = 3
@@ -105,7 +105,7 @@ def _told_by(path: str, function: str) -> Place | None:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of each block, as columns of length m.
+    """The facts about each block, as columns of length m.
 
     Attributes:
         place: A `Place`. uint8.
@@ -141,7 +141,7 @@ def find_evidence(
     Args:
         lifetimes: The blocks.
         frames: The frames of a stack by its number.
-        labels: What PyTorch knew of the device's addresses.
+        labels: Facts that PyTorch knew of the device's addresses.
         categories: The names that labels use.
     """
     numbers, which = np.unique(lifetimes.stack, return_inverse=True)

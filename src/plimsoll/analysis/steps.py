@@ -66,7 +66,7 @@ class Steps:
 
 
 NO_STEPS = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
-"""Those of a history in which none were found, or none are wanted."""
+"""The steps of a history in which none were found, or none are wanted."""
 
 
 def find_steps(

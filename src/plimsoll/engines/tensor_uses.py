@@ -164,7 +164,7 @@ class TensorUses:
 
 
 def labels_now() -> dict[str, dict[str, list[int]]]:
-    """What the tensors of this process's modules and optimizers are at this moment.
+    """Finds the tensors of this process's modules and optimizers at this moment.
 
     Returns:
         By category and device number, the addresses; a snapshot has it among its settings, under
@@ -200,7 +200,7 @@ def _own_tensors(module: Any) -> Iterator[Any]:
 
 
 def _parts(tensor: Any) -> Iterator[Any]:
-    """The plain tensors of one that is made of others, such as a DTensor or a quantized one."""
+    """Yields the plain tensors inside a tensor subclass, such as a DTensor or a quantized one."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield getattr(tensor, "_local_tensor", tensor)

@@ -172,7 +172,7 @@ def check_moment(time_us: object, name: object) -> tuple[int, str]:
 
 
 def check_label(event: object, address: object, category: object, device: object) -> Label:
-    """What PyTorch knew of an address.
+    """Checks a label.
 
     Raises:
         DamageError, TypeError, ValueError or OverflowError: If it can be none.

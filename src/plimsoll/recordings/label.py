@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What PyTorch knew of an address while the program ran.
+    """A fact that PyTorch knew of an address while the program ran.
 
     Attributes:
         event: How many events of the device came before; the label is of the block live there then.
         address: An address at which a block begins.
         category: One of `plimsoll.analysis.CATEGORIES`; readers leave out names they do not know.
-        device: Whose events are counted.
+        device: The number of the device; `event` counts its events.
     """
 
     event: int

@@ -30,8 +30,8 @@ class Origin:
     Attributes:
         phase: The pass that asked, one of `PHASES`.
         keeps_graph: Whether autograd recorded operations.
-        role: What the operation wanted the memory for, one of `ROLES`; None where that is not
-            known, as on a real GPU. An `input` came from the host.
+        role: The use that the operation had for the memory, one of `ROLES`; None where that is
+            not known, as on a real GPU. An `input` came from the host.
     """
 
     phase: str

@@ -188,7 +188,7 @@ def read_snapshot(
 
 
 def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
-    """What the settings of a snapshot say of addresses, at its end."""
+    """Reads the labels in the settings of a snapshot; they are of its end."""
     for category, by_device in found.items():
         for device, addresses in by_device.items():
             for address in addresses:

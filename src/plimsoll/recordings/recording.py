@@ -126,7 +126,7 @@ class Recording:
         settings: `allocator_settings` of the snapshot, empty where there were none; where plimsoll
             recorded, with the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
-        labels: What PyTorch knew of addresses, in order; only plimsoll records it.
+        labels: Facts that PyTorch knew of addresses, in order; only plimsoll records them.
         dropped: How many events were lost because the writer could not follow.
         is_whole: Whether the recording ended in good order; False for a streaming trace that was
             cut, is damaged, or whose program died or still runs.

@@ -8,7 +8,7 @@ What is not an event is JSON in the metadata of the batch that it came with, und
     frames   [[file, line, function], ...]: frames that are new; they are numbered from 0 on
     stacks   {number: [frame, ...]}: call stacks that are new, innermost frame first
     marks    [[row, time, name], ...]: named moments; `row` rows of the batch came before
-    labels   {category: [[row, device, address], ...]}: what PyTorch knew of addresses
+    labels   {category: [[row, device, address], ...]}: facts that PyTorch knew of addresses
     start    {device: [segment, ...]}: what there was before the first event
     end      {device: [segment, ...]}: what there is after the last event
     dropped  how many events found no room so far
