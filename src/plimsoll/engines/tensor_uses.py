@@ -136,16 +136,19 @@ class TensorUses:
             if parameter is None:
                 del self._parameters[key]
                 continue
-            for name in ("grad", "main_grad"):  # the second is Megatron's
-                gradient = getattr(parameter, name, None)
-                if gradient is not None:
-                    self._note(gradient, "gradients")
+            self._note_gradient(parameter)
+
+    def _note_gradient(self, parameter: Any) -> None:
+        for name in ("grad", "main_grad"):  # the second is Megatron's
+            gradient = getattr(parameter, name, None)
+            if gradient is not None:
+                self._note(gradient, "gradients")
 
     def _before_step(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self._note_parameter(parameter)
-        self._look()
+                self._note_gradient(parameter)
 
     def _after(self, optimizer: Any) -> None:
         for tensor in _tensors(optimizer.state):
