@@ -7,6 +7,7 @@ QUICK = frozenset(
     {
         "flash/flash_attn_functions",
         "flash/xformers_attention",
+        "graphs/gcn_csr",
         "kinds/sparse_adam",
         "solvers/fourier_operator",
         "training/bert_finetuning",

@@ -28,8 +28,8 @@ def triton_poi_fused_embedding_0(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl
 """
 
 
-def failed(*indices: int | None, source: str = ROWS) -> str | None:
-    known = None if None in indices else np.array(indices)
+def failed(*indices: int | None, source: str = ROWS, kind: str = "int64") -> str | None:
+    known = None if None in indices else np.array(indices, dtype=kind)
     arguments: dict[str, Any] = {"in_ptr0": known, "in_ptr1": None, "xnumel": 24}
     return Assertions(source).failed(arguments, lambda values: values)
 
@@ -48,6 +48,11 @@ def test_an_index_out_of_bounds_fails_with_the_kernels_text(index: int) -> None:
 def test_an_element_that_the_kernel_does_not_load_is_not_checked() -> None:
     assert failed(77, 1, 2, 3) is None  # it begins at the second
     assert failed(1, 1, 2, 3, 77) is None  # and loads three
+
+
+def test_indices_of_a_narrow_type_are_widened() -> None:
+    wide = ROWS.replace("10, tl.int32", "256, tl.int32").replace("< 10", "< 256")
+    assert failed(0, 255, 3, 128, source=wide, kind="uint8") is None
 
 
 def test_unknown_indices_are_undecided() -> None:

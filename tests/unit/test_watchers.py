@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from plimsoll.engines.tensor_uses import TensorUses
 from plimsoll.prediction.child.stops import StoppedError
 from plimsoll.watchers import Watchers, standing_in
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHILD = Path(inspect.getfile(StoppedError)).parent
+TENSORS = Path(inspect.getfile(TensorUses))
 WATCHERS = {
     "calls of backward()",
     "calls of cross_entropy",
     "forked processes",
     "forked processes that use CUDA",
     "forks",
+    "gradients after a backward pass",
     "gradients between steps",
     "models",
     "models that are wrapped",
@@ -38,6 +41,7 @@ WATCHERS = {
     "the begin of modules' calls",
     "the calls of a step",
     "the calls of a whole step",
+    "the calls of modules",
     "the end of compiled steps",
     "the end of generate()",
     "the end of modules' calls",
@@ -46,15 +50,17 @@ WATCHERS = {
     "the host's memory after PyTorch's import",
     "the host's memory at the end",
     "the host's memory before PyTorch",
-    "the labels at the end",
     "the results of modules",
     "the samples of loaders",
     "the script's options",
     "the state of optimizers",
+    "the tensors of a module",
     "the tensors of modules",
     "the tensors of optimizers",
+    "the tensors of the program",
     "the time of steps",
     "what could be changed",
+    "what was compiled",
     "what is compiled",
     "where the script is",
 }
@@ -179,7 +185,7 @@ def test_every_function_that_puts_a_watcher_into_the_program_guards_it() -> None
 def test_every_watcher_is_listed_here() -> None:
     names = [
         node.args[0].value
-        for path in CHILD.rglob("*.py")
+        for path in (*CHILD.rglob("*.py"), TENSORS)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and _called(node) in ("guarded", "_guarded")
         if isinstance(node.args[0], ast.Constant)

@@ -40,7 +40,14 @@ class TensorUses:
         before_step: Callable[[Any], object] = lambda _: None,
         after_step: Callable[[Any], object] = lambda _: None,
     ) -> None:
-        self._watchers = watchers
+        guarded = watchers.guarded
+        self._watch = guarded("modules and optimizers", self._install)
+        self._look_again = guarded("the tensors of modules", self._look)
+        self._look_at_module = guarded("the tensors of a module", self._note_module)
+        self._look_at_all = guarded("the tensors of the program", self._find_all)
+        self._look_before_step = guarded("the tensors of optimizers", self._before_step)
+        self._look_after_step = guarded("the state of optimizers", self._after)
+        self._look_at_gradients = guarded("gradients after a backward pass", self._note_gradients)
         self._tell = tell
         self._step_begins, self._step_ends = before_step, after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
@@ -50,27 +57,27 @@ class TensorUses:
 
     def install(self, torch: ModuleType) -> None:
         """Follow everything from now on, and whatever there is of the kind already."""
-        self._watchers.guarded("modules and optimizers", self._install)(torch)
+        self._watch(torch)
 
     def look(self) -> None:
         """Note all tensors of all modules, and gradients, as they are now."""
-        self._watchers.guarded("the tensors of modules", self._look)()
+        self._look_again()
 
     def tell_all(self, torch: ModuleType) -> None:
         """Say everything once more, for a listener that heard nothing so far."""
         self._torch = torch
         self._said.clear()
-        self._watchers.guarded("the tensors of the program", self._find_all)()
+        self._look_at_all()
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """Note the parameters and gradients of an optimizer."""
         self._step_begins(optimizer)
-        self._watchers.guarded("the tensors of optimizers", self._before_step)(optimizer)
+        self._look_before_step(optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Note the state of an optimizer."""
         self._step_ends(optimizer)
-        self._watchers.guarded("the state of optimizers", self._after)(optimizer)
+        self._look_after_step(optimizer)
 
     def _install(self, torch: Any) -> None:
         self._torch = torch
@@ -86,8 +93,7 @@ class TensorUses:
         before, after = outside_compilers(torch, self.before_step, self.after_step)
         optimizer.register_optimizer_step_pre_hook(before)
         optimizer.register_optimizer_step_post_hook(after)
-        look = self._watchers.guarded("the gradients of a backward pass", self._note_gradients)
-        _call_after(torch.autograd, "backward", lambda *_: look())
+        _call_after(torch.autograd, "backward", lambda _: self._look_at_gradients())
         self._find_all()
 
     def _find_all(self) -> None:
@@ -102,7 +108,7 @@ class TensorUses:
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
         """Follow a module, and note its tensors or only some of them."""
-        self._watchers.guarded("the tensors of modules", self._note_module)(module, tensors)
+        self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
         known = self._modules.get(id(module))

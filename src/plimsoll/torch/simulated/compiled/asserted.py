@@ -81,7 +81,7 @@ class Assertions:
                     places = _Places(self.expressions, arguments, values)
                     if not _holds(condition, places):
                         return _with_index(said, condition, places)
-            except _UndecidedError:
+            except (_UndecidedError, ArithmeticError, TypeError, ValueError):
                 undecided = True
         if undecided:
             raise UndecidedError
@@ -198,7 +198,8 @@ class _Evaluation:
         found = None if tensor is None else self._values(tensor)
         if found is None or found.dtype.kind not in "iub":
             raise _UndecidedError
-        return found
+        # A kernel widens what it loads before it computes with larger numbers.
+        return found if found.dtype.kind == "b" else found.astype(np.int64)
 
 
 class _Elements(_Evaluation):
