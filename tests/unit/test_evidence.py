@@ -15,6 +15,7 @@ from tests.unit.test_analysis_steps import Program
 TORCH = "/env/lib/python3.12/site-packages/torch/"
 PROGRAM: Frame = ("train.py", 9, "main")
 CALL: Frame = (TORCH + "nn/modules/module.py", 1790, "_call_impl")
+STEP: Frame = (TORCH + "optim/adamw.py", 120, "step")
 UNPACK: Frame = (TORCH + "utils/checkpoint.py", 1100, "unpack_hook")
 
 
@@ -45,7 +46,9 @@ def test_other_words_are_no_origin(words: str) -> None:
         ([CALL, PROGRAM], Origin("backward", keeps_graph=False), Place.BACKWARD),
         ([CALL, UNPACK], Origin("backward", keeps_graph=True), Place.RECOMPUTED),
         ([CALL, UNPACK], Origin("backward", keeps_graph=False), Place.BACKWARD),
-        ([CALL, PROGRAM], Origin("optimizer", keeps_graph=False), Place.OPTIMIZER),
+        ([STEP, PROGRAM], Origin("forward", keeps_graph=False), Place.OPTIMIZER),
+        ([PROGRAM, STEP, PROGRAM], Origin("forward", keeps_graph=True), Place.PROGRAM),
+        ([CALL, PROGRAM, STEP, PROGRAM], Origin("forward", keeps_graph=True), Place.FORWARD),
         ([], Origin("forward", keeps_graph=True), Place.PROGRAM),
         ([(TORCH + "nn/parallel/distributed.py", 9, "_ddp_init_helper")], None, Place.COLLECTIVE),
         (

@@ -35,6 +35,8 @@ Source = Literal["program", "stacks", "lifetimes", "nothing"]
 
 _ROLE = {name: number for number, name in enumerate(ROLES)}
 _LEAST_RELEASED = 4
+_LEAST_STEPS = 3
+_MOSTLY = 0.75
 _MOST_CROSSED = 2
 """Steps that end while a block outside modules is still of a pass: a GAN has two in one."""
 
@@ -209,8 +211,8 @@ class _Rules:
         """Buffers that persist over steps of inference.
 
         A step is a row of requests of modules without a graph, up to the next request outside them.
-        A cache is made in few of the steps and lives over two more; or it grows: each step frees
-        the last one's while its modules run. Results of modules are dropped outside of them.
+        A cache lives from one step into the next, and either its code names a cache, or it grows:
+        each step asks for more at the same place, and frees the last one while modules run.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -218,19 +220,21 @@ class _Rules:
         passes = (self._is[Place.FORWARD] | self._is[Place.PROGRAM])[order]
         ordered, times = inside[order][passes], start[order][passes]
         begins = times[ordered & ~np.append(False, ordered[:-1])]
-        if len(begins) < 3:
+        if len(begins) < _LEAST_STEPS:
             return
         ends = times[ordered & ~np.append(ordered[1:], False)]
         born = np.searchsorted(begins, start, side="right") - 1
         dies = np.searchsorted(begins, end, side="left") - 1
-        candidates = inside & (born >= 0)
-        stacks, which = np.unique(self._blocks.stack, return_inverse=True)
-        made_in = np.unique(np.stack([which[candidates], born[candidates]]), axis=1)[0]
-        active = np.bincount(made_in, minlength=len(stacks))[which]
-        is_static = (dies - born >= 2) & ((2 * active <= len(begins)) | self._evidence.names_cache)
-        grows = (dies - born == 1) & (end < ends[np.clip(dies, 0, len(ends) - 1)])
-        cached = candidates & self._evidence.names_cache & (dies > born)
-        self._name("kv_cache", (candidates & (is_static | grows)) | cached)
+        stays = inside & (born >= 0) & (dies > born)
+        handed_on = stays & (dies - born == 1) & (end < ends[np.clip(dies, 0, len(ends) - 1)])
+        for stack in np.unique(self._blocks.stack[handed_on]).tolist():
+            made = inside & (self._blocks.stack == stack)
+            steps, first = np.unique(born[made], return_index=True)
+            largest = np.maximum.reduceat(self._blocks.size[made].astype(np.int64), first)
+            grows = np.diff(largest) > 0
+            if len(steps) < _LEAST_STEPS or grows.mean() < _MOSTLY:
+                handed_on &= self._blocks.stack != stack
+        self._name("kv_cache", handed_on | (stays & self._evidence.names_cache))
 
     def _name_workspaces(self) -> None:
         """Libraries keep workspaces. Recordings that name no roles show them by their sizes.
@@ -240,7 +244,8 @@ class _Rules:
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
-        kept = (blocks.end >= blocks.event_count) & ~self._is[Place.BUILD] & (self._role < 0)
+        left = blocks.event_count - blocks.start  # a trainer may clear them when it ends
+        kept = (2 * (blocks.end - blocks.start) >= left) & ~self._is[Place.BUILD] & (self._role < 0)
         kept &= np.isin(blocks.size, WORKSPACE_SIZES) & (blocks.start >= 0)
         found = np.flatnonzero(kept)
         in_backward = (self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED])[found]

@@ -61,8 +61,6 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
         return shown
     if origin.phase == "forward":
         return Place.PROGRAM if shown == Place.BACKWARD else shown
-    if origin.phase == "optimizer":
-        return Place.OPTIMIZER
     if shown == Place.RECOMPUTED:
         # The backward pass of what was computed again shows the same stack.
         return shown if origin.keeps_graph else Place.BACKWARD
@@ -72,19 +70,21 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
 def _shown(frames: Sequence[Frame]) -> Place:
     """The place by PyTorch's innermost telling frame; threads of autograd show none."""
     found: Place | None = None
-    for filename, _, function in frames:
+    in_program = False
+    for filename, line, function in frames:
         path = filename.replace("\\", "/").rpartition("/torch/")[2]
         if path == filename:
+            in_program |= line > 0
             continue
         if path == "utils/checkpoint.py" and function in _RECOMPUTES:
             return Place.RECOMPUTED if found in (None, Place.FORWARD) else found
         if found is None:
             found = _told_by(path, function)
+            if found == Place.OPTIMIZER and in_program and function == "step":
+                return Place.PROGRAM  # a closure, which the optimizer calls
         elif found != Place.FORWARD:
             return found
-    if found is not None:
-        return found
-    return Place.PROGRAM if any(line > 0 for _, line, _ in frames) else Place.BACKWARD
+    return found if found is not None else Place.PROGRAM if in_program else Place.BACKWARD
 
 
 def _told_by(path: str, function: str) -> Place | None:
@@ -162,7 +162,7 @@ def find_evidence(
     )
 
 
-_CACHE = re.compile(r"cache(?!d_property)|past_key", re.IGNORECASE)
+_CACHE = re.compile(r"cache(?!d_property)|past|(^|[_ ])kv([_. ]|$)", re.IGNORECASE)
 _MOST_CALLERS = 3
 
 

@@ -28,7 +28,6 @@ class TensorUses:
         watchers: Which guard whatever runs inside the program's calls.
         tell: Called with the device, the address and the category of each tensor that is new, or
             has moved.
-        before_step: Called with each optimizer before its step.
         after_step: Called with each optimizer after its step.
     """
 
@@ -37,7 +36,6 @@ class TensorUses:
         watchers: Watchers,
         tell: Callable[[int, int, str], None],
         *,
-        before_step: Callable[[Any], object] = lambda _: None,
         after_step: Callable[[Any], object] = lambda _: None,
     ) -> None:
         guarded = watchers.guarded
@@ -49,7 +47,7 @@ class TensorUses:
         self._look_after_step = guarded("the state of optimizers", self._after)
         self._look_at_gradients = guarded("gradients after a backward pass", self._note_gradients)
         self._tell = tell
-        self._step_begins, self._step_ends = before_step, after_step
+        self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
         self._said: dict[int, tuple[weakref.ref[Any], int]] = {}  # by id: the tensor, its address
@@ -71,7 +69,6 @@ class TensorUses:
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """Note the parameters and gradients of an optimizer."""
-        self._step_begins(optimizer)
         self._look_before_step(optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:

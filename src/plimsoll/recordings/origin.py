@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.events import Frame
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("forward", "backward")
 ROLES = ("output", "temporary", "workspace", "input", "copy")
 
 _FILE = "<plimsoll>"
@@ -28,7 +28,7 @@ class Origin:
     """The origin of a request for memory.
 
     Attributes:
-        phase: The pass that asked, one of `PHASES`.
+        phase: The pass that asked, one of `PHASES`; outside the backward pass all is "forward".
         keeps_graph: Whether autograd recorded operations.
         role: The use that the operation had for the memory, one of `ROLES`; None where that is
             not known, as on a real GPU. An `input` came from the host.

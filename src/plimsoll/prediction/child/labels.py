@@ -9,15 +9,12 @@ from plimsoll.engines.tensor_uses import TensorUses
 from plimsoll.prediction.child.compiled_parts import watch_calls, watch_compiled
 from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.recordings import Label
-from plimsoll.recordings.origin import PHASES
 
 if TYPE_CHECKING:
     import weakref
     from types import ModuleType
 
     from plimsoll.torch.simulated.simulation import Simulation
-
-_FORWARD, _OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 
 
 class BlockLabels:
@@ -36,14 +33,11 @@ class BlockLabels:
         self.steps: list[list[int]] = [[] for _ in range(count)]
         self.step_clock = StepClock(simulation)
         self._simulation = simulation
-        self._set_phase = simulation.library.lib.plimsoll_set_phase
         self._uses = TensorUses(
             simulation.watchers,
             self._label,
-            before_step=lambda _: self._set_phase(_OPTIMIZER),
-            after_step=self._step_has_ended,
+            after_step=simulation.watchers.guarded("the time of steps", self._end_step),
         )
-        self._note_step = simulation.watchers.guarded("the time of steps", self._end_step)
         self._steps_of: Counter[int] = Counter()  # by optimizer
         self._compiled: list[weakref.ref[Any]] = []  # modules, whose parts no hook sees
 
@@ -81,10 +75,6 @@ class BlockLabels:
     def _label(self, device: int, address: int, category: str) -> None:
         event = self._simulation.allocators[device].engine.history_size
         self.by_device[device].append(Label(event, address, category, device))
-
-    def _step_has_ended(self, optimizer: Any) -> None:
-        self._set_phase(_FORWARD)
-        self._note_step(optimizer)
 
     def _end_step(self, optimizer: Any) -> None:
         self._steps_of[id(optimizer)] += 1

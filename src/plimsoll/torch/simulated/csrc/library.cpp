@@ -141,10 +141,6 @@ PLIMSOLL_EXPORT void plimsoll_record(int sites, int stacks) {
 
 PLIMSOLL_EXPORT void plimsoll_keep_history(int keeps) { runtime().keeps_history = keeps != 0; }
 
-PLIMSOLL_EXPORT void plimsoll_set_phase(int phase) {
-  runtime().set_phase(static_cast<Phase>(phase));
-}
-
 PLIMSOLL_EXPORT void plimsoll_keep_contents(int keeps) {
   if (keeps != 0) {
     WithContentsScope::enter();

@@ -227,7 +227,7 @@ std::uint32_t Runtime::stack(bool notes) {
 std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
   if (!record_sites) return 0;
   const std::uint32_t number = stack();
-  const Phase phase = torch::autograd::get_current_node() ? Phase::backward : phase_;
+  const Phase phase = torch::autograd::get_current_node() ? Phase::backward : Phase::forward;
   const bool grad = c10::GradMode::is_enabled();
   const std::uint64_t key = (std::uint64_t{number} << 32) | (std::uint64_t{operation} << 8) |
                             (static_cast<std::uint64_t>(role) << 4) |

@@ -65,7 +65,7 @@ struct Device {
 
 // Why memory was asked for; a new value is a new entry in layout.cpp. Both are shared with Python.
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
-enum class Phase : std::uint8_t { forward, backward, optimizer };
+enum class Phase : std::uint8_t { forward, backward };
 
 // Who asked for memory; the history stores its number. Shared with Python.
 struct Site {
@@ -205,8 +205,6 @@ class Runtime {
     callbacks.bound_reached();
     end_program();
   }
-  void set_phase(Phase phase) { phase_ = phase; }
-
  private:
   std::mutex mutex_;  // of all that follows
   std::vector<Site> sites_{Site{}};
@@ -218,7 +216,6 @@ class Runtime {
   std::vector<std::uint32_t> stack_of_sequence_;
   std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
-  Phase phase_ = Phase::forward;
 };
 
 inline Runtime& runtime() { return Runtime::instance(); }
