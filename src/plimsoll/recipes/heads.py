@@ -93,6 +93,9 @@ def _read(configuration: Configuration) -> Any:
                 f"{configuration.name}: transformers {transformers.__version__} has no models of "
                 f"the type {model_type}, and code that comes with a model is not run"
             ) from None
-        raise InputError(f"{configuration.file}: transformers cannot read it: {error}") from None
+        first: BaseException = error  # transformers hides what failed behind errors of its own
+        while first.__cause__ is not None:
+            first = first.__cause__
+        raise InputError(f"{configuration.file}: transformers cannot read it: {first}") from None
     finally:
         transformers.logging.set_verbosity(level)
