@@ -212,7 +212,7 @@ class _Rules:
 
         A step is a row of requests of modules without a graph, up to the next request outside them.
         A cache lives from one step into the next, and either its code names a cache, or it grows:
-        each step asks for more at the same place, and frees the last one while modules run.
+        each step asks for more at the same place, and frees what it copied while modules run.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -227,14 +227,17 @@ class _Rules:
         dies = np.searchsorted(begins, end, side="left") - 1
         stays = inside & (born >= 0) & (dies > born)
         handed_on = stays & (dies - born == 1) & (end < ends[np.clip(dies, 0, len(ends) - 1)])
+        growing = []
         for stack in np.unique(self._blocks.stack[handed_on]).tolist():
             made = inside & (self._blocks.stack == stack)
             steps, first = np.unique(born[made], return_index=True)
             largest = np.maximum.reduceat(self._blocks.size[made].astype(np.int64), first)
-            grows = np.diff(largest) > 0
-            if len(steps) < _LEAST_STEPS or grows.mean() < _MOSTLY:
-                handed_on &= self._blocks.stack != stack
-        self._name("kv_cache", handed_on | (stays & self._evidence.names_cache))
+            if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
+                growing.append(stack)
+        grows = np.isin(self._blocks.stack, growing)
+        copied = grows[order][np.searchsorted(start[order], end) - 1]  # by the request before
+        cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
+        self._name("kv_cache", cached)
 
     def _name_workspaces(self) -> None:
         """Libraries keep workspaces. Recordings that name no roles show them by their sizes.

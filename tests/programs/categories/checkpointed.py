@@ -1,4 +1,4 @@
-"""A model that computes its activations again."""
+"""A model that computes its activations again, inside an optimizer's step."""
 
 import torch
 from torch import nn
@@ -20,10 +20,17 @@ class Block(nn.Module):  # type: ignore[misc]
 
 blocks = nn.ModuleList([Block() for _ in range(4)]).cuda()
 optimizer = torch.optim.AdamW(blocks.parameters())
-for _ in range(3):
+
+
+def closure() -> torch.Tensor:
     x = torch.randn(8, 1024, 1024).cuda()
     for block in blocks:
         x = checkpoint(block, x, use_reentrant=False)
-    x.square().mean().backward()
-    optimizer.step()
+    loss = x.square().mean()
+    loss.backward()
+    return loss
+
+
+for _ in range(3):
+    optimizer.step(closure)
     optimizer.zero_grad()
