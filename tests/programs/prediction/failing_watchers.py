@@ -12,6 +12,7 @@ from plimsoll.watchers import Watchers
 INSTALLS = {
     "modules and optimizers",
     "resets of peaks",
+    "the calls of modules",
     "the host's memory after PyTorch's import",
     "what could be changed",
 }
