@@ -78,6 +78,7 @@ def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: 
     assert again.device_used_bytes == plan.device_used_bytes
 
 
+@pytest.mark.long
 def test_a_script_that_fits_as_it_is_needs_no_change() -> None:
     plan = fit_within(TRAIN_GPT, SMALL, gpu="T4")
     assert (plan.fits, plan.plan, plan.patch, plan.simulations) == (True, [], "", 1)

@@ -38,6 +38,7 @@ def launch(
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_has_gpus_however_it_is_started(kind: str) -> None:
     done = simulate(STARTS, arguments=[kind], environment={})
@@ -74,6 +75,7 @@ def test_a_job_that_fails_ends_with_its_launchers_status() -> None:
     assert "ValueError: this rank gives up" in said
 
 
+@pytest.mark.long
 def test_ranks_that_multiprocessing_spawns_talk_and_say_what_they_used() -> None:
     done = simulate(PROGRAMS / "jobs" / "spawned.py", "--gpus", "2", environment={})
     assert done.returncode == 0, done.stderr

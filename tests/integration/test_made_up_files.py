@@ -101,6 +101,7 @@ def check_tokenizer(folder: str, vocabulary: int) -> None:
         assert tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("vocabulary", [100, 5000, 128256])
 def test_a_tokenizer_without_files_has_the_vocabulary(tmp_path: Path, vocabulary: int) -> None:
     check_tokenizer(str(tmp_path), vocabulary)
@@ -131,6 +132,7 @@ def test_files_that_are_here_are_read_and_nothing_is_said(models: Path, tmp_path
     assert "made up" not in str(plimsoll.predict(script))
 
 
+@pytest.mark.long
 def test_of_a_name_without_a_configuration_one_line_says_what_to_give(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -101,6 +101,7 @@ class TestTheWorkloadOfTheExample:
         allocated, reserved = truth.peak_allocated_bytes, truth.peak_reserved_bytes
         check_peaks(GPT2, allocated, reserved, tmp_path, rel=0.001)
 
+    @pytest.mark.long
     def test_it_asks_for_the_very_sizes_that_were_recorded(self, tmp_path: Path) -> None:
         done = command("run", "--simulate", "H100", GPT2, "gpt2.pickle", folder=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -246,12 +247,14 @@ class TestCommand:
         assert found.device_used_bytes == GiB + found.context_bytes
         assert found.by_category["rounding"] == 0
 
+    @pytest.mark.long
     def test_a_prediction_as_text_is_what_the_command_prints(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch; x = torch.zeros(1 << 20, device='cuda')")
         said = str(predict(path, gpu="T4"))
         done = command("predict", path, "--gpu", "T4")
         assert exact(done.stdout) == exact(said)
 
+    @pytest.mark.long
     def test_what_a_card_cannot_show_is_what_it_would_need(self, tmp_path: Path) -> None:
         path = script(
             tmp_path, "import torch; x = torch.empty(8 << 30, dtype=torch.uint8, device='cuda')"
@@ -321,6 +324,7 @@ class TestCommand:
         assert done.stdout == "NVIDIA GeForce RTX 4090\n"
 
 
+@pytest.mark.long
 def test_windows_goes_on_in_shared_memory_and_says_how_much(tmp_path: Path) -> None:
     path = script(
         tmp_path, "import torch; x = torch.empty(6 << 30, dtype=torch.uint8, device='cuda')"
@@ -532,6 +536,7 @@ def test_what_others_use_and_what_is_to_stay_free_is_not_there() -> None:
     assert " of 14.57 GiB, 3.00 GiB of it used by others\n" in done.stdout
 
 
+@pytest.mark.long
 def test_fit_of_a_script_that_fails_as_it_is_says_why() -> None:
     done = command("fit", BATCH)
     assert done.returncode == 2
@@ -563,6 +568,7 @@ def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
     assert not cards["RTX 3050 Laptop"] or found.device_used_bytes < 4 * GiB
 
 
+@pytest.mark.long
 def test_what_a_kernel_without_a_rule_may_take_is_said_in_bytes(tmp_path: Path) -> None:
     text = "import torch\ntorch.linalg.eig(torch.randn(512, 512, device='cuda'))\n"
     (assumed,) = predict(script(tmp_path, text)).assumptions

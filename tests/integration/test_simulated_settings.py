@@ -36,6 +36,7 @@ def set_a_limit() -> None:
     ask_for_more_than_half()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_settings_made_before_the_first_use_hold(allocator: str) -> None:
     done = simulate(set_a_limit, "--allocator", allocator, environment={})

@@ -205,6 +205,7 @@ def test_unknown_data_is_taken_to_be_balanced() -> None:
     assert (x > 0.3).sum().item() == pytest.approx(x.numel() / 2, rel=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("unknown", "share"), [("most", 1), ("least", 0)])
 def test_unknown_data_is_what_is_asked_for(unknown: str, share: int) -> None:
     selects_of_unknown_data(unknown, share)

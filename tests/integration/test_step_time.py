@@ -93,6 +93,7 @@ def train(folder: Path, *, gpu: str = "H200", **options: object) -> StepTime:
     return step
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_a_step_takes_what_was_measured_on_the_card(name: str, tmp_path: Path) -> None:
     step = predicted(name, tmp_path)

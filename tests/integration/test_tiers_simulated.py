@@ -420,6 +420,7 @@ def test_a_placement_says_what_it_placed() -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory() -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     placed = predicted("optimizer_in_either_tier.py", "--place")
