@@ -142,7 +142,7 @@ class TestCommand:
         assert found["gpu"] == "T4"
         assert found["peak_allocated_bytes"] == 4 * MiB
         assert found["peak_reserved_bytes"] == 20 * MiB
-        assert found["by_category"]["inputs"] + found["by_category"]["activations"] == 4 * MiB
+        assert found["by_category"]["other"] == 4 * MiB
         assert found["top_lines"][0]["line"].startswith(str(path))
 
     def test_the_users_line_stands_before_the_librarys_that_it_calls(self, tmp_path: Path) -> None:
