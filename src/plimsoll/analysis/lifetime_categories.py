@@ -78,7 +78,7 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
 def _together(
     lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
 ) -> NDArray[np.int64]:
-    """Those of `blocks` that are live when they are the most like a block for each of `sizes`."""
+    """Finds the moment when `blocks` are most like one block of each size; returns those live."""
     if len(blocks) == 0:
         return blocks
     events = np.concatenate([lifetimes.start[blocks], lifetimes.end[blocks]])

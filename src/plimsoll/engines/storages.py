@@ -10,5 +10,5 @@ def storage_address(tensor: Any) -> int:
     part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, what this process holds
     try:
         return int(part.untyped_storage().data_ptr())
-    except (RuntimeError, NotImplementedError, ValueError):
+    except (RuntimeError, NotImplementedError):
         return 0

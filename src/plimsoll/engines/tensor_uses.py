@@ -124,21 +124,13 @@ class TensorUses:
         self._note(tensor, "parameters")
 
     def _look(self) -> None:
-        for key, reference in list(self._modules.items()):
-            module = reference()
-            if module is None:
-                del self._modules[key]
-                continue
+        for module in _living(self._modules):
             for tensor in _own_tensors(module):
                 self._note_parameter(tensor)
         self._note_gradients()
 
     def _note_gradients(self) -> None:
-        for key, reference in list(self._parameters.items()):
-            parameter = reference()
-            if parameter is None:
-                del self._parameters[key]
-                continue
+        for parameter in _living(self._parameters):
             self._note_gradient(parameter)
 
     def _note_gradient(self, parameter: Any) -> None:
@@ -197,6 +189,16 @@ def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
         return result
 
     setattr(owner, name, standing_in(original, call))
+
+
+def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
+    """Yields the objects that still exist, and forgets the others."""
+    for key, reference in list(references.items()):
+        found = reference()
+        if found is None:
+            del references[key]
+        else:
+            yield found
 
 
 def _own_tensors(module: Any) -> Iterator[Any]:

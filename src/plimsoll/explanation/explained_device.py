@@ -84,7 +84,7 @@ def find_devices(
             these or of all the one with the most memory in use.
         card: The card that all are of; None for the cards that the recording names.
         limit: The most that each could reserve, in bytes; None for what was recorded.
-        version: Of PyTorch; None for the recorded one.
+        version: The version of PyTorch; None for the recorded one.
 
     Returns:
         The chosen device, the row of each device, and notes on those that are not chosen.
@@ -163,7 +163,7 @@ def _past(
     version: str | None,
     is_known: bool,
 ) -> tuple[Past, ReplayResult | None, list[str]]:
-    """What happened, or would under another limit; its replay; what has to be said of it."""
+    """Returns what happened, or would happen under another limit, with its replay and notes."""
     (trace,) = recording.devices
     if recording.allocator != "native":
         said = None if has_history(recording) else recording.fragments_bytes(trace.device)

@@ -13,7 +13,7 @@ STEPS = 8
 """So many steps in a row have to grow: caches fill and allocators learn in fewer."""
 _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
-"""With fewer steps nothing is said: the first one is special, the last may have a short batch."""
+"""Fewer steps say nothing, because the first is special and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
 """So many steps, and so many of all, have to take the most for it to be no chance."""
 _ROUNDING = 1e-3
