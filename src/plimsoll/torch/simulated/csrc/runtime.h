@@ -205,6 +205,7 @@ class Runtime {
     callbacks.bound_reached();
     end_program();
   }
+
  private:
   std::mutex mutex_;  // of all that follows
   std::vector<Site> sites_{Site{}};
