@@ -172,7 +172,7 @@ def test_threads_may_share_tensors() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failures
+    assert not failures, failures
 
 
 @on_simulated_gpus()

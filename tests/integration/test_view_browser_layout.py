@@ -229,7 +229,7 @@ def test_the_whole_page_by_the_keyboard(open_page: Open, single: str) -> None:
     order = (
         "Source line", "Time", "Fit", "Zoom in", "All", "Search blocks", "Copy link", "Open",
         "Theme", "Keys", "event 748", "Timeline of live memory", "Mark before", "Next mark",
-        "unknown", "Address space", "Layout of the map", "Map of the card", "Size",
+        "other", "Address space", "Layout of the map", "Map of the card", "Size",
         "Blocks; arrow keys",
     )  # fmt: skip
     for name in order:

@@ -66,7 +66,8 @@ Selected select(const Tensor& self) {
   if (can_be_read(self)) {
     const WithContentsScope real;
     if (const Tensor values = read_values(self); values.defined()) {
-      Tensor places = at::nonzero(values);
+      // PyTorch reads the values twice, and another thread may write to them in between.
+      Tensor places = at::nonzero(values.clone());
       return {places.size(0), places};
     }
   }
