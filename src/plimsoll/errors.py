@@ -38,7 +38,9 @@ class ScriptError(RuntimeError):
         status: Its exit status; -n if signal n killed it.
         unknown_read: The first line where it had read a value that the simulation cannot know, and
             that may be why; None if it read none.
-        missed_network: It failed because trackers and hubs are offline in a trial.
+        missed_network: It failed because a trial is offline.
+        refused: A real file that it may not change in a trial, and the program that tried; None
+            if it was refused nothing.
         reason: The type of its error, the first line of what that says, and the line that raised
             it; None if it told none.
         device_failure: The check of a kernel that failed, with the line that called it: a GPU would
@@ -52,6 +54,7 @@ class ScriptError(RuntimeError):
         unknown_read: str | None = None,
         *,
         missed_network: bool = False,
+        refused: str | None = None,
         reason: str | None = None,
         device_failure: str | None = None,
     ) -> None:
@@ -66,16 +69,22 @@ class ScriptError(RuntimeError):
             reason = None
         elif missed_network:
             end = (
-                "failed because hubs are offline in a trial; fetch what it loads once before, or "
-                f"let it talk, and its writes stay, with --keep-writes; it {end}"
+                "failed because a trial is offline; fetch what it loads once before, or let it "
+                f"reach other machines, with --network; it {end}"
             )
         elif unknown_read is not None:
             end = f"failed after it read values that nobody knows ({unknown_read}); it {end}"
         if reason is not None:
             end = f"{end}: {reason}"
+        if refused is not None:
+            end += (
+                f"; a trial refused to let {refused}, which it could not keep apart; "
+                "--keep-writes lets it"
+            )
         super().__init__(printable(f"{script} {end}"))
         self.device_failure = device_failure
         self.reason = reason
+        self.refused = refused
         self.status = status
         self.unknown_read = unknown_read
         self.missed_network = missed_network

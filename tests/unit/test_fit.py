@@ -20,9 +20,9 @@ from plimsoll.fitting.headroom import Headroom
 from plimsoll.fitting.side_by_side import Outcome
 from plimsoll.fitting.varied_argument import take_out
 from plimsoll.gpus import gpu_profile
-from plimsoll.prediction import Prediction
+from plimsoll.prediction import Prediction, Written
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict, Written
+from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.telemetry.nvml import GpuReading, Nvml, Reading

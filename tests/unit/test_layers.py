@@ -24,10 +24,10 @@ BASE = (
     "long_work", "script_file", "notebook_form", "standard_error", "watchers",
 )  # fmt: skip
 PACKAGES = (
-    "workers", "recordings", "gpus", "analysis", "engines", "simulator", "tiers", "offloading",
-    "training", "telemetry", "recorder", "replays", "array_libraries", "torch.building",
-    "torch.live", "torch.simulated", "session", "data", "page", "recipes", "prediction", "fitting",
-    "explanation", "ranks", "sweeps", "integrations", "top", "diagnosis",
+    "workers", "trials", "recordings", "gpus", "analysis", "engines", "simulator", "tiers",
+    "offloading", "training", "telemetry", "recorder", "replays", "array_libraries",
+    "torch.building", "torch.live", "torch.simulated", "session", "data", "page", "recipes",
+    "prediction", "fitting", "explanation", "ranks", "sweeps", "integrations", "top", "diagnosis",
 )  # fmt: skip
 FACE = ""  # the package itself: what `import plimsoll` gives
 ORDER = (*PACKAGES, FACE, "cli", "__main__")

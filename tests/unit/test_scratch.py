@@ -8,23 +8,22 @@ from __future__ import annotations
 import csv
 import errno
 import glob
+import inspect
 import json
 import mmap
 import multiprocessing
 import os
-import platform
 import random
 import re
 import shutil
 import socket
 import sqlite3
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -34,13 +33,18 @@ import pytest
 
 from plimsoll.errors import InputError
 from plimsoll.prediction.offline import offline
-from plimsoll.prediction.parts import Written
-from plimsoll.prediction.scratch import enter_scratch, scratch_environment, unseen, written
+from plimsoll.prediction.scratch import enter_scratch
+from plimsoll.trials import scratch_layer
+from plimsoll.trials.kinds import Kind
+from plimsoll.trials.outcome import Outcome
+from plimsoll.trials.scratch_layer import written
+from plimsoll.trials.trial import held, outcome_of
+from plimsoll.trials.written import Written
 from plimsoll.units import MiB
 from tests.apart import command_of
 
 State = dict[str, tuple[str, int, str]]
-Outcome = str | int | list[str] | State
+Came = str | int | list[str] | State
 
 
 def make_real(folder: Path) -> Path:
@@ -78,7 +82,8 @@ def layer() -> Iterator[tuple[Path, Path, dict[str, str]]]:
         real = make_real(top / "real")
         scratch = top / "scratch"
         scratch.mkdir()
-        yield real, scratch, {**os.environ, **scratch_environment(scratch)}
+        (scratch / "temporary").mkdir()
+        yield real, scratch, {**os.environ, **scratch_layer.environment(scratch, [])}
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
@@ -90,31 +95,60 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def over_a_layer(
-    *expected: str,
-) -> Callable[[Callable[[], None]], Callable[[], None]]:
+@contextmanager
+def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, Outcome]]]]:
+    """A folder with files, and what runs a command that cannot change them."""
+    with tempfile.TemporaryDirectory() as place:
+        top = Path(place).resolve()
+        real = make_real(top / "real")
+        scratch = top / "scratch"
+        scratch.mkdir()
+        (scratch / "temporary").mkdir()
+
+        def run_held(command: list[str]) -> tuple[str, Outcome]:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("PLIMSOLL_TRIAL", kind)
+                holder = held(command, scratch, [], with_network=False)
+            printed = run(holder, real, {**os.environ, "TMPDIR": str(scratch / "temporary")})
+            outcome = outcome_of(scratch)
+            assert outcome is not None
+            if outcome.kept_apart is None:
+                pytest.skip(outcome.failure)
+            return printed, outcome
+
+        yield real, run_held
+
+
+def in_a_trial(
+    *expected: str, kinds: Sequence[Kind] = tuple(Kind)
+) -> Callable[[Callable[[], None]], Callable[[Kind], None]]:
     """Let a test run in a process of its own, in a folder whose real files it cannot change.
 
     What it is to have written: the kind and the path of each.
     """
 
-    def decorate(test: Callable[[], None]) -> Callable[[], None]:
+    def decorate(test: Callable[[], None]) -> Callable[[Kind], None]:
+        @pytest.mark.parametrize("kind", kinds)
         @wraps(test)
-        def run_over_it() -> None:
-            with layer() as (real, scratch, environment):
+        def run_in_it(kind: Kind) -> None:
+            with trial(kind) as (real, run_held):
                 before = state_of(real)
-                run([sys.executable, *command_of(test, [])], real, environment)
+                _, outcome = run_held([sys.executable, *command_of(test, [])])
+                assert outcome.status == 0
                 assert state_of(real) == before
                 found = [f"{one.kind} {one.path.removeprefix(f'{real}/')}"
-                         for one in written(scratch)]  # fmt: skip
+                         for one in outcome.written]  # fmt: skip
             assert sorted(found) == sorted(expected)
 
-        return run_over_it
+        run_in_it.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter("kind", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        )
+        return run_in_it
 
     return decorate
 
 
-@over_a_layer("new new.txt")
+@in_a_trial("new new.txt")
 def test_a_new_file_is_seen_in_its_folder() -> None:
     Path("new.txt").write_text("new")
     assert Path("new.txt").read_text() == "new"
@@ -122,13 +156,13 @@ def test_a_new_file_is_seen_in_its_folder() -> None:
     assert Path("new.txt").resolve() == Path.cwd() / "new.txt"
 
 
-@over_a_layer("changed old.txt")
+@in_a_trial("changed old.txt")
 def test_a_file_is_overwritten() -> None:
     Path("old.txt").write_text("longer than before")
     assert Path("old.txt").read_text() == "longer than before"
 
 
-@over_a_layer("changed old.txt", "changed rights", "changed sub/in.txt")
+@in_a_trial("changed old.txt", "changed rights", "changed sub/in.txt")
 def test_appending_and_writing_within_keep_the_rest() -> None:
     with open("old.txt", "a") as file:
         file.write("more")
@@ -142,7 +176,7 @@ def test_appending_and_writing_within_keep_the_rest() -> None:
     assert Path("sub/in.txt").read_text() == "i"
 
 
-@over_a_layer()
+@in_a_trial()
 def test_reading_writes_nothing() -> None:
     assert Path("old.txt").read_text() == "old\n"
     assert sorted(os.listdir("link")) == ["deep", "in.txt"]
@@ -151,7 +185,7 @@ def test_reading_writes_nothing() -> None:
     assert not Path("missing").exists()
 
 
-@over_a_layer("removed old.txt", "removed sub")
+@in_a_trial("removed old.txt", "removed sub")
 def test_what_is_removed_is_gone() -> None:
     os.unlink("old.txt")
     assert not os.path.lexists("old.txt")
@@ -165,7 +199,7 @@ def test_what_is_removed_is_gone() -> None:
     assert sorted(os.listdir()) == ["broken", "link", "link.txt", "rights"]
 
 
-@over_a_layer("new a/b/c.txt", "new copy/deep/end.txt", "new copy/in.txt")
+@in_a_trial("new a/b/c.txt", "new copy/deep/end.txt", "new copy/in.txt")
 def test_folders_are_one_with_the_real_ones() -> None:
     os.makedirs("a/b")
     Path("a/b/c.txt").write_text("c")
@@ -177,7 +211,7 @@ def test_folders_are_one_with_the_real_ones() -> None:
     assert sorted(glob.glob("*/*.txt")) == ["copy/in.txt", "link/in.txt", "sub/in.txt"]
 
 
-@over_a_layer("new new.txt")
+@in_a_trial("new new.txt")
 def test_links_of_the_layer_look_like_what_they_stand_for() -> None:
     Path("new.txt").write_text("")
     kinds = {entry.name: (entry.is_file(), entry.is_dir(), entry.is_symlink())
@@ -199,7 +233,7 @@ def test_links_of_the_layer_look_like_what_they_stand_for() -> None:
     assert os.path.realpath("link/in.txt") == os.path.join(os.getcwd(), "sub", "in.txt")
 
 
-@over_a_layer("changed old.txt", "new moved", "new sub/late.txt", "removed rights")
+@in_a_trial("changed old.txt", "new moved", "new sub/late.txt", "removed rights")
 def test_files_are_replaced_by_renaming() -> None:
     with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as file:
         file.write("whole")
@@ -213,7 +247,10 @@ def test_files_are_replaced_by_renaming() -> None:
     assert Path("sub/late.txt").read_text() == "late"
 
 
-@over_a_layer("new away/deep", "new away/in.txt", "new away/late.txt", "removed sub")
+@in_a_trial(
+    *("new away/deep", "new away/in.txt", "new away/late.txt", "removed sub"),
+    kinds=[Kind.WALL, Kind.LAYER],
+)
 def test_a_folder_is_moved_with_all_in_it() -> None:
     os.rename("sub", "away")
     Path("away/late.txt").write_text("late")
@@ -221,7 +258,15 @@ def test_a_folder_is_moved_with_all_in_it() -> None:
     assert not os.path.exists("sub")
 
 
-@over_a_layer("new here")
+@in_a_trial("new away/deep/end.txt", "new away/in.txt", "removed sub", kinds=[Kind.OVERLAY])
+def test_under_an_overlay_a_real_folder_is_moved_by_copying() -> None:
+    with pytest.raises(OSError, match="cross-device"):
+        os.rename("sub", "away")
+    shutil.move("sub", "away")
+    assert Path("away/deep/end.txt").read_text() == "end\n"
+
+
+@in_a_trial("new here")
 def test_the_current_folder_is_known_by_its_name() -> None:
     home = os.getcwd()
     os.mkdir("here")
@@ -234,7 +279,7 @@ def test_the_current_folder_is_known_by_its_name() -> None:
     assert os.readlink("/proc/self/cwd") == os.getcwd()
 
 
-@over_a_layer("changed sub/in.txt", "new from_env", "new from_shell", "removed old.txt")
+@in_a_trial("changed sub/in.txt", "new from_env", "new from_shell", "removed old.txt")
 def test_programs_that_are_started_see_it_too() -> None:
     shell = "echo x > from_shell && rm old.txt && echo more >> sub/in.txt && cat sub/in.txt"
     assert subprocess.check_output(shell, shell=True, text=True) == "in\nmore\n"
@@ -251,7 +296,7 @@ def _write_number(number: int) -> None:
     Path(f"number-{number}").write_text(str(number))
 
 
-@over_a_layer(*(f"new number-{number}" for number in range(4)))
+@in_a_trial(*(f"new number-{number}" for number in range(4)))
 def test_forked_and_spawned_processes_see_it_too() -> None:
     for kind in ("fork", "spawn"):
         context = multiprocessing.get_context(kind)
@@ -260,7 +305,7 @@ def test_forked_and_spawned_processes_see_it_too() -> None:
     assert [Path(f"number-{number}").read_text() for number in range(4)] == list("0123")
 
 
-@over_a_layer("changed old.txt", *(f"new thread-{number}" for number in range(8)))
+@in_a_trial("changed old.txt", *(f"new thread-{number}" for number in range(8)))
 def test_threads_lose_nothing() -> None:
     def work(number: int) -> None:
         for _ in range(25):
@@ -278,7 +323,7 @@ def test_threads_lose_nothing() -> None:
     assert Path("old.txt").read_text() == "old\n" + "." * 200
 
 
-@over_a_layer("new array.npy", "new data.db", "new mapped", "new table.parquet", "new table.csv")
+@in_a_trial("new array.npy", "new data.db", "new mapped", "new table.parquet", "new table.csv")
 def test_libraries_write_as_they_do() -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -302,7 +347,7 @@ def test_libraries_write_as_they_do() -> None:
         csv.writer(file).writerow([1, 2])
 
 
-@over_a_layer("changed old.txt")
+@in_a_trial("changed old.txt")
 def test_a_map_of_a_file_is_of_its_copy() -> None:
     with open("old.txt", "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
         pages[0:3] = b"new"
@@ -310,7 +355,7 @@ def test_a_map_of_a_file_is_of_its_copy() -> None:
     assert Path("old.txt").read_text() == "new\n"
 
 
-@over_a_layer("changed old.txt", "changed rights", "removed sub/in.txt")
+@in_a_trial("changed old.txt", "changed rights", "removed sub/in.txt")
 def test_open_folders_lead_to_what_was_written() -> None:
     folder = os.open(".", os.O_RDONLY)
     Path("old.txt").write_text("new")
@@ -324,7 +369,7 @@ def test_open_folders_lead_to_what_was_written() -> None:
     assert Path("rights").read_text() == "new"
 
 
-@over_a_layer("changed old.txt", "changed rights", "changed sub/in.txt")
+@in_a_trial("changed old.txt", "changed rights", "changed sub/in.txt")
 def test_rights_and_times_are_changed_in_the_copy() -> None:
     os.chmod("old.txt", 0o600)
     assert stat.S_IMODE(os.stat("old.txt").st_mode) == 0o600
@@ -335,7 +380,7 @@ def test_rights_and_times_are_changed_in_the_copy() -> None:
     assert stat.S_IMODE(os.stat("sub/in.txt").st_mode) == 0o400
 
 
-@over_a_layer("new second", "new hard")
+@in_a_trial("new second", "new hard")
 def test_hard_links_are_of_one_file() -> None:
     Path("hard").write_text("one")
     os.link("hard", "second")
@@ -344,7 +389,7 @@ def test_hard_links_are_of_one_file() -> None:
     assert Path("hard").read_text() == "onetwo"
 
 
-@over_a_layer("new kept")
+@in_a_trial("new kept")
 def test_a_file_without_a_name_gets_one() -> None:
     with tempfile.TemporaryFile(dir=".") as file:
         file.write(b"nowhere")
@@ -354,7 +399,7 @@ def test_a_file_without_a_name_gets_one() -> None:
     assert Path("kept").read_text() == "kept"
 
 
-@over_a_layer("new socket", "new pipe")
+@in_a_trial("new socket", "new pipe")
 def test_sockets_and_pipes_have_names_in_the_layer() -> None:
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
         server.bind("socket")
@@ -364,7 +409,7 @@ def test_sockets_and_pipes_have_names_in_the_layer() -> None:
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
 
 
-@over_a_layer()
+@in_a_trial()
 def test_bad_paths_fail_as_they_do() -> None:
     for path, number in (("", errno.ENOENT), ("x" * 5000, errno.ENAMETOOLONG),
                          ("old.txt/x", errno.ENOTDIR), ("no/x", errno.ENOENT),
@@ -378,7 +423,7 @@ def test_bad_paths_fail_as_they_do() -> None:
     os.close(os.open("/dev/null", os.O_WRONLY))
 
 
-@over_a_layer()
+@in_a_trial()
 def test_devices_and_processes_are_nobodys_files() -> None:
     with open("/dev/null", "w") as file:
         file.write("x")
@@ -387,7 +432,7 @@ def test_devices_and_processes_are_nobodys_files() -> None:
     assert Path("/proc/self/comm").read_text() == "named\n"
 
 
-@over_a_layer("new done")
+@in_a_trial("new done")
 def test_a_folder_that_was_removed_under_a_process_is_no_folder() -> None:
     os.mkdir("gone")
     home = os.getcwd()
@@ -452,9 +497,9 @@ def test_a_large_file_is_copied_with_its_holes() -> None:
 def test_without_the_library_nothing_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plimsoll.prediction.scratch._LIBRARY", "libnone.so")
+    monkeypatch.setattr("plimsoll.trials.scratch_layer._LIBRARY", "libnone.so")
     with pytest.raises(InputError, match=r"libnone\.so is missing.*--keep-writes"):
-        scratch_environment(tmp_path)
+        scratch_layer.environment(tmp_path, [])
 
 
 def test_where_folders_cannot_be_marked_nothing_is_run(
@@ -463,7 +508,7 @@ def test_where_folders_cannot_be_marked_nothing_is_run(
     chmod = Path.chmod
     monkeypatch.setattr(Path, "chmod", lambda path, mode: chmod(path, mode & ~stat.S_ISUID))
     with pytest.raises(InputError, match="TMPDIR"):
-        scratch_environment(tmp_path)
+        scratch_layer.check_folder(tmp_path)
 
 
 def test_settings_keep_trackers_offline_and_mlflow_in_files() -> None:
@@ -486,42 +531,14 @@ def test_a_second_layer_knows_nothing_of_the_first() -> None:
         assert written(scratch) == [Written(str(real / "new"), 2, "new")]
         other = scratch.with_name("other")
         other.mkdir()
-        again = {**os.environ, **scratch_environment(other)}
+        again = {**os.environ, **scratch_layer.environment(other, [])}
         assert "new" not in run(["/bin/ls"], real, again)
 
 
-# A program of one system call, exit(0): an ELF header, one segment, and the code.
-STATIC = (
-    struct.pack("<4s12BHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, *[0] * 9, 2, 62, 1, 0x400078, 64, 0, 0,
-                64, 56, 1, 0, 0, 0)
-    + struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 129, 129, 4096)
-    + bytes.fromhex("b83c00000031ff0f05")
-)  # fmt: skip
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="a program of another machine's")
-def test_programs_without_libc_are_told() -> None:
-    with layer() as (real, scratch, environment):
-        program = real / "program"
-        program.write_bytes(STATIC)
-        program.chmod(0o755)
-        run(["/bin/sh", "-c", f"./program; {program}; /bin/true"], real, environment)
-        assert [(one.operation, one.count) for one in unseen(scratch)] == [(str(program), 2)]
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="a program of another machine's")
-def test_what_lists_the_libraries_is_not_told_though_it_has_no_libc() -> None:
-    with layer() as (real, scratch, environment):
-        program = real / "ldconfig"
-        program.write_bytes(STATIC)
-        program.chmod(0o755)
-        run(["/bin/sh", "-c", f"{program} -p; /bin/true"], real, environment)
-        assert unseen(scratch) == []
-        run(["/bin/sh", "-c", f"{program}; /bin/true"], real, environment)
-        assert [one.operation for one in unseen(scratch)] == [str(program)]
-
-
-def test_without_the_library_the_process_does_not_go_on(tmp_path: Path) -> None:
+def test_without_the_library_the_process_does_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/not/loaded/libplimsoll_scratch.so")
     with pytest.raises(InputError, match="--keep-writes"):
         enter_scratch(str(tmp_path))
 
@@ -535,7 +552,7 @@ def test_paths_are_relative_in_the_current_folder(monkeypatch: pytest.MonkeyPatc
         ]  # fmt: skip
 
 
-def operate(seed: int, count: int) -> None:
+def operate(seed: int, count: int, moves_folders: bool) -> None:
     """Do things at random in the current folder, and print what came of each, and what is there."""
     source = random.Random(seed)
     names = ("old.txt", "rights", "sub", "link", "link.txt", "broken", "a", "b")
@@ -556,6 +573,11 @@ def operate(seed: int, count: int) -> None:
             file.write(source.choice("xyz") * source.randrange(5))
             return mode
 
+    def move() -> None:
+        one, other = path(), path()
+        if moves_folders or not os.path.isdir(one):
+            os.rename(one, other)
+
     def copy_folder() -> None:
         one, other = path(), path()
         if not os.path.realpath(other).startswith(os.path.realpath(one)):
@@ -574,7 +596,7 @@ def operate(seed: int, count: int) -> None:
         lambda: write("w"), lambda: write("a"), lambda: write("r+"), lambda: write("x"),
         lambda: Path(path()).read_text(), lambda: sorted(os.listdir(path())),
         lambda: os.mkdir(path()), lambda: os.rmdir(path()), lambda: os.unlink(path()),
-        lambda: os.rename(path(), path()), lambda: os.rename(path(), path()),
+        move, move,
         lambda: os.symlink(source.choice(names), path()),
         lambda: os.link(path(), path(), follow_symlinks=False),
         lambda: os.chmod(path(), source.choice((0o600, 0o640))), lambda: os.truncate(path(), 1),
@@ -596,15 +618,17 @@ def operate(seed: int, count: int) -> None:
     print(json.dumps([outcomes, state_of(Path.cwd())]))
 
 
+@pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("seed", range(6))
-def test_a_layer_is_like_the_files_themselves(seed: int) -> None:
+def test_a_trial_is_like_the_files_themselves(seed: int, kind: Kind) -> None:
     """The model is a real folder that the same program may change."""
-    with layer() as (real, _, environment):
+    with trial(kind) as (real, run_held):
         before = state_of(real)
         model = make_real(real.with_name("model"))
-        command = [sys.executable, *command_of(operate, [seed, 400])]
+        command = [sys.executable, *command_of(operate, [seed, 400, kind != Kind.OVERLAY])]
         expected = json.loads(run(command, model, {**os.environ}))
-        found = json.loads(run(command, real, environment))
+        printed, _ = run_held(command)
+        found = json.loads(printed)
         assert state_of(real) == before
         for number, (one, other) in enumerate(zip(found[0], expected[0], strict=True)):
             assert one == other, f"step {number}"

@@ -1,4 +1,4 @@
-"""Folders that an interrupt does not leave behind."""
+"""Folders of trials: what interrupts, and ends, leave behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.prediction.temporary_folder import interrupts_held, temporary_folder
+from plimsoll.trials.temporary_folder import interrupts_held, temporary_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,6 +26,7 @@ from plimsoll.cli.options import (
     KeepWrites,
     Model,
     Module,
+    Network,
     Nnodes,
     NoScript,
     NprocPerNode,
@@ -124,6 +125,7 @@ def fit(
     unknown: Unknown = "balanced",
     at_most_events: AtMostEvents = None,
     keep_writes: KeepWrites = False,
+    network: Network = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find what to change so that a script fits a card, or the largest value of an argument.
@@ -147,6 +149,7 @@ def fit(
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
             values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes, used=used,
+            network=network,
         )
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip

@@ -120,6 +120,13 @@ KeepWrites = Annotated[
         help="What the script writes stays, and it may talk to trackers and hubs.",
     ),
 ]
+Network = Annotated[
+    bool,
+    typer.Option(
+        "--network",
+        help="The script may reach other machines; what it writes is thrown away all the same.",
+    ),
+]
 HostMemory = Annotated[
     str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
 ]

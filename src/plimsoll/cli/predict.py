@@ -27,6 +27,7 @@ from plimsoll.cli.options import (
     KeepWrites,
     Model,
     Module,
+    Network,
     Nnodes,
     NoScript,
     NprocPerNode,
@@ -85,6 +86,7 @@ def predict(
     unknown: Unknown = "balanced",
     at_most_events: AtMostEvents = None,
     keep_writes: KeepWrites = False,
+    network: Network = False,
     check: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
@@ -131,7 +133,7 @@ def predict(
         Options(
             name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
             values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
-            world, ranks, used,
+            world, ranks, used, network,
         ).request(program.script, program.arguments, is_module=module)
         for name in gpu or [DEFAULT_GPU]
     ]  # fmt: skip  # what is wrong is said before the first run

@@ -25,6 +25,8 @@ from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import build, find_built, find_compiler
 from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.torch.simulated.library import SIMULATED_GPU
+from plimsoll.trials.kinds import Kind
+from plimsoll.trials.offered import offered
 
 BUILD = "plimsoll doctor --build"
 _TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
@@ -47,7 +49,8 @@ def doctor() -> Diagnosis:
     >>> import plimsoll
     >>> print(plimsoll.doctor())  # doctest: +SKIP
     """
-    return Diagnosis(_installed(), [_reading(), _watching(), _predicting(), _running()])
+    abilities = [_reading(), _watching(), _predicting(), _keeping_apart(), _running()]
+    return Diagnosis(_installed(), abilities)
 
 
 def build_libraries() -> None:
@@ -126,6 +129,24 @@ def _predicting() -> Ability:
     except InputError as error:
         return Ability(name, False, str(error), compiler_command())
     return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+
+
+_KEPT_APART = {
+    Kind.OVERLAY: "by an overlay over every folder",
+    Kind.WALL: "by a wall around the scratch layer; what it does not know is refused",
+    Kind.LAYER: "by a library alone: programs that call Linux without libc write to real files",
+}
+
+
+def _keeping_apart() -> Ability:
+    """How a script that is predicted is kept from changing files."""
+    name = "keep trials apart"
+    instead = linux_instead()
+    if instead is not None:
+        return Ability(name, False, f"needs Linux: {instead}")
+    kind, why_not = offered()
+    reasons = "".join(f" ({each}: {why})" for each, why in why_not.items())
+    return Ability(name, kind is not Kind.LAYER, _KEPT_APART[kind] + reasons)
 
 
 def _running() -> Ability:

@@ -16,8 +16,8 @@ from plimsoll.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.ranges import with_range
 from plimsoll.prediction.survey import AllocatorUse, Survey
-from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.standard_error import stderr_bytes
+from plimsoll.trials.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.parts import Written
+    from plimsoll.trials.written import Written
 
 INTERRUPTED = "interrupted"
 """Why a search ended that was interrupted."""

@@ -15,17 +15,17 @@ from plimsoll.fitting.results import Fit
 from plimsoll.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.standard_error import stderr_bytes
+from plimsoll.trials.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
 
-    from plimsoll.prediction.parts import Written
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
+    from plimsoll.trials.written import Written
 
     Progress = Callable[[int | None, Trial | None], None]
 

@@ -15,21 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from plimsoll.errors import InputError, ScriptError
+from plimsoll.prediction.offline import offline
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
-from plimsoll.prediction.scratch import scratch_environment, unseen, written
-from plimsoll.prediction.temporary_folder import interrupts_held, temporary_folder
+from plimsoll.prediction.scratch import free_folders
 from plimsoll.standard_error import stderr_bytes, stderr_file
 from plimsoll.systems import require_linux
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
+from plimsoll.trials.temporary_folder import interrupts_held, temporary_folder
+from plimsoll.trials.trial import end, held, interrupt, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
-    from plimsoll.prediction.parts import Written
+    from plimsoll.trials.outcome import Outcome
+    from plimsoll.trials.written import Written
 
 
 MOST_AT_A_TIME = 4
@@ -108,15 +111,19 @@ def started(
         if request.survey is not None:
             asked = replace(asked, survey=str(survey))
         if not request.keep_writes:  # all of them lie beside the layer, so that they can be read
-            environment |= scratch_environment(folder)
-            asked = replace(asked, scratch=str(folder))
+            environment |= offline(os.environ, with_hubs=request.network)
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
+            asked = replace(asked, scratch=str(folder), parent=None)
         file = _file_of(asked)
+        command = _command(file)
+        if not request.keep_writes:
+            command = held(command, folder, free_folders(), with_network=request.network)
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
         with interrupts_held():  # until what ends it is known
             process = subprocess.Popen(  # noqa: S603
-                _command(file),
+                command,
                 stdin=subprocess.DEVNULL if is_aside else None,
                 stdout=stderr_file() if output is None else output,
                 stderr=output,
@@ -125,26 +132,27 @@ def started(
                 preexec_fn=_hold_interrupts,
                 start_new_session=is_aside,
             )
-            stack.callback(_end, process, is_group=is_aside)
+            stack.callback(_end, process, is_held=not request.keep_writes)
 
         def answer() -> Prediction:
-            status, is_interrupted = _wait(process, 0 if is_aside else _SECONDS_TO_ANSWER)
+            seconds = 0 if is_aside else _SECONDS_TO_ANSWER
+            status, is_interrupted = _wait(process, seconds, is_held=not request.keep_writes)
+            outcome = None if request.keep_writes else outcome_of(folder)
             if request.groups is not None and groups.exists():
                 shutil.move(groups, request.groups)
             # What ran beside others heard no interrupt, so what it says, if it ended, is no answer.
             if is_interrupted and (is_aside or not report.exists()):
                 raise KeyboardInterrupt
             try:
-                found = _result(request, status, report)
+                found = _result(request, status, report, outcome)
                 if request.record is not None and recorded.exists():
                     shutil.move(recorded, request.record)
                 if request.survey is not None and survey.exists():
                     shutil.move(survey, request.survey)
-                if request.keep_writes:
+                if outcome is None:
                     return found
-                assumptions = [*found.assumptions, *unseen(folder)]
-                own = _by_itself(request, folder)
-                return replace(found, written=own, assumptions=assumptions)
+                own = _by_itself(request, outcome.written)
+                return replace(found, written=own, kept_apart=outcome.kept_apart)
             except (InputError, ScriptError) as error:
                 _check_room(folder, error)
                 if output is not None and shown_failed is not None:
@@ -170,29 +178,31 @@ def _threads_aside() -> int:
     return max(1, (os.cpu_count() or 1) // MOST_AT_A_TIME)
 
 
-def _by_itself(request: Request, folder: Path) -> list[Written]:
+def _by_itself(request: Request, written: list[Written]) -> list[Written]:
     """What the script wrote, without the files that were given other texts for it."""
     given = set(request.files)
-    return [one for one in written(folder) if str(Path(one.path).absolute()) not in given]
+    return [one for one in written if str(Path(one.path).absolute()) not in given]
 
 
-def _end(process: subprocess.Popen[bytes], *, is_group: bool) -> None:
-    """Have it ended, if nobody waited for it, and what it started in a group of its own."""
+def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
+    """Have it ended, if nobody waited for it."""
     if process.poll() is not None:
         return
-    if is_group:
-        os.killpg(process.pid, signal.SIGKILL)
+    if is_held:
+        end(process)
     else:
         process.kill()
-    process.wait()
+        process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, bool]:
+def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) -> tuple[int, bool]:
     """The exit status, and whether it was interrupted: it then has so long for its answer."""
     try:
         return process.wait(), False
     except KeyboardInterrupt:
         try:
+            if is_held and seconds:
+                interrupt(process)
             return process.wait(seconds), True
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             raise KeyboardInterrupt from None  # which ends it, and what it started
@@ -224,13 +234,20 @@ def _command(request: int) -> list[str]:
     return [sys.executable, "-P", "-m", "plimsoll.prediction.child.program", str(request)]
 
 
-def _result(request: Request, status: int, path: Path) -> Prediction:
+def _result(request: Request, status: int, path: Path, outcome: Outcome | None) -> Prediction:
+    if outcome is not None:
+        status = outcome.status
+        if outcome.kept_apart is None:
+            raise InputError(
+                f"{request.script} cannot be kept from real files here ({outcome.failure}); "
+                "--keep-writes runs it so that its writes stay"
+            )
     if not path.exists():
         if status == BAD_INPUT:
             raise InputError(f"{request.script} could not be simulated")
         if status == 0:
             raise InputError(f"{request.script} ended its process without a report (os._exit?)")
-        raise ScriptError(request.script, status)
+        raise ScriptError(request.script, status, refused=_refused(outcome))
     report: dict[str, Any] = json.loads(path.read_text())
     if report["error"] == "refused":
         raise InputError(report["reason"])
@@ -239,7 +256,9 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
             request.script,
             status,
             report["unknown_read"],
-            missed_network=report["missed_network"] and not request.keep_writes,
+            missed_network=report["missed_network"]
+            and not (request.keep_writes or request.network),
+            refused=_refused(outcome),
             reason=report["reason"],
             device_failure=report["device_failure"],
         )
@@ -249,3 +268,11 @@ def _result(request: Request, status: int, path: Path) -> Prediction:
             "before it told how much memory it took"
         )
     return Prediction.from_dict(report["prediction"])
+
+
+def _refused(outcome: Outcome | None) -> str | None:
+    """The first thing that a script was refused, in words."""
+    if outcome is None or outcome.kept_apart is None or not outcome.kept_apart.refused:
+        return None
+    first = outcome.kept_apart.refused[0]
+    return f"{first.program} change {first.path}"

@@ -28,13 +28,19 @@ _MLFLOW = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _LOCAL = ("", "file", "sqlite")
 
 
-def offline(environment: Mapping[str, str]) -> dict[str, str]:
+_HUBS = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+def offline(environment: Mapping[str, str], *, with_hubs: bool = False) -> dict[str, str]:
     """The variables to set, beside those of `environment`.
+
+    Hubs are only read from, so where a trial has a network they need not be offline.
 
     MLflow has no such setting; one that would write to a server writes to files instead, into the
     folder `mlruns`.
     """
-    settings = dict(OFFLINE)
+    hubs = _HUBS if with_hubs else ()
+    settings = {name: value for name, value in OFFLINE.items() if name not in hubs}
     for name in _MLFLOW:
         scheme, _, _ = environment.get(name, "").rpartition(":/")
         if scheme.split(":")[0] not in _LOCAL or environment.get(name) == "databricks":

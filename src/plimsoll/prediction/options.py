@@ -52,6 +52,7 @@ class Options:
     world: int | None = None
     ranks: str | None = None
     used: int | str | None = None
+    network: bool = False
 
     def request(
         self,
@@ -100,6 +101,7 @@ class Options:
             is_module=is_module,
             at_most_events=self.at_most_events,
             keep_writes=self.keep_writes,
+            network=self.network,
             nproc_per_node=shape.nproc_per_node,
             nnodes=shape.nnodes,
             ranks=None if shape.ranks == DISTINCT else shape.ranks,

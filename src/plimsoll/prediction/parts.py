@@ -11,6 +11,8 @@ from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.prediction.timeline import Timeline
 from plimsoll.simulator import SharedUse
+from plimsoll.trials.kept_apart import KeptApart
+from plimsoll.trials.written import Written
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
 """What is assumed of NCCL's watchdog; kLetGoLater of the simulated GPU's collectives/group.cpp."""
@@ -72,21 +74,6 @@ class Stopped:
     line: str
     steady_since_event: int
     events: int
-
-
-@dataclass(frozen=True)
-class Written:
-    """Something that the script wrote, and that was thrown away with the trial.
-
-    Attributes:
-        path: Where it was; relative in the current folder.
-        bytes: Its size; what was removed had it.
-        kind: "new", "changed" or "removed".
-    """
-
-    path: str
-    bytes: int
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -254,6 +241,8 @@ class PredictionParts:
             hold for all of them.
         assumptions: All that was assumed.
         written: What the script wrote, the largest first; unknown, and empty, where it was kept.
+        kept_apart: How the script was kept from real files, and what the kernel refused it; None
+            where its writes were kept.
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
@@ -323,6 +312,7 @@ class PredictionParts:
     why_unknown: str | None = None
     limit_bytes: int | None = None
     no_other_cards: str | None = None
+    kept_apart: KeptApart | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -366,6 +356,7 @@ class PredictionParts:
                 "ranks": [RankUse.from_dict(use) for use in values["ranks"]],
                 "shared_cards": [SharedCard(**card) for card in values["shared_cards"]],
                 "written": [Written(**one) for one in values["written"]],
+                "kept_apart": values["kept_apart"] and KeptApart.from_dict(values["kept_apart"]),
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
                 "timeline": values["timeline"] and Timeline(**values["timeline"]),
             }

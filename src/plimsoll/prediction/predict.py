@@ -55,6 +55,7 @@ def predict(
     world: int | None = None,
     ranks: str | None = None,
     used: int | str | None = None,
+    network: bool = False,
 ) -> Prediction:
     """Run a script on simulated GPUs, in a process of its own, and say what it needs.
 
@@ -102,6 +103,8 @@ def predict(
             others are taken to be like these.
         used: What a desktop or another process already has of each card, as "3GiB", or "auto" for
             what the driver says of this machine's first GPU.
+        network: The script may reach other machines, as to download a model; what it writes is
+            thrown away all the same.
 
     Raises:
         InputError: If there is no such script, module or card, the card has not as much memory,
@@ -111,7 +114,7 @@ def predict(
     options = Options(
         gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
         values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
-        world, ranks, used,
+        world, ranks, used, network,
     )  # fmt: skip
     kept = script if module else kept_script(os.fspath(script))
     request = options.request(kept, arguments, is_module=module)

@@ -11,8 +11,8 @@ from plimsoll.endings import check_ending
 from plimsoll.errors import InputError
 from plimsoll.files import check_can_be_made
 from plimsoll.page import view
-from plimsoll.prediction.temporary_folder import temporary_folder
 from plimsoll.recordings import read_recording
+from plimsoll.trials.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,6 +25,7 @@ class Request:
         setup: What it runs on.
         is_module: The script is a module, run as `python -m` does.
         keep_writes: What the script writes stays; if not, it is thrown away after the trial.
+        network: The script may reach other machines, also where its writes do not stay.
         report: Where to write what was found, or None.
         account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
         record: Where to record what happens to GPU memory, or None.
@@ -41,7 +42,7 @@ class Request:
         finds_least: The least memory is found in which the requests could be served, instead of
             verdicts on other cards.
         files: Texts that files have in this trial instead of their own, by absolute path.
-        scratch: The folder of the scratch layer in which the script runs, or None.
+        scratch: The folder of the trial in which the script runs, or None.
     """
 
     script: str
@@ -49,6 +50,7 @@ class Request:
     setup: Setup
     is_module: bool = False
     keep_writes: bool = False
+    network: bool = False
     report: str | None = None
     account: str | None = None
     record: str | None = None

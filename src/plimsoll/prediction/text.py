@@ -17,13 +17,16 @@ from plimsoll.prediction.parts import (
 )
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.printable import printable
+from plimsoll.trials.kinds import Kind
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.prediction.compiled_use import EagerUse
-    from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts, Written
+    from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts
+    from plimsoll.trials.kept_apart import KeptApart
+    from plimsoll.trials.written import Written
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -53,7 +56,8 @@ def prediction_text(prediction: PredictionParts, width: int | None = None) -> st
                 "started have no simulated GPUs, and are not seen: predict them by themselves"
             )
         programs = [f"  {each.operation}" for each in started]
-        return paragraphs([[first, *programs], written_lines(prediction.written)], width)
+        own = [written_lines(prediction.written), kept_apart_lines(prediction.kept_apart)]
+        return paragraphs([[first, *programs], *own], width)
     parts = (
         *(_categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
@@ -64,6 +68,7 @@ def prediction_text(prediction: PredictionParts, width: int | None = None) -> st
             _verdict(prediction, width),
             *(part(prediction) for part in parts),
             written_lines(prediction.written),
+            kept_apart_lines(prediction.kept_apart),
             _effort(prediction),
         ],
         width,
@@ -403,6 +408,25 @@ def written_lines(written: list[Written]) -> Iterator[str]:
         yield f"  {size_row(one.bytes, one.path)}{'' if one.kind == 'new' else f', {one.kind}'}"
     if len(written) > _MOST_WRITTEN:
         yield f"  and {len(written) - _MOST_WRITTEN} more"
+
+
+def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
+    """What the script was refused, or on what it may have written in earnest."""
+    if kept_apart is None:
+        return
+    if kept_apart.kind == Kind.LAYER:
+        yield (
+            "Programs that call Linux without libc wrote to real files, if the script started any: "
+            "this machine offers no namespaces and no Landlock that would stop them"
+        )
+    if not kept_apart.refused:
+        return
+    yield "Refused, for it cannot be kept apart on this machine (--keep-writes lets it):"
+    for one in kept_apart.refused[:_MOST_WRITTEN]:
+        times = f", {format_count(one.count, 'time')}" if one.count > 1 else ""
+        yield f"  {printable(one.path)}, by {printable(one.program)}{times}"
+    if len(kept_apart.refused) > _MOST_WRITTEN:
+        yield f"  and {len(kept_apart.refused) - _MOST_WRITTEN} more"
 
 
 def _effort(p: PredictionParts) -> Iterator[str]:

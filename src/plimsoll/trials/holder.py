@@ -1,0 +1,178 @@
+"""The holder of a trial: the process between plimsoll and a program that is to change nothing.
+
+`python -m plimsoll.trials.holder SETTINGS COMMAND...`: it keeps the program apart by the strongest
+means that the machine offers, waits for it, ends all that it has started, and writes to the
+trial's folder what came of it. Where plimsoll itself is gone, the holder removes the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.errors import InputError
+from plimsoll.trials import kernel
+from plimsoll.trials.kept_apart import KeptApart
+from plimsoll.trials.kinds import Kind
+from plimsoll.trials.means import STRONGEST_FIRST
+from plimsoll.trials.outcome import Outcome, Settings
+from plimsoll.trials.program_processes import descendants, end_descendants
+from plimsoll.trials.shared_memory import remove_shared_memory
+from plimsoll.trials.temporary_folder import own
+
+if TYPE_CHECKING:
+    from plimsoll.trials.means import Means
+
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""By each of them the holder ends the trial."""
+INTERRUPTED = signal.SIGUSR1
+"""By it plimsoll says that it was interrupted, which the program may not have been."""
+_SECONDS_FOR_PARENT = 2.0
+"""So long the holder waits, after a signal, to see whether plimsoll ends by it too."""
+
+
+def main() -> None:
+    """Hold the trial of the command."""
+    settings = Settings.from_json(sys.argv[1])
+    holder = _Holder(settings, sys.argv[2:])
+    outcome = holder.hold()
+    end_descendants()
+    remove_shared_memory(Path(settings.folder))
+    if holder.is_alone():
+        shutil.rmtree(settings.folder, ignore_errors=True)
+    else:
+        outcome.keep(Path(settings.folder))
+    os._exit(0)
+
+
+class _Holder:
+    def __init__(self, settings: Settings, command: list[str]) -> None:
+        self._settings = settings
+        self._command = command
+        self._parent = os.pidfd_open(settings.parent)
+        self._why_not: dict[str, str] = {}
+        self._wake, self._wakes = os.pipe()
+        os.set_blocking(self._wakes, False)
+        self._is_ended = False
+
+    def hold(self) -> Outcome:
+        """Run the program to its end, or until the trial is to end."""
+        kernel.adopt_orphans()
+        self._hear_signals()
+        own(Path(self._settings.folder))
+        for kind in STRONGEST_FIRST if self._settings.kind is None else [self._settings.kind]:
+            try:
+                means = STRONGEST_FIRST[kind](self._settings)
+                process = self._start(means)
+            except (OSError, InputError) as error:
+                self._why_not[kind] = str(error)
+                continue
+            return self._held(kind, means, process)
+        reasons = "; ".join(f"{kind}: {why}" for kind, why in self._why_not.items())
+        return Outcome(None, failure=reasons)
+
+    def is_alone(self) -> bool:
+        """Whether plimsoll is gone, or goes by the signal that came here too."""
+        waited = select.select([self._parent], [], [], _SECONDS_FOR_PARENT if self._is_ended else 0)
+        return bool(waited[0])
+
+    def _hear_signals(self) -> None:
+        """Interrupts stay blocked, as they were handed down: they are the program's."""
+        signal.set_wakeup_fd(self._wakes)
+        for number in ENDING:
+            signal.signal(number, self._end)
+        signal.signal(INTERRUPTED, self._interrupt)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # which wakes
+
+    def _end(self, *_: object) -> None:
+        self._is_ended = True
+
+    def _interrupt(self, *_: object) -> None:
+        """Interrupt the program, unless a terminal interrupted it together with this process."""
+        if signal.SIGINT in signal.sigpending():
+            return
+        group = os.getpgrp()
+        for each in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                if os.getpgid(each) == group:
+                    os.kill(each, signal.SIGINT)
+
+    def _start(self, means: Means) -> int:
+        """Start the program.
+
+        Raises:
+            OSError: If the machine does not offer these means.
+        """
+        means.prepare()
+        ours, theirs = socket.socketpair()
+        process = os.fork()
+        if process == 0:
+            self._become_program(means, theirs)
+        theirs.close()
+        with ours:
+            means.begun(ours)
+            problem = b"".join(iter(lambda: ours.recv(4096), b""))
+        if problem:
+            os.waitpid(process, 0)
+            raise OSError(os.fsdecode(problem))
+        return process
+
+    def _become_program(self, means: Means, to_holder: socket.socket) -> None:
+        """In its process; what goes wrong before the program is told to the holder."""
+        try:
+            kernel.die_with_parent(signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            for number in (*ENDING, INTERRUPTED):
+                signal.signal(number, signal.SIG_DFL)
+            means.enter(to_holder)
+            environment = {**os.environ, **means.environment}
+            os.execve(self._command[0], self._command, environment)  # noqa: S606
+        except BaseException as error:
+            to_holder.send(str(error).encode() or b"it failed")
+        finally:
+            os._exit(1)
+
+    def _held(self, kind: Kind, means: Means, process: int) -> Outcome:
+        status = self._wait(means, process)
+        end_descendants()
+        kept_apart = KeptApart(kind, means.refused(), self._why_not)
+        return Outcome(kept_apart, status, means.written())
+
+    def _wait(self, means: Means, process: int) -> int:
+        """The program's exit status, once it has one; that of a kill, if the trial is to end."""
+        program = os.pidfd_open(process)
+        poll = select.poll()
+        for file in (self._wake, self._parent, program):
+            poll.register(file, select.POLLIN)
+        if means.listener is not None:
+            poll.register(means.listener, select.POLLIN)
+        while not self._is_ended:
+            ready = {file for file, _ in poll.poll()}
+            if means.listener in ready:
+                means.listen()
+            if self._wake in ready:
+                os.read(self._wake, 64)
+                self._bury_others(process)
+            if self._parent in ready:
+                break
+            if program in ready:
+                return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        return -signal.SIGKILL
+
+    @staticmethod
+    def _bury_others(process: int) -> None:
+        """Let go of orphans that have ended, as their parent would have done."""
+        peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while (ended := os.waitid(os.P_ALL, 0, peek)) is not None and ended.si_pid != process:
+            os.waitpid(ended.si_pid, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The processes of a trial: found by who started them, or by the mark they carry."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "PLIMSOLL_SCRATCH"
+"""A variable in the environment of all processes of a trial; its first line is the folder."""
+_SECONDS_BETWEEN = 0.005
+
+
+def descendants(process: int) -> list[int]:
+    """All that a process started, and that these started, as far as they live or wait."""
+    children: dict[int, list[int]] = {}
+    for each in _processes():
+        with suppress(OSError, IndexError, ValueError):
+            after_name = Path(f"/proc/{each}/stat").read_bytes().rpartition(b")")[2].split()
+            children.setdefault(int(after_name[1]), []).append(each)
+    found = children.get(process, [])
+    for each in found:  # which grows
+        found.extend(children.get(each, []))
+    return found
+
+
+def end_descendants() -> None:
+    """Kill all that this process started, which is the parent of their orphans too."""
+    while True:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+        if not (left := descendants(os.getpid())):
+            return
+        for each in left:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        time.sleep(_SECONDS_BETWEEN)
+
+
+def end_marked(folder: Path) -> None:
+    """Kill this user's processes of a trial whose holder is gone."""
+    mark = f"{MARK}={folder}".encode()
+    for each in _processes():
+        with suppress(OSError):
+            variables = Path(f"/proc/{each}/environ").read_bytes().split(b"\0")
+            if any(one == mark or one.startswith(mark + b"\n") for one in variables):
+                os.kill(each, signal.SIGKILL)
+
+
+def _processes() -> list[int]:
+    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]

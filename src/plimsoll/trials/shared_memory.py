@@ -1,0 +1,18 @@
+"""Shared memory that a program leaves behind where the trial has none of its own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_NOTED = "shared"
+_PLACE = Path("/dev/shm")  # noqa: S108
+
+
+def remove_shared_memory(folder: Path) -> None:
+    """Remove what the scratch layer noted in a trial's folder, as far as it is still there."""
+    with suppress(FileNotFoundError):
+        for name in (folder / _NOTED).read_bytes().splitlines():
+            with suppress(OSError):
+                (_PLACE / os.fsdecode(name.lstrip(b"/"))).unlink()

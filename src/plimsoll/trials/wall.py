@@ -1,0 +1,83 @@
+"""The wall around a trial: the kernel refuses all that the scratch layer does not know."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_LONGEST = 2 * 4096
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A change of a real file that the kernel refused.
+
+    Attributes:
+        path: The file.
+        program: The name of the program that asked.
+        count: How often.
+    """
+
+    path: str
+    program: str
+    count: int
+
+
+class Wall:
+    """Landlock and a filter of system calls, from a library in which the scratch layer is too.
+
+    Args:
+        library: The library.
+        writable: Folders, files and devices that the trial may write to.
+        password: The number by which the filter knows calls of the scratch layer.
+    """
+
+    def __init__(self, library: Path, writable: Sequence[Path], password: int) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._names = (ctypes.c_char_p * len(writable))(*map(os.fsencode, writable))
+        self._password = password
+        self._text = ctypes.create_string_buffer(_LONGEST)
+
+    def check_possible(self) -> None:
+        """See whether this kernel has what it needs.
+
+        Raises:
+            OSError: If not.
+        """
+        if not self._library.plimsoll_wall_is_possible():
+            raise OSError("the kernel has no Landlock of version 3, or no filter that tells")
+
+    def raise_around_this_process(self) -> int:
+        """Keep this process, and all that it starts, behind the wall.
+
+        Returns:
+            The file by which the kernel tells of calls that are not the layer's.
+
+        Raises:
+            OSError: If the kernel refuses.
+        """
+        password = ctypes.c_ulonglong(self._password)
+        listener: int = self._library.plimsoll_wall_raise(self._names, len(self._names), password)
+        if listener < 0:
+            raise OSError(-listener, os.strerror(-listener))
+        return listener
+
+    def answer(self, listener: int) -> tuple[str, str] | None:
+        """Answer one call that the kernel tells of.
+
+        Returns:
+            The path and the program of one that is refused; None if it is let through.
+        """
+        found = self._library.plimsoll_wall_answer(
+            listener, self._names, len(self._names), self._text, len(self._text)
+        )
+        if found != 1:
+            return None
+        path, _, program = os.fsdecode(self._text.value).rpartition("\n")
+        return path, program
