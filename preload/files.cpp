@@ -103,6 +103,30 @@ int make_temporary(char* pattern, int suffix, int flags) {
   });
 }
 
+// A file that has lost its name already. Libc's own tmpfile makes it in /tmp, whatever TMPDIR is.
+int open_unnamed() {
+  Path name;
+  if (new_name(name) != 0) return -1;
+  const int file = kernel::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  if (file >= 0) kernel::unlink(name.c_str());
+  return file;
+}
+
+FILE* make_unnamed(const char* libc_name) {
+  if (!is_active(false)) return Next<FILE*()>(libc_name)();
+  const int file = open_unnamed();
+  FILE* stream = file < 0 ? nullptr : fdopen(file, "w+b");
+  if (file >= 0 && stream == nullptr) kernel::close(file);
+  return stream;
+}
+
+// The file of a shared memory object, as libc names it.
+bool shared_path(const char* name, Path& path) {
+  while (*name == '/') ++name;
+  return *name != '\0' && std::strchr(name, '/') == nullptr && std::strlen(name) <= NAME_MAX &&
+         path.set("/dev/shm") && path.enter(name);
+}
+
 }  // namespace
 }  // namespace plimsoll::scratch
 
@@ -178,6 +202,20 @@ int call_mkostemps(char* pattern, int suffix, int flags) {
 }
 int call_mkostemps64(char*, int, int) STANDS_FOR("mkostemps64") __attribute__((alias("mkostemps")));
 
+FILE* call_tmpfile() STANDS_FOR("tmpfile");
+FILE* call_tmpfile() { return make_unnamed("tmpfile"); }
+FILE* call_tmpfile64() STANDS_FOR("tmpfile64") __attribute__((alias("tmpfile")));
+
+int call_shm_open(const char* name, int flags, mode_t mode) STANDS_FOR("shm_open");
+int call_shm_open(const char* name, int flags, mode_t mode) {
+  Path path;
+  if (!shared_path(name, path)) return fails(EINVAL);
+  const bool is_new = (flags & O_CREAT) != 0 && kernel::access(path.c_str(), F_OK) != 0;
+  const int file = kernel::open(path.c_str(), flags | O_NOFOLLOW, mode);
+  if (file >= 0 && is_new && is_active(false)) note_shared(path.name());
+  return file;
+}
+
 char* call_mkdtemp(char* pattern) STANDS_FOR("mkdtemp");
 char* call_mkdtemp(char* pattern) {
   const int made =
@@ -188,7 +226,7 @@ char* call_mkdtemp(char* pattern) {
 int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) STANDS_FOR("mknodat");
 int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) {
   return make_new(folder, path, [mode, device](int in, const char* at) {
-    return static_cast<int>(syscall(SYS_mknodat, in, at, mode, device));
+    return static_cast<int>(kernel::pass(SYS_mknodat, in, at, mode, device));
   });
 }
 int call_mknod(const char* path, mode_t mode, dev_t device) STANDS_FOR("mknod");

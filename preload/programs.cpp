@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "calls.h"
-#include "unseen.h"
 
 extern char** environ;
 
@@ -83,7 +82,6 @@ int run(const char* path, char* const* arguments, char* const* environment) {
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return -1;
-  if (path != nullptr && is_active(false)) note_if_unseen(path, arguments);
   return with_layer(environment, [&](char* const* given) {
     return static_cast<int>(syscall(SYS_execve, path, arguments, given));
   });
@@ -196,7 +194,6 @@ int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_ac
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return errno;
-  if (path != nullptr && is_active(false)) note_if_unseen(path, arguments);
   return with_layer(environment, [&](char* const* given) {
     return libc(process, path, actions, attributes, arguments, given);
   });
