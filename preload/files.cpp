@@ -107,7 +107,7 @@ int make_temporary(char* pattern, int suffix, int flags) {
 int open_unnamed() {
   Path name;
   if (new_name(name) != 0) return -1;
-  const int file = kernel::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  const int file = kernel::openat(AT_FDCWD, name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
   if (file >= 0) kernel::unlink(name.c_str());
   return file;
 }
