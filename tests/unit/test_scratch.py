@@ -12,14 +12,12 @@ import json
 import mmap
 import multiprocessing
 import os
-import platform
 import random
 import re
 import shutil
 import socket
 import sqlite3
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -35,9 +33,10 @@ import pytest
 from plimsoll.errors import InputError
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.parts import Written
-from plimsoll.prediction.scratch import enter_scratch, scratch_environment, unseen, written
+from plimsoll.prediction.scratch import enter_scratch, scratch_environment, written
 from plimsoll.units import MiB
 from tests.apart import command_of
+from tests.walled import PASS, Ended, is_wall_possible, run_walled
 
 State = dict[str, tuple[str, int, str]]
 Outcome = str | int | list[str] | State
@@ -78,16 +77,47 @@ def layer() -> Iterator[tuple[Path, Path, dict[str, str]]]:
         real = make_real(top / "real")
         scratch = top / "scratch"
         scratch.mkdir()
-        yield real, scratch, {**os.environ, **scratch_environment(scratch)}
+        yield real, scratch, {**os.environ, **scratch_variables(scratch)}
+
+
+@pytest.fixture(autouse=True, params=["without a wall", "behind the wall"])
+def walled(request: pytest.FixtureRequest) -> None:
+    global is_walled
+    is_walled = request.param == "behind the wall"
+    if is_walled and not is_wall_possible():
+        pytest.skip("this kernel has no wall")
+
+
+is_walled = False
+
+
+def scratch_variables(scratch: Path) -> dict[str, str]:
+    variables = scratch_environment(scratch)
+    if is_walled:
+        variables["PLIMSOLL_SCRATCH"] += f"\n#{PASS:016x}"
+    return variables
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_as(None, command, folder, environment)
+    assert done.status == 0, done.errors
+    return done.output
+
+
+def run_as(
+    user: int | None, command: list[str], folder: Path, environment: dict[str, str]
+) -> Ended:
+    """Run a program over a layer, if the environment has one, and without refusals by the wall."""
+    given = environment.get("PLIMSOLL_SCRATCH", "").split("\n")
+    if not given[-1].startswith("#"):
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
+            timeout=120, user=user, group=user, extra_groups=None if user is None else [],
+        )  # fmt: skip
+        return Ended(done.returncode, done.stdout, done.stderr, [])
+    ended = run_walled(command, folder, environment, [Path(each) for each in given[:-1]], user)
+    assert ended.refused == []
+    return ended
 
 
 def over_a_layer(
@@ -406,14 +436,14 @@ def test_who_may_not_write_is_refused_as_ever() -> None:
         os.chmod(real.parent, 0o755)
         os.chmod(scratch, 0o777)
         (scratch / "temporary").rmdir()
-        done = subprocess.run(
+        done = run_as(
+            65534,
             ["/bin/sh", "-c", "echo x > new; echo x > old.txt; rm old.txt; mkdir f; chmod 700 sub; "
              "cat old.txt; touch /tmp/plimsoll-not-there-$$; ls /tmp/plimsoll-not-there-$$"],
-            cwd=real, env=environment, capture_output=True, text=True, check=False,
-            user=65534, group=65534, extra_groups=[],
+            real, environment,
         )  # fmt: skip
-        assert done.stdout.startswith("old\n/tmp/plimsoll-not-there-")
-        assert done.stderr.count("Permission denied") + done.stderr.count("not permitted") == 5
+        assert done.output.startswith("old\n/tmp/plimsoll-not-there-")
+        assert done.errors.count("Permission denied") + done.errors.count("not permitted") == 5
         assert not list(Path("/tmp").glob("plimsoll-not-there-*"))
 
 
@@ -486,39 +516,8 @@ def test_a_second_layer_knows_nothing_of_the_first() -> None:
         assert written(scratch) == [Written(str(real / "new"), 2, "new")]
         other = scratch.with_name("other")
         other.mkdir()
-        again = {**os.environ, **scratch_environment(other)}
+        again = {**os.environ, **scratch_variables(other)}
         assert "new" not in run(["/bin/ls"], real, again)
-
-
-# A program of one system call, exit(0): an ELF header, one segment, and the code.
-STATIC = (
-    struct.pack("<4s12BHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, *[0] * 9, 2, 62, 1, 0x400078, 64, 0, 0,
-                64, 56, 1, 0, 0, 0)
-    + struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 129, 129, 4096)
-    + bytes.fromhex("b83c00000031ff0f05")
-)  # fmt: skip
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="a program of another machine's")
-def test_programs_without_libc_are_told() -> None:
-    with layer() as (real, scratch, environment):
-        program = real / "program"
-        program.write_bytes(STATIC)
-        program.chmod(0o755)
-        run(["/bin/sh", "-c", f"./program; {program}; /bin/true"], real, environment)
-        assert [(one.operation, one.count) for one in unseen(scratch)] == [(str(program), 2)]
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="a program of another machine's")
-def test_what_lists_the_libraries_is_not_told_though_it_has_no_libc() -> None:
-    with layer() as (real, scratch, environment):
-        program = real / "ldconfig"
-        program.write_bytes(STATIC)
-        program.chmod(0o755)
-        run(["/bin/sh", "-c", f"{program} -p; /bin/true"], real, environment)
-        assert unseen(scratch) == []
-        run(["/bin/sh", "-c", f"{program}; /bin/true"], real, environment)
-        assert [one.operation for one in unseen(scratch)] == [str(program)]
 
 
 def test_without_the_library_the_process_does_not_go_on(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from plimsoll.errors import InputError, ScriptError
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
-from plimsoll.prediction.scratch import scratch_environment, unseen, written
+from plimsoll.prediction.scratch import scratch_environment, written
 from plimsoll.prediction.temporary_folder import interrupts_held, temporary_folder
 from plimsoll.standard_error import stderr_bytes, stderr_file
 from plimsoll.systems import require_linux
@@ -142,9 +142,7 @@ def started(
                     shutil.move(survey, request.survey)
                 if request.keep_writes:
                     return found
-                assumptions = [*found.assumptions, *unseen(folder)]
-                own = _by_itself(request, folder)
-                return replace(found, written=own, assumptions=assumptions)
+                return replace(found, written=_by_itself(request, folder))
             except (InputError, ScriptError) as error:
                 _check_room(folder, error)
                 if output is not None and shown_failed is not None:

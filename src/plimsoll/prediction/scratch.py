@@ -10,14 +10,13 @@ import ctypes
 import os
 import stat
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
 from plimsoll.errors import InputError
 from plimsoll.prediction.offline import offline
-from plimsoll.prediction.parts import Assumed, Written
+from plimsoll.prediction.parts import Written
 from plimsoll.telemetry.folder import folders
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
 
@@ -86,16 +85,6 @@ def written(folder: Path) -> list[Written]:
     """
     found = [*_written_in(folder / "files", Path("/")), *_removed(folder)]
     return sorted(found, key=lambda one: (-one.bytes, one.path))
-
-
-def unseen(folder: Path) -> list[Assumed]:
-    """The programs that the script started and that may have written to real files."""
-    try:
-        lines = (folder / "unseen").read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    what = "a program without libc, started by the script, writes to real files"
-    return [Assumed(what, path, None, count) for path, count in Counter(lines).items()]
 
 
 def _library(folder: Path) -> Path:
