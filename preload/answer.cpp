@@ -50,7 +50,18 @@ bool is_writable(const Meant& meant, const Writable& writable, bool may_be_liste
   return false;
 }
 
-// One call that is held.
+// A file that was removed may have other names.
+bool has_name(const Meant& meant) {
+  return S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
+}
+
+enum class Verdict {
+  allowed,
+  fails,  // without the wall too: the kernel answers with the error that programs count on
+  refused,
+};
+
+// One path of a call that is held.
 class Call {
  public:
   Call(const seccomp_notif& notification, const Watched& watched)
@@ -58,19 +69,18 @@ class Call {
         watched_(watched),
         caller_(static_cast<pid_t>(notification.pid)) {}
 
-  // Whether the wall refuses it; `meant` then has the path.
-  bool is_refused(const Writable& writable, Meant& meant) const {
+  // `meant` has the path of a file that is refused.
+  Verdict judge(const Writable& writable, Meant& meant) const {
     const bool is_metadata = watched_.effect == Effect::metadata;
     switch (find(meant)) {
-      case Is::nowhere: return false;
-      case Is::unknown: return is_metadata;
-      case Is::unnamed:  // a removed file may have other names
-        return is_metadata && S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
+      case Is::nowhere: return Verdict::fails;
+      case Is::unknown: return is_metadata ? Verdict::refused : Verdict::allowed;
+      case Is::unnamed: return is_metadata && has_name(meant) ? Verdict::refused : Verdict::allowed;
       case Is::found: break;
     }
-    if (fails_anyway(meant)) return false;
-    if (is_writable(meant, writable, may_be_listed(meant))) return false;
-    return is_metadata || may_be_written(meant);
+    if (fails_anyway(meant)) return Verdict::fails;
+    if (is_writable(meant, writable, may_be_listed(meant))) return Verdict::allowed;
+    return is_metadata || may_be_written(meant) ? Verdict::refused : Verdict::allowed;
   }
 
  private:
@@ -105,7 +115,6 @@ class Call {
     return caller_.find(folder, path.c_str(), follows(), meant);
   }
 
-  // What the kernel refuses without the wall, with an error that programs count on.
   [[nodiscard]] bool fails_anyway(const Meant& meant) const {
     switch (watched_.effect) {
       case Effect::opens: return open_fails_anyway(meant);
@@ -114,7 +123,7 @@ class Call {
       default: return !meant.exists;
     }
   }
-  // Or opens it without a change.
+  // Or changes nothing.
   [[nodiscard]] bool open_fails_anyway(const Meant& meant) const {
     if (has(O_PATH)) return true;
     if (has(O_TMPFILE)) return !meant.exists;
@@ -145,12 +154,16 @@ class Call {
 };
 
 bool is_refused(const seccomp_notif& notification, const Writable& writable, Meant& meant) {
+  bool is_any_refused = false;
   for (const Watched& each : kWatched) {
-    if (each.call == notification.data.nr && Call(notification, each).is_refused(writable, meant)) {
-      return true;
-    }
+    if (each.call != notification.data.nr) continue;
+    Meant other;
+    Meant& found = is_any_refused ? other : meant;
+    const Verdict verdict = Call(notification, each).judge(writable, found);
+    if (verdict == Verdict::fails) return false;
+    is_any_refused = is_any_refused || verdict == Verdict::refused;
   }
-  return false;
+  return is_any_refused;
 }
 
 int receive(int listener, seccomp_notif& notification) {

@@ -48,14 +48,13 @@ def run_walled(
     wall = _Wall(writable)
     ours, its = socket.socketpair()
     with (
-        tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, ours,
+        tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, ours, its,
         subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
             stderr=errors, preexec_fn=lambda: wall.raise_and_send(its),
             user=user, group=user, extra_groups=None if user is None else [],
         ) as process,
     ):  # fmt: skip
-        its.close()
         _, (listener,), _, _ = socket.recv_fds(ours, 1, 1)
         refused = wall.answer(listener, process, seconds)
         output.seek(0)
