@@ -38,9 +38,19 @@ bool is_listed(const struct stat& status, const Writable& writable) {
   return false;
 }
 
+// Most writable folders are listed by the path that the kernel knows them by.
+bool is_beneath(const Path& path, const Writable& writable) {
+  for (int at = 0; at < writable.count; ++at) {
+    const std::size_t size = std::strlen(writable.paths[at]);
+    if (path.is_in(writable.paths[at], size) && path.size() > size) return true;
+  }
+  return false;
+}
+
 // Whether the file lies beneath a writable folder, or is itself one that `may_be_listed`.
 bool is_writable(const Meant& meant, const Writable& writable, bool may_be_listed) {
   if (may_be_listed && meant.exists && is_listed(meant.status, writable)) return true;
+  if (is_beneath(meant.path, writable)) return true;
   Path folder = meant.path;
   struct stat status;
   while (folder.size() > 1) {

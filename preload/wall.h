@@ -21,8 +21,9 @@ extern "C" {
                                                        unsigned long long pass);
 
 // Answers one call that the listener holds. Returns 0 if the call was let through, and 1 if it was
-// refused: `text` then has the file's path, a newline, and the program's path. Either is empty where
-// the supervisor may not look into the caller. -EAGAIN: none waits. -ENOENT: the caller has died.
+// refused: `text` then has the file's path, a newline, and the program's path. Either is empty
+// where the supervisor may not look into the caller. -EAGAIN: none waits. -ENOENT: the caller has
+// died.
 [[gnu::visibility("default")]] int plimsoll_wall_answer(int listener, const char* const* writable,
                                                         int count, char* text, int size);
 }

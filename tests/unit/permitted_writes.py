@@ -17,7 +17,7 @@ from pathlib import Path
 
 def permitted() -> None:
     reader, writer = os.pipe()
-    with open(f"/proc/self/fd/{writer}", "w") as file:
+    with Path(f"/proc/self/fd/{writer}").open("w") as file:
         file.write("through a pipe")
     os.fchmod(writer, 0o600)
     assert os.read(reader, 99) == b"through a pipe"
@@ -38,7 +38,7 @@ def permitted() -> None:
     kept.close()
     memory = os.memfd_create("x")
     os.fchmod(memory, 0o600)
-    with open(f"/proc/self/fd/{memory}", "w") as file:
+    with Path(f"/proc/self/fd/{memory}").open("w") as file:
         file.write("in memory")
     unnamed = os.open(".", os.O_TMPFILE | os.O_RDWR)
     os.write(unnamed, b"x")
@@ -47,12 +47,19 @@ def permitted() -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fopen.restype = libc.tmpfile.restype = libc.popen.restype = ctypes.c_void_p
-    for stream in (libc.fopen(b"streamed", b"w"), libc.tmpfile(), libc.fopen(b"file", b"r+")):
+    coded = libc.fopen(b"coded", b"w,ccs=UTF-8")
+    streams = (libc.fopen(b"streamed", b"w"), libc.fopen(b"file", b"r+"), coded, libc.tmpfile())
+    for stream in streams:
         assert stream
         assert libc.fclose(ctypes.c_void_p(stream)) == 0
     assert libc.system(b"echo x > by_system") == 0
     assert libc.pclose(ctypes.c_void_p(libc.popen(b"echo x > by_popen", b"r"))) == 0
     assert Path("by_system").read_text() == Path("by_popen").read_text() == "x\n"
+
+    opens = (os.POSIX_SPAWN_OPEN, 1, str(Path.cwd() / "spawned"), os.O_WRONLY | os.O_CREAT, 0o600)
+    spawned = os.posix_spawn("/bin/echo", ["echo", "x"], os.environ, file_actions=[opens])
+    assert os.waitpid(spawned, 0)[1] == 0
+    assert Path("spawned").read_text() == "x\n"
 
     def work(number: int) -> None:
         for _ in range(20):
@@ -64,13 +71,13 @@ def permitted() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    raise_by_raw_call()
+    rename_by_raw_call()
 
 
-def raise_by_raw_call() -> None:
+def rename_by_raw_call() -> None:
     """Change what the layer holds by raw calls, as safetensors does by its Rust library."""
     call = ctypes.CDLL(None, use_errno=True).syscall
-    layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + "/files" + os.getcwd()
+    layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + f"/files{Path.cwd()}"
     Path("from").write_text("x")
     ours, free = f"{layer}/from".encode(), f"{layer}/to".encode()
     assert call(316, -100, ours, -100, free, 0) == 0  # renameat2

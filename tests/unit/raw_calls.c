@@ -15,15 +15,32 @@
 static const char* file;
 static const char* other;
 
+/* Where the layer is, its call carries the pass. This one has three arguments of the six, and takes
+   the others as it finds them. */
+static long change_with_leftovers(void) {
+  long result = 0;
+  close(open(other, O_WRONLY | O_CREAT, 0600));
+#if defined(__x86_64__)
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "a"(SYS_openat), "D"(AT_FDCWD), "S"(file), "d"(O_WRONLY | O_APPEND)
+                   : "rcx", "r11", "memory");
+  if (result != -EACCES) return result;
+#endif
+  close(open(other, O_WRONLY | O_CREAT, 0600));
+  return syscall(SYS_openat, AT_FDCWD, file, O_WRONLY | O_APPEND);
+}
+
 static long change(const char* name) {
   const struct timespec times[2] = {{5, 6}, {7, 8}};
   const struct open_how how = {.flags = O_WRONLY | O_TRUNC};
+#define IS(each) if (strcmp(name, each) == 0)
+  IS("what a call of libc's left") return change_with_leftovers();
   const long reader = syscall(SYS_openat, AT_FDCWD, file, O_RDONLY);
   char again[64];
   snprintf(again, sizeof again, "/proc/self/fd/%ld", reader);
   char parameters[128] = {0};
   long flags = FS_NODUMP_FL;
-#define IS(each) if (strcmp(name, each) == 0)
   IS("openat") return syscall(SYS_openat, AT_FDCWD, file, O_WRONLY | O_APPEND);
   IS("truncated") return syscall(SYS_openat, AT_FDCWD, file, O_RDONLY | O_TRUNC);
   IS("made") return syscall(SYS_openat, AT_FDCWD, other, O_RDONLY | O_CREAT, 0600);

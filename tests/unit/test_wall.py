@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from plimsoll.prediction.scratch import scratch_environment
-from tests.walled import PASS, Ended, is_wall_possible, run_walled
+from tests.walled import PASS, Ended, is_wall_possible, library, run_walled
 
 pytestmark = [
     pytest.mark.skipif(not is_wall_possible(), reason="this kernel has no wall"),
@@ -52,7 +54,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def open_to_all(folder: Path) -> None:
     """Let every user reach a folder of pytest's, which are this user's alone."""
     for each in (folder, *folder.parents[:3]):
-        if each != Path("/tmp") and each.owner() == Path.home().owner():
+        if stat.S_IMODE(each.stat().st_mode) == 0o700:
             each.chmod(0o755)
 
 
@@ -97,10 +99,10 @@ def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
 
 
 def digest(folder: Path) -> dict[str, tuple[object, ...]]:
-    return {str(path): (*state(path), contents(path)) for path in (folder, *folder.rglob("*"))}
+    return {str(path): (*all_of(path), contents(path)) for path in (folder, *folder.rglob("*"))}
 
 
-def state(path: Path) -> tuple[object, ...]:
+def all_of(path: Path) -> tuple[object, ...]:
     status = path.lstat()
     names = os.listxattr(path, follow_symlinks=False)
     attributes = {name: os.getxattr(path, name, follow_symlinks=False) for name in names}
@@ -125,6 +127,13 @@ def test_a_raw_call_changes_no_file(
     assert ended.refused == [(str(walls.real / "file"), str(programs[kind]))]
 
 
+def test_the_layers_calls_leave_no_pass_behind(programs: dict[str, Path], walls: Walls) -> None:
+    ended = walls.run([str(programs["dynamic"]), "what a call of libc's left", "file", "new"])
+    assert int(ended.output) == errno.EACCES
+    assert {path for path, _ in ended.refused} == {str(walls.real / "file")}
+    assert len(ended.refused) == (2 if platform.machine() == "x86_64" else 1)
+
+
 @pytest.mark.parametrize("call", MAKES_NAME)
 def test_a_raw_call_makes_no_file(programs: dict[str, Path], walls: Walls, call: str) -> None:
     ended = walls.run([str(programs["static"]), call, "file", "new"])
@@ -140,7 +149,7 @@ def test_without_the_wall_the_call_succeeds(
     (tmp_path / "empty").mkdir()
     os.setxattr(tmp_path / "file", "user.kept", b"1")
     before = digest(tmp_path)
-    command = [programs["static"], call, "file", "new"]
+    command = [str(programs["static"]), call, "file", "new"]
     found = subprocess.check_output(command, cwd=tmp_path, text=True)
     if int(found) in (errno.ENOSYS, errno.EOPNOTSUPP):
         pytest.skip("this kernel or file system has no such call")
@@ -177,6 +186,11 @@ def test_what_exists_cannot_be_made(programs: dict[str, Path], walls: Walls) -> 
 def test_io_uring_is_missing(programs: dict[str, Path], walls: Walls) -> None:
     ended = walls.run([str(programs["static"]), "io_uring_setup", "file", "new"])
     assert int(ended.output) == errno.ENOSYS
+
+
+def test_a_wall_in_a_wall_is_not_possible(walls: Walls) -> None:
+    probe = f"import ctypes; print(ctypes.CDLL({library()._name!r}).plimsoll_wall_is_possible())"
+    assert walls.run([walls.python, "-c", probe]).output == f"{-errno.EBUSY}\n"
 
 
 def test_an_empty_environment_writes_nothing(walls: Walls) -> None:
@@ -260,7 +274,7 @@ def test_calls_that_a_signal_interrupts_are_answered(walls: Walls) -> None:
         "libc = ctypes.CDLL(None)\n"
         "libc.fopen.restype = ctypes.c_void_p\n"
         "for _ in range(2000):\n"
-        "    assert libc.fclose(ctypes.c_void_p(libc.fopen(b'streamed', b'w'))) == 0\n"
+        "    assert libc.fclose(ctypes.c_void_p(libc.fopen(b'streamed', b'w,ccs=UTF-8'))) == 0\n"
         "signal.setitimer(signal.ITIMER_PROF, 0)\n"
     )
     ended = walls.run([walls.python, "-c", program])
