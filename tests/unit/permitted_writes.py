@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import platform
 import shutil
 import tempfile
 import threading
@@ -77,11 +78,12 @@ def permitted() -> None:
 def rename_by_raw_call() -> None:
     """Change what the layer holds by raw calls, as safetensors does by its Rust library."""
     call = ctypes.CDLL(None, use_errno=True).syscall
+    renameat2, fchmodat = (316, 268) if platform.machine() == "x86_64" else (276, 53)
     layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + f"/files{Path.cwd()}"
     Path("from").write_text("x")
     ours, free = f"{layer}/from".encode(), f"{layer}/to".encode()
-    assert call(316, -100, ours, -100, free, 0) == 0  # renameat2
-    assert call(268, -100, free, 0o640) == 0  # fchmodat
+    assert call(renameat2, -100, ours, -100, free, 0) == 0
+    assert call(fchmodat, -100, free, 0o640) == 0
     assert Path("to").stat().st_mode & 0o777 == 0o640
 
 

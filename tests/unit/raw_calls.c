@@ -80,6 +80,14 @@ static long change(const char* name) {
   IS("open by /proc") return syscall(SYS_openat, AT_FDCWD, again, O_WRONLY | O_TRUNC);
   IS("fchmodat by /proc") return syscall(SYS_fchmodat, AT_FDCWD, again, 0604);
   IS("io_uring_setup") return syscall(SYS_io_uring_setup, 4, parameters);
+#if defined(__x86_64__)
+  IS("int 0x80") { /* a 32-bit program's getpid */
+    long result = 0;
+    __asm__ volatile("int $0x80" : "=a"(result) : "a"(20) : "memory");
+    errno = (int)-result;
+    return result;
+  }
+#endif
 #ifdef SYS_open
   IS("open") return syscall(SYS_open, file, O_WRONLY | O_TRUNC);
   IS("creat") return syscall(SYS_creat, file, 0600);
