@@ -73,20 +73,23 @@ template <typename Call>
   return call(AT_FDCWD, physical.c_str());
 }
 
-// A call that changes what is there, and that only its owner may make, if so.
+// A call that changes what is there, and that only its owner may make, if so. The call is given the
+// function that makes it. Where the layer leaves a path alone, the wall's supervisor is asked: a
+// link on that path may lead to a real file.
 template <typename Call>
 [[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
-  if (path == nullptr || path[0] == '\0' || !is_active(false)) return call(folder, path);
+  constexpr auto kAsked = [](auto... values) { return syscall(values..., 0L); };
+  constexpr auto kPassed = [](auto... values) { return kernel::pass(values...); };
+  if (path == nullptr || path[0] == '\0' || !is_active(false)) return call(kAsked, folder, path);
   const Change change;
   Place place;
   if (find(folder, path, follows, place) != 0) return -1;
-  if (!place.is_free) {
-    if (!place.exists) return fails(ENOENT);
-    const uid_t user = geteuid();
-    if (is_owners && user != 0 && place.status.st_uid != user) return fails(EPERM);
-    if (copy_up(place, true) != 0) return -1;
-  }
-  return call(AT_FDCWD, place.physical.c_str());
+  if (place.is_free) return call(kAsked, AT_FDCWD, place.physical.c_str());
+  if (!place.exists) return fails(ENOENT);
+  const uid_t user = geteuid();
+  if (is_owners && user != 0 && place.status.st_uid != user) return fails(EPERM);
+  if (copy_up(place, true) != 0) return -1;
+  return call(kPassed, AT_FDCWD, place.physical.c_str());
 }
 
 }  // namespace plimsoll::scratch

@@ -50,13 +50,13 @@ bool went_with_layer(const Path& path) {
 int remove_at(int folder, const char* path, int flags) {
   const bool wants_folder = (flags & AT_REMOVEDIR) != 0;
   if (path == nullptr || !is_active(false)) {
-    return static_cast<int>(syscall(SYS_unlinkat, folder, path, flags));
+    return static_cast<int>(kernel::pass(SYS_unlinkat, folder, path, flags));
   }
   const Change change;
   Place place;
   if (find(folder, path, false, place) != 0) return -1;
   if (place.is_free) {
-    const long result = syscall(SYS_unlinkat, AT_FDCWD, place.physical.c_str(), flags);
+    const long result = kernel::pass(SYS_unlinkat, AT_FDCWD, place.physical.c_str(), flags);
     return result != 0 && errno == ENOENT && went_with_layer(place.path) ? 0
                                                                          : static_cast<int>(result);
   }
@@ -109,7 +109,7 @@ int rename_at(int from_folder, const char* from_path, int to_folder, const char*
               unsigned flags) {
   if (from_path == nullptr || to_path == nullptr || !is_active(false)) {
     return static_cast<int>(
-        syscall(SYS_renameat2, from_folder, from_path, to_folder, to_path, flags));
+        kernel::pass(SYS_renameat2, from_folder, from_path, to_folder, to_path, flags));
   }
   const Change change;
   Place from;
@@ -140,7 +140,8 @@ int rename_at(int from_folder, const char* from_path, int to_folder, const char*
 
 int link_at(int from_folder, const char* from_path, int to_folder, const char* to_path, int flags) {
   if (from_path == nullptr || to_path == nullptr || !is_active(false)) {
-    return static_cast<int>(syscall(SYS_linkat, from_folder, from_path, to_folder, to_path, flags));
+    return static_cast<int>(
+        kernel::pass(SYS_linkat, from_folder, from_path, to_folder, to_path, flags));
   }
   const Change change;
   Place from;
@@ -163,7 +164,7 @@ int link_at(int from_folder, const char* from_path, int to_folder, const char* t
     from_path = from.physical.c_str();
   }
   return static_cast<int>(
-      syscall(SYS_linkat, from_folder, from_path, AT_FDCWD, physical.c_str(), flags));
+      kernel::pass(SYS_linkat, from_folder, from_path, AT_FDCWD, physical.c_str(), flags));
 }
 
 // Of a file that is open for reading only, and may be a real one: its path. What is open for
@@ -179,22 +180,22 @@ bool is_read_only(int file, Path& path) {
 }
 
 int change_mode(int folder, const char* path, mode_t mode) {
-  return modify(folder, path, true, true, [mode](int in, const char* at) {
-    return static_cast<int>(syscall(SYS_fchmodat, in, at, mode));
+  return modify(folder, path, true, true, [mode](auto make, int in, const char* at) {
+    return static_cast<int>(make(SYS_fchmodat, in, at, mode));
   });
 }
 
 int change_owner(int folder, const char* path, uid_t user, gid_t group, int flags) {
   const bool follows = (flags & AT_SYMLINK_NOFOLLOW) == 0;
-  return modify(folder, path, follows, true, [=](int in, const char* at) {
-    return static_cast<int>(syscall(SYS_fchownat, in, at, user, group, flags));
+  return modify(folder, path, follows, true, [=](auto make, int in, const char* at) {
+    return static_cast<int>(make(SYS_fchownat, in, at, user, group, flags));
   });
 }
 
 int change_times(int folder, const char* path, const timespec* times, int flags) {
   const bool follows = (flags & AT_SYMLINK_NOFOLLOW) == 0;
-  return modify(folder, path, follows, times != nullptr, [=](int in, const char* at) {
-    return static_cast<int>(syscall(SYS_utimensat, in, at, times, flags));
+  return modify(folder, path, follows, times != nullptr, [=](auto make, int in, const char* at) {
+    return static_cast<int>(make(SYS_utimensat, in, at, times, flags));
   });
 }
 
@@ -350,7 +351,7 @@ int call_truncate(const char* path, off_t size) {
     if (prepare_open(AT_FDCWD, path, flags, place) != 0) return -1;
     path = place.physical.c_str();
   }
-  return static_cast<int>(syscall(SYS_truncate, path, size));
+  return static_cast<int>(kernel::pass(SYS_truncate, path, size));
 }
 int call_truncate64(const char*, off_t) STANDS_FOR("truncate64") __attribute__((alias("truncate")));
 
@@ -358,16 +359,16 @@ int call_setxattr(const char* path, const char* name, const void* value, std::si
                   int flags) STANDS_FOR("setxattr");
 int call_setxattr(const char* path, const char* name, const void* value, std::size_t size,
                   int flags) {
-  return modify(AT_FDCWD, path, true, false, [=](int, const char* at) {
-    return static_cast<int>(syscall(SYS_setxattr, at, name, value, size, flags));
+  return modify(AT_FDCWD, path, true, false, [=](auto make, int, const char* at) {
+    return static_cast<int>(make(SYS_setxattr, at, name, value, size, flags));
   });
 }
 int call_lsetxattr(const char* path, const char* name, const void* value, std::size_t size,
                    int flags) STANDS_FOR("lsetxattr");
 int call_lsetxattr(const char* path, const char* name, const void* value, std::size_t size,
                    int flags) {
-  return modify(AT_FDCWD, path, false, false, [=](int, const char* at) {
-    return static_cast<int>(syscall(SYS_lsetxattr, at, name, value, size, flags));
+  return modify(AT_FDCWD, path, false, false, [=](auto make, int, const char* at) {
+    return static_cast<int>(make(SYS_lsetxattr, at, name, value, size, flags));
   });
 }
 int call_fsetxattr(int file, const char* name, const void* value, std::size_t size, int flags)
@@ -379,14 +380,14 @@ int call_fsetxattr(int file, const char* name, const void* value, std::size_t si
 }
 int call_removexattr(const char* path, const char* name) STANDS_FOR("removexattr");
 int call_removexattr(const char* path, const char* name) {
-  return modify(AT_FDCWD, path, true, false, [=](int, const char* at) {
-    return static_cast<int>(syscall(SYS_removexattr, at, name));
+  return modify(AT_FDCWD, path, true, false, [=](auto make, int, const char* at) {
+    return static_cast<int>(make(SYS_removexattr, at, name));
   });
 }
 int call_lremovexattr(const char* path, const char* name) STANDS_FOR("lremovexattr");
 int call_lremovexattr(const char* path, const char* name) {
-  return modify(AT_FDCWD, path, false, false, [=](int, const char* at) {
-    return static_cast<int>(syscall(SYS_lremovexattr, at, name));
+  return modify(AT_FDCWD, path, false, false, [=](auto make, int, const char* at) {
+    return static_cast<int>(make(SYS_lremovexattr, at, name));
   });
 }
 int call_fremovexattr(int file, const char* name) STANDS_FOR("fremovexattr");

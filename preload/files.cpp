@@ -59,7 +59,8 @@ int flags_of(const char* mode) {
   const bool is_both = std::strchr(mode, '+') != nullptr;
   int flags = is_both ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
   if (mode[0] == 'w') flags |= O_CREAT | O_TRUNC;
-  if (mode[0] == 'a') flags |= O_CREAT;
+  if (mode[0] == 'a') flags |= O_CREAT | O_APPEND;
+  if (std::strchr(mode, 'e') != nullptr) flags |= O_CLOEXEC;
   if (mode[0] != 'r' && std::strchr(mode, 'x') != nullptr) flags |= O_EXCL;
   return flags;
 }
@@ -73,6 +74,20 @@ bool stream_path(const char*& path, const char* mode, Place& place) {
                                       : prepare_open(AT_FDCWD, path, flags, place);
   path = place.physical.c_str();
   return found == 0;
+}
+
+// A stream that owns the file, or none if there is no file.
+FILE* stream_of(int file, const char* mode) {
+  FILE* stream = file < 0 ? nullptr : fdopen(file, mode);
+  if (file >= 0 && stream == nullptr) kernel::close(file);
+  return stream;
+}
+
+// Whether a stream's file is to be opened here, because libc's own call lacks the pass and waits
+// for the wall's supervisor. A stream with a character set of its own is left to libc.
+bool is_plain_writer(const char* mode) {
+  if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
+  return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);
 }
 
 // Try names for the six X before a suffix until one is new.
@@ -101,6 +116,27 @@ int make_temporary(char* pattern, int suffix, int flags) {
   return make_named(pattern, suffix, [flags](const char* path) {
     return open_at(AT_FDCWD, path, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
   });
+}
+
+// A file that has lost its name already. Libc's own tmpfile makes it in /tmp, whatever TMPDIR is.
+int open_unnamed() {
+  Path name;
+  if (new_name(name) != 0) return -1;
+  const int file = kernel::openat(AT_FDCWD, name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  if (file >= 0) kernel::unlink(name.c_str());
+  return file;
+}
+
+FILE* make_unnamed(const char* libc_name) {
+  if (!is_active(false)) return Next<FILE*()>(libc_name)();
+  return stream_of(open_unnamed(), "w+b");
+}
+
+// The file of a shared memory object, as libc names it.
+bool shared_path(const char* name, Path& path) {
+  while (*name == '/') ++name;
+  return *name != '\0' && std::strchr(name, '/') == nullptr && std::strlen(name) <= NAME_MAX &&
+         path.set("/dev/shm") && path.enter(name);
 }
 
 }  // namespace
@@ -149,6 +185,9 @@ int call_creat64(const char*, mode_t) STANDS_FOR("creat64") __attribute__((alias
 FILE* call_fopen(const char* path, const char* mode) STANDS_FOR("fopen");
 FILE* call_fopen(const char* path, const char* mode) {
   static constinit Next<FILE*(const char*, const char*)> libc("fopen");
+  if (is_active(false) && is_plain_writer(mode)) {
+    return stream_of(open_at(AT_FDCWD, path, flags_of(mode), 0666), mode);
+  }
   Place place;
   return stream_path(path, mode, place) ? libc(path, mode) : nullptr;
 }
@@ -178,6 +217,20 @@ int call_mkostemps(char* pattern, int suffix, int flags) {
 }
 int call_mkostemps64(char*, int, int) STANDS_FOR("mkostemps64") __attribute__((alias("mkostemps")));
 
+FILE* call_tmpfile() STANDS_FOR("tmpfile");
+FILE* call_tmpfile() { return make_unnamed("tmpfile"); }
+FILE* call_tmpfile64() STANDS_FOR("tmpfile64") __attribute__((alias("tmpfile")));
+
+int call_shm_open(const char* name, int flags, mode_t mode) STANDS_FOR("shm_open");
+int call_shm_open(const char* name, int flags, mode_t mode) {
+  Path path;
+  if (!shared_path(name, path)) return fails(EINVAL);
+  const bool is_new = (flags & O_CREAT) != 0 && kernel::access(path.c_str(), F_OK) != 0;
+  const int file = kernel::open(path.c_str(), flags | O_NOFOLLOW, mode);
+  if (file >= 0 && is_new && is_active(false)) note_shared(path.name());
+  return file;
+}
+
 char* call_mkdtemp(char* pattern) STANDS_FOR("mkdtemp");
 char* call_mkdtemp(char* pattern) {
   const int made =
@@ -188,7 +241,7 @@ char* call_mkdtemp(char* pattern) {
 int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) STANDS_FOR("mknodat");
 int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) {
   return make_new(folder, path, [mode, device](int in, const char* at) {
-    return static_cast<int>(syscall(SYS_mknodat, in, at, mode, device));
+    return static_cast<int>(kernel::pass(SYS_mknodat, in, at, mode, device));
   });
 }
 int call_mknod(const char* path, mode_t mode, dev_t device) STANDS_FOR("mknod");

@@ -9,7 +9,7 @@ namespace plimsoll::scratch {
 
 int make_folder_at(int folder, const char* path, mode_t mode) {
   return make_new(folder, path, [mode](int in, const char* at) {
-    return static_cast<int>(syscall(SYS_mkdirat, in, at, mode));
+    return static_cast<int>(kernel::pass(SYS_mkdirat, in, at, mode));
   });
 }
 

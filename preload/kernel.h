@@ -1,5 +1,5 @@
 // System calls themselves. Within the library libc's functions of these names are the library's
-// own.
+// own. Calls that change files carry the wall's pass.
 #pragma once
 
 #include <fcntl.h>
@@ -10,10 +10,12 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "pass.h"
+
 namespace plimsoll::scratch::kernel {
 
 inline int openat(int folder, const char* path, int flags, mode_t mode = 0) {
-  return static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+  return static_cast<int>(pass(SYS_openat, folder, path, flags, mode));
 }
 inline int open(const char* path, int flags, mode_t mode = 0) {
   return openat(AT_FDCWD, path, flags | O_CLOEXEC, mode);
@@ -32,31 +34,31 @@ inline int access(const char* path, int mode) {
   return static_cast<int>(syscall(SYS_faccessat, AT_FDCWD, path, mode));
 }
 inline int mkdir(const char* path, mode_t mode) {
-  return static_cast<int>(syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+  return static_cast<int>(pass(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 inline int unlink(const char* path) {
-  return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+  return static_cast<int>(pass(SYS_unlinkat, AT_FDCWD, path, 0));
 }
 inline int rmdir(const char* path) {
-  return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+  return static_cast<int>(pass(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
 }
 inline int rename(const char* from, const char* to, unsigned flags = 0) {
-  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags));
+  return static_cast<int>(pass(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags));
 }
 inline int symlinkat(const char* target, int folder, const char* path) {
-  return static_cast<int>(syscall(SYS_symlinkat, target, folder, path));
+  return static_cast<int>(pass(SYS_symlinkat, target, folder, path));
 }
 inline int link(const char* from, const char* to) {
-  return static_cast<int>(syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+  return static_cast<int>(pass(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 inline int chmod(const char* path, mode_t mode) {
-  return static_cast<int>(syscall(SYS_fchmodat, AT_FDCWD, path, mode));
+  return static_cast<int>(pass(SYS_fchmodat, AT_FDCWD, path, mode));
 }
 inline int chown(const char* path, uid_t user, gid_t group) {
-  return static_cast<int>(syscall(SYS_fchownat, AT_FDCWD, path, user, group, AT_SYMLINK_NOFOLLOW));
+  return static_cast<int>(pass(SYS_fchownat, AT_FDCWD, path, user, group, AT_SYMLINK_NOFOLLOW));
 }
 inline int utimensat(const char* path, const struct timespec* times) {
-  return static_cast<int>(syscall(SYS_utimensat, AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW));
+  return static_cast<int>(pass(SYS_utimensat, AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW));
 }
 inline ssize_t getdents(int folder, void* entries, std::size_t size) {
   return syscall(SYS_getdents64, folder, entries, size);

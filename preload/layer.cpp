@@ -27,25 +27,32 @@ constexpr const char* kFree[] = {"/dev", "/proc", "/sys"};
 using Lies = Place::Lies;
 
 struct Folders {
-  Path top, files, made, lock, removed;
-  Path given;  // as the environment has them: the layer's, and others that are left alone
+  Path top, files, made, lock;
+  Path given;  // as the environment has them: the layer's, others that are left alone, and the pass
   bool is_given = false;
 };
 // Filled before any other code of the process runs, and never changed.
 constinit Folders folders;
 constinit std::atomic<bool> is_written{false};
 
+// The last line is the pass, where there is a wall: # and 16 hexadecimal digits.
+void take_pass(const char* given) {
+  const char* last = std::strrchr(given, '\n');
+  if (last != nullptr && last[1] == '#') set_pass(std::strtoul(last + 2, nullptr, 16));
+}
+
 __attribute__((constructor(101))) void begin() {
   const char* given = std::getenv("PLIMSOLL_SCRATCH");
   if (given == nullptr || given[0] != '/' || !folders.given.set(given)) return;
   if (!folders.top.append(given, std::strcspn(given, "\n"))) return;
   folders.is_given = true;
+  take_pass(given);
   struct Inner {
     Path* path;
     const char* name;
   };
   for (const Inner& inner : {Inner{&folders.files, "/files"}, Inner{&folders.made, "/made"},
-                             Inner{&folders.lock, "/lock"}, Inner{&folders.removed, "/removed"}}) {
+                             Inner{&folders.lock, "/lock"}}) {
     *inner.path = folders.top;
     folders.is_given = folders.is_given && inner.path->append(inner.name);
   }
@@ -171,16 +178,6 @@ bool has_parent_name(const char* rest) {
   return false;
 }
 
-// A name for something that is being made; other threads and processes take others.
-int new_name(Path& path) {
-  static std::atomic<unsigned> count{0};
-  kernel::mkdir(folders.made.c_str(), 0700);
-  char name[48];
-  std::snprintf(name, sizeof name, "%d.%u", static_cast<int>(getpid()), count++);
-  path = folders.made;
-  return path.enter(name) ? 0 : fails(ENAMETOOLONG);
-}
-
 int make_bridge(const Path& physical) {
   Path made;
   if (new_name(made) != 0 || kernel::mkdir(made.c_str(), 0700) != 0) return -1;
@@ -203,6 +200,16 @@ int take_status(const char* physical, const Path& real, const struct stat& statu
   const struct timespec times[] = {status.st_atim, status.st_mtim};
   kernel::utimensat(physical, times);
   return kernel::chmod(physical, mode);
+}
+
+// Adds to a file of the layer's folder; one write, so that other processes' lines stay whole.
+void append_to(const char* name, const char* text, std::size_t size) {
+  Path file = folders.top;
+  if (!file.append(name)) return;
+  const int to = kernel::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (to < 0) return;
+  (void)!syscall(SYS_write, to, text, size);
+  kernel::close(to);
 }
 
 // Make a folder a copy of a real one, which it is from its last step on.
@@ -349,10 +356,21 @@ const Path& given_folders() { return folders.given; }
 
 void note_removed(const Path& path) {
   if (kernel::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return;
-  const int to = kernel::open(folders.removed.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  if (to < 0) return;
-  (void)!syscall(SYS_write, to, path.c_str(), path.size() + 1);
-  kernel::close(to);
+  append_to("/removed", path.c_str(), path.size() + 1);
+}
+
+void note_shared(const char* name) {
+  Path line;
+  if (line.append(name) && line.append("\n")) append_to("/shared", line.c_str(), line.size());
+}
+
+int new_name(Path& path) {
+  static std::atomic<unsigned> count{0};
+  kernel::mkdir(folders.made.c_str(), 0700);
+  char name[48];
+  std::snprintf(name, sizeof name, "%d.%u", static_cast<int>(getpid()), count++);
+  path = folders.made;
+  return path.enter(name) ? 0 : fails(ENAMETOOLONG);
 }
 
 int in_files(const Path& path, Path& physical) {

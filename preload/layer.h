@@ -24,7 +24,7 @@ inline constexpr char kMark[] = "/.//.";
 
 // Where the layer is; false where there is none, or nothing was written yet and `is_read`.
 [[nodiscard]] bool is_active(bool is_read);
-// The layer's own folder, and with it, one a line, those that the layer leaves alone.
+// The layer's own folder, and with it, one a line, those that the layer leaves alone, and the pass.
 [[nodiscard]] const Path& top_folder();
 [[nodiscard]] const Path& given_folders();
 
@@ -72,6 +72,11 @@ class Change {
 [[nodiscard]] int copy_bridges(const Place& place);
 // Of a name that is there no longer: keep it for the report, if it is one of the real files.
 void note_removed(const Path& path);
+// Adds the name of a shared memory object to FOLDER/shared. The supervisor removes the object after
+// the trial.
+void note_shared(const char* name);
+// A new name in a folder of the layer that no program sees.
+[[nodiscard]] int new_name(Path& path);
 // Whether a folder has entries.
 [[nodiscard]] bool has_entries(const Place& place);
 

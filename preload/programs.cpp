@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "calls.h"
-#include "unseen.h"
 
 extern char** environ;
 
@@ -83,7 +82,6 @@ int run(const char* path, char* const* arguments, char* const* environment) {
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return -1;
-  if (path != nullptr && is_active(false)) note_if_unseen(path, arguments);
   return with_layer(environment, [&](char* const* given) {
     return static_cast<int>(syscall(SYS_execve, path, arguments, given));
   });
@@ -97,13 +95,15 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
-// A library's path for the loader, kept while it reads it.
+// A library's path for the loader, kept while it reads it. Only the pointer is the thread's own: a
+// supervisor loads this library late, when the loader has few bytes left for such variables.
 [[gnu::noinline]] const char* library_path(const char* path) {
-  thread_local char kept[PATH_MAX];
+  thread_local char* kept = nullptr;
   Place place;
   if (!is_active(true) || find(AT_FDCWD, path, true, place) != 0) return path;
-  std::memcpy(kept, place.physical.c_str(), place.physical.size() + 1);
-  return kept;
+  std::free(kept);
+  kept = strdup(place.physical.c_str());
+  return kept == nullptr ? path : kept;
 }
 
 // The address of a socket at another path, by way of its open folder where that is too long.
@@ -196,7 +196,6 @@ int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_ac
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return errno;
-  if (path != nullptr && is_active(false)) note_if_unseen(path, arguments);
   return with_layer(environment, [&](char* const* given) {
     return libc(process, path, actions, attributes, arguments, given);
   });

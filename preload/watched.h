@@ -1,0 +1,91 @@
+// The system calls that the wall watches, and where in their arguments the file is.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+namespace plimsoll::scratch {
+
+enum class Effect : signed char {
+  opens,     // or makes; the flags of open(2) say which
+  makes,     // fails if there is something
+  names,     // takes a name away, or gives a file another one
+  replaces,  // makes, or takes the place of what is there
+  truncates,
+  metadata,  // its mode, owner, times, extended attributes, or flags
+};
+
+struct Watched {
+  static constexpr signed char kNone = -1;
+
+  int call;
+  Effect effect;
+  signed char folder;         // the argument with an open folder, or the file itself without a path
+  signed char path;           // the argument with the path
+  signed char flags = kNone;  // the argument with flags, of open(2) or AT_
+  bool follows = true;        // a link at the end of the path, unless the flags say otherwise
+};
+
+// Calls that are younger than the oldest headers that plimsoll is built with. Their numbers are the
+// same on all machines.
+inline constexpr int kFchmodat2 = 452;
+inline constexpr int kSetxattrat = 463;
+inline constexpr int kRemovexattrat = 466;
+inline constexpr int kFileSetattr = 469;
+
+// A call with two paths stands here twice.
+inline constexpr Watched kWatched[] = {
+    {SYS_openat, Effect::opens, 0, 1, 2},
+    {SYS_openat2, Effect::opens, 0, 1, 2},  // the flags are in memory
+    {SYS_renameat, Effect::names, 0, 1, -1, false},
+    {SYS_renameat, Effect::replaces, 2, 3, -1, false},
+    {SYS_renameat2, Effect::names, 0, 1, -1, false},
+    {SYS_renameat2, Effect::replaces, 2, 3, -1, false},
+    {SYS_linkat, Effect::makes, 2, 3, -1, false},
+    {SYS_linkat, Effect::names, 0, 1, 4, false},
+    {SYS_symlinkat, Effect::makes, 1, 2, -1, false},
+    {SYS_unlinkat, Effect::names, 0, 1, -1, false},
+    {SYS_mkdirat, Effect::makes, 0, 1, -1, false},
+    {SYS_mknodat, Effect::makes, 0, 1, -1, false},
+    {SYS_truncate, Effect::truncates, -1, 0},
+    {SYS_fchmod, Effect::metadata, 0, -1},
+    {SYS_fchmodat, Effect::metadata, 0, 1},
+    {kFchmodat2, Effect::metadata, 0, 1, 3},
+    {SYS_fchown, Effect::metadata, 0, -1},
+    {SYS_fchownat, Effect::metadata, 0, 1, 4},
+    {SYS_utimensat, Effect::metadata, 0, 1, 3},
+    {SYS_setxattr, Effect::metadata, -1, 0},
+    {SYS_lsetxattr, Effect::metadata, -1, 0, -1, false},
+    {SYS_fsetxattr, Effect::metadata, 0, -1},
+    {kSetxattrat, Effect::metadata, 0, 1, 2},
+    {SYS_removexattr, Effect::metadata, -1, 0},
+    {SYS_lremovexattr, Effect::metadata, -1, 0, -1, false},
+    {SYS_fremovexattr, Effect::metadata, 0, -1},
+    {kRemovexattrat, Effect::metadata, 0, 1, 2},
+    {kFileSetattr, Effect::metadata, 0, 1, 4},
+    {SYS_ioctl, Effect::metadata, 0, -1},
+#ifdef SYS_open  // aarch64 has none of these
+    {SYS_open, Effect::opens, -1, 0, 1},
+    {SYS_creat, Effect::opens, -1, 0},
+    {SYS_rename, Effect::names, -1, 0, -1, false},
+    {SYS_rename, Effect::replaces, -1, 1, -1, false},
+    {SYS_link, Effect::makes, -1, 1, -1, false},
+    {SYS_link, Effect::names, -1, 0, -1, false},
+    {SYS_symlink, Effect::makes, -1, 1, -1, false},
+    {SYS_unlink, Effect::names, -1, 0, -1, false},
+    {SYS_rmdir, Effect::names, -1, 0, -1, false},
+    {SYS_mkdir, Effect::makes, -1, 0, -1, false},
+    {SYS_mknod, Effect::makes, -1, 0, -1, false},
+    {SYS_chmod, Effect::metadata, -1, 0},
+    {SYS_chown, Effect::metadata, -1, 0},
+    {SYS_lchown, Effect::metadata, -1, 0, -1, false},
+    {SYS_utime, Effect::metadata, -1, 0},
+    {SYS_utimes, Effect::metadata, -1, 0},
+    {SYS_futimesat, Effect::metadata, 0, 1},
+#endif
+};
+
+// An open call with none of these flags only reads.
+inline constexpr int kWrites = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY);
+
+}  // namespace plimsoll::scratch
