@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from plimsoll.prediction.scratch import scratch_environment
+from plimsoll.trials import scratch_layer
 from tests.walled import PASS, Ended, is_wall_possible, library, run_walled
 
 pytestmark = [
@@ -90,8 +90,8 @@ def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
         (real / name).write_text("kept\n")
         os.setxattr(real / name, "user.kept", b"1")
     (real / "link").symlink_to("outside/target")
-    variables = scratch_environment(scratch)
-    variables["PLIMSOLL_SCRATCH"] += f"\n#{PASS:016x}"
+    (scratch / "temporary").mkdir()
+    variables = scratch_layer.environment(scratch, [], PASS)
     variables["TMPDIR"] = str(scratch / "temporary")
     if request.param is not None:
         for path in (real, *real.rglob("*"), scratch, *scratch.rglob("*")):

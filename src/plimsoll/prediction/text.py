@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.analysis import category_title
@@ -18,6 +19,7 @@ from plimsoll.prediction.parts import (
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.printable import printable
 from plimsoll.trials.kinds import Kind
+from plimsoll.trials.written import shown
 from plimsoll.units import format_count, format_seconds, format_size, size_row
 
 if TYPE_CHECKING:
@@ -424,7 +426,7 @@ def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
     yield "Refused, for it cannot be kept apart on this machine (--keep-writes lets it):"
     for one in kept_apart.refused[:_MOST_WRITTEN]:
         times = f", {format_count(one.count, 'time')}" if one.count > 1 else ""
-        yield f"  {printable(one.path)}, by {printable(one.program)}{times}"
+        yield f"  {printable(shown(Path(one.path)))}, by {printable(Path(one.program).name)}{times}"
     if len(kept_apart.refused) > _MOST_WRITTEN:
         yield f"  and {len(kept_apart.refused) - _MOST_WRITTEN} more"
 

@@ -50,8 +50,11 @@ class Wall:
         Raises:
             OSError: If not.
         """
-        if not self._library.plimsoll_wall_is_possible():
-            raise OSError("the kernel has no Landlock of version 3, or no filter that tells")
+        problem = self._library.plimsoll_wall_is_possible()
+        if problem != 0:
+            raise OSError(
+                -problem, f"no Landlock of version 3, or no filter: {os.strerror(-problem)}"
+            )
 
     def raise_around_this_process(self) -> int:
         """Keep this process, and all that it starts, behind the wall.
