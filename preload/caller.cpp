@@ -38,7 +38,7 @@ bool is_magic(const Path& link, const Path& target) {
          (target.c_str()[0] == '/' || std::strchr(target.c_str(), ':') != nullptr);
 }
 
-// Where such a link leads; it ends a path, or the path goes on from there.
+// Finds the file that such a link stands for. It ends a path, or the path goes on from there.
 Is follow_magic(const Path& link, const Path& target, Meant& meant) {
   struct stat named;
   if (kernel::status_at(AT_FDCWD, link.c_str(), &meant.status, 0) != 0) return why_not();

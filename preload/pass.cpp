@@ -13,23 +13,21 @@ extern "C" {
 // library's call with fewer arguments could pick it up there, so it is wiped. Libc's own function
 // makes the call because raw_calls.cpp hands over calls that are made elsewhere.
 #if defined(__x86_64__)
-asm(R"(
-  .text
-  .hidden plimsoll_pass_call
-  .globl plimsoll_pass_call
-  .type plimsoll_pass_call, @function
-plimsoll_pass_call:
-  .cfi_startproc
-  pushq plimsoll_pass(%rip)
-  .cfi_adjust_cfa_offset 8
-  call syscall@PLT
-  movq $0, (%rsp)
-  popq %r9
-  .cfi_adjust_cfa_offset -8
-  ret
-  .cfi_endproc
-  .size plimsoll_pass_call, . - plimsoll_pass_call
-)");
+asm("  .text\n"
+    "  .hidden plimsoll_pass_call\n"
+    "  .globl plimsoll_pass_call\n"
+    "  .type plimsoll_pass_call, @function\n"
+    "plimsoll_pass_call:\n"
+    "  .cfi_startproc\n"
+    "  pushq plimsoll_pass(%rip)\n"
+    "  .cfi_adjust_cfa_offset 8\n"
+    "  call syscall@PLT\n"
+    "  movq $0, (%rsp)\n"
+    "  popq %r9\n"
+    "  .cfi_adjust_cfa_offset -8\n"
+    "  ret\n"
+    "  .cfi_endproc\n"
+    "  .size plimsoll_pass_call, . - plimsoll_pass_call\n");
 #else
 long plimsoll_pass_call(long call, long a, long b, long c, long d, long e) {
   const long result = syscall(call, a, b, c, d, e, plimsoll_pass);

@@ -88,11 +88,10 @@ constexpr std::uint32_t kMachine = AUDIT_ARCH_X86_64;
 #else
 constexpr std::uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
-constexpr std::uint32_t kFirstOfX32 = 0x40000000;
 constexpr std::uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-// The filter's program. The kernel looks at a call's number first, and at its arguments only where
-// it is watched, so it remembers all others as allowed.
+// The filter's program. It looks at the arguments of watched calls only, so the kernel remembers
+// which other numbers it allows, and runs it no more for them.
 class Filter {
  public:
   explicit Filter(unsigned long long pass) : pass_(pass) {
@@ -128,7 +127,7 @@ class Filter {
     add(BPF_RET | BPF_K, kUnknown);
     load(offsetof(seccomp_data, nr));
 #if defined(__x86_64__)
-    add(BPF_JMP | BPF_JGE | BPF_K, kFirstOfX32, 0, 1);
+    add(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1);  // __X32_SYSCALL_BIT
     add(BPF_RET | BPF_K, kUnknown);
 #endif
   }

@@ -9,7 +9,7 @@ namespace plimsoll::scratch {
 enum class Effect : signed char {
   opens,     // or makes; the flags of open(2) say which
   makes,     // fails if there is something
-  names,     // takes a name away, or gives a file another one
+  names,     // removes a name, or adds one for the same file
   replaces,  // makes, or takes the place of what is there
   truncates,
   metadata,  // its mode, owner, times, extended attributes, or flags

@@ -18,9 +18,9 @@ static const char* other;
 /* Where the layer is, its call carries the pass. This one has three arguments of the six, and takes
    the others as it finds them. */
 static long change_with_leftovers(void) {
+#if defined(__x86_64__)
   long result = 0;
   close(open(other, O_WRONLY | O_CREAT, 0600));
-#if defined(__x86_64__)
   __asm__ volatile("syscall"
                    : "=a"(result)
                    : "a"(SYS_openat), "D"(AT_FDCWD), "S"(file), "d"(O_WRONLY | O_APPEND)
