@@ -16,6 +16,8 @@ import pytest
 from plimsoll.errors import ScriptError
 from plimsoll.fitting import fit
 from plimsoll.prediction import Written, predict
+from plimsoll.trials.kinds import Kind
+from plimsoll.trials.offered import offered
 from tests.simulated import PROGRAMS, simulate
 
 torch = pytest.importorskip("torch")
@@ -161,13 +163,19 @@ def test_a_script_that_fails_because_a_hub_is_offline_is_told_so(project: Path) 
         predict(script)
     assert failure.value.missed_network
     assert str(failure.value).startswith(
-        f"{script} failed because hubs are offline in a trial; fetch what it loads once before, or "
-        "let it talk, and its writes stay, with --keep-writes"
+        f"{script} failed because a trial is offline; fetch what it loads once before, or let it "
+        "reach other machines, with --network"
     )
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the program is machine code")
-def test_calls_of_the_kernel_without_libc_go_through_the_layer(project: Path) -> None:
+@pytest.mark.parametrize("kind", Kind)
+def test_calls_of_the_kernel_without_libc_are_kept_apart(
+    project: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind not in offered():
+        pytest.skip(f"this machine offers no {kind}")
+    monkeypatch.setenv("PLIMSOLL_TRIAL", kind)
     before = contents(project)
     found = predict(PROGRAMS / "prediction" / "raw_calls.py")
     assert {one.path: one.bytes for one in found.written} == {

@@ -26,7 +26,7 @@ from plimsoll.torch.building.compiler import build, find_built, find_compiler
 from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 from plimsoll.trials.kinds import Kind
-from plimsoll.trials.offered import offered
+from plimsoll.trials.offered import offered, why_not
 
 BUILD = "plimsoll doctor --build"
 _TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
@@ -144,9 +144,11 @@ def _keeping_apart() -> Ability:
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"needs Linux: {instead}")
-    kind, why_not = offered()
-    reasons = "".join(f" ({each}: {why})" for each, why in why_not.items())
-    return Ability(name, kind is not Kind.LAYER, _KEPT_APART[kind] + reasons)
+    kinds = offered()
+    if not kinds:
+        return Ability(name, False, why_not(Kind.LAYER))
+    best = kinds[0]
+    return Ability(name, best is not Kind.LAYER, _KEPT_APART[best])
 
 
 def _running() -> Ability:

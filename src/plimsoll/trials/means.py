@@ -18,7 +18,7 @@ from plimsoll.trials.wall import Refused, Wall
 from plimsoll.trials.written import Written, changed_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from plimsoll.trials.outcome import Settings
 
@@ -130,7 +130,7 @@ class ByWall(ByLayer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        password = secrets.randbits(64)
+        password = secrets.randbits(64) or 1
         free = list(map(Path, settings.free))
         self.environment = scratch_layer.environment(self._folder, free, password)
         library = scratch_layer.library(self._folder)
@@ -166,6 +166,8 @@ class ByWall(ByLayer):
                 for (path, program), count in self._refused.most_common()]  # fmt: skip
 
 
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue")
+
 STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
     Kind.OVERLAY: ByOverlay,
     Kind.WALL: ByWall,
@@ -173,7 +175,9 @@ STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
 }
 
 
-def _writable_anyway() -> Sequence[Path]:
-    """Devices, and files that the program's output goes to."""
+def _writable_anyway() -> list[Path]:
+    """Devices, shared memory, processes, and files that the program's output goes to."""
+    devices = [Path("/dev", name) for name in _DEVICES]
+    nvidia = Path("/dev").glob("nvidia*")
     outputs = [Path(os.readlink(f"/proc/self/fd/{number}")) for number in (0, 1, 2)]  # noqa: PTH115
-    return [Path("/dev"), Path("/proc"), *(place for place in outputs if place.is_file())]
+    return [*devices, *nvidia, Path("/proc"), *(place for place in outputs if place.is_file())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plimsoll.errors import InputError
 from plimsoll.trials import scratch_layer
@@ -11,26 +11,38 @@ from plimsoll.trials.overlay import check_possible
 from plimsoll.trials.temporary_folder import temporary_folder
 from plimsoll.trials.wall import Wall
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
-def offered() -> tuple[Kind, dict[Kind, str]]:
-    """The strongest kind of trial that this machine offers, and why it offers no stronger one."""
-    why_not: dict[Kind, str] = {}
+
+def offered() -> list[Kind]:
+    """The kinds of trials that this machine offers, the strongest first."""
+    return [kind for kind in Kind if why_not(kind) is None]
+
+
+def why_not(kind: Kind) -> str | None:
+    """Why this machine does not offer a kind of trial; None if it does."""
     with temporary_folder() as folder:
         try:
-            check_possible(folder)
-        except OSError as error:
-            why_not[Kind.OVERLAY] = str(error)
-        else:
-            return Kind.OVERLAY, why_not
-        try:
-            _check_wall(folder)
+            _CHECKS[kind](folder)
         except (OSError, InputError) as error:
-            why_not[Kind.WALL] = str(error)
-        else:
-            return Kind.WALL, why_not
-    return Kind.LAYER, why_not
+            return str(error)
+    return None
+
+
+def _check_layer(folder: Path) -> None:
+    scratch_layer.check_folder(folder)
+    scratch_layer.library(folder)
 
 
 def _check_wall(folder: Path) -> None:
-    scratch_layer.check_folder(folder)
-    Wall(scratch_layer.library(folder), [], 0).check_possible()
+    _check_layer(folder)
+    Wall(scratch_layer.library(folder), [], 1).check_possible()
+
+
+_CHECKS: dict[Kind, Callable[[Path], None]] = {
+    Kind.OVERLAY: check_possible,
+    Kind.WALL: _check_wall,
+    Kind.LAYER: _check_layer,
+}

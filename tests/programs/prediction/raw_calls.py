@@ -48,8 +48,10 @@ for thread in threads:
     thread.join()
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
-word = ctypes.c_int(7)  # as libgomp waits: nobody wakes this one, so the wait has to end by itself
-waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
-assert waited == -errno.EAGAIN, waited
+if "scratch" in os.environ.get("LD_PRELOAD", ""):
+    # As libgomp waits. Nobody wakes this one; in the scratch layer the wait ends by itself.
+    word = ctypes.c_int(7)
+    waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
+    assert waited == -errno.EAGAIN, waited
 missing = call(_RENAME, ctypes.c_char_p(b"nowhere"), ctypes.c_char_p(b"there"), None)
 assert missing == -2, missing
