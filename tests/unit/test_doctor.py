@@ -139,7 +139,8 @@ def test_on_another_system_it_says_where_linux_is(machine: Machine) -> None:
     assert first_line() == "All that can work here works; needs Linux: use WSL."
     works = {one.name: one.works for one in plimsoll.doctor().abilities}
     assert works == {
-        "gpus, replay, explain, view": True, "top": False, PREDICTING: False, RUNNING: False,
+        "gpus, replay, explain, view": True, "top": False, PREDICTING: False,
+        "keep trials apart": False, RUNNING: False,
     }  # fmt: skip
 
 

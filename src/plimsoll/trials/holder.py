@@ -30,8 +30,10 @@ from plimsoll.trials.temporary_folder import own
 if TYPE_CHECKING:
     from plimsoll.trials.means import Means
 
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""By each of them the holder ends the trial."""
+ENDED = signal.SIGUSR2
+"""By it plimsoll ends the trial, and stays."""
+_ENDING = (ENDED, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""By each of them the holder ends the trial; plimsoll may end by the others, too."""
 INTERRUPTED = signal.SIGUSR1
 """By it plimsoll says that it was interrupted, which the program may not have been."""
 _SECONDS_FOR_PARENT = 2.0
@@ -61,6 +63,7 @@ class _Holder:
         self._wake, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
         self._is_ended = False
+        self._may_be_left = False
 
     def hold(self) -> Outcome:
         """Run the program to its end, or until the trial is to end."""
@@ -80,19 +83,20 @@ class _Holder:
 
     def is_alone(self) -> bool:
         """Whether plimsoll is gone, or goes by the signal that came here too."""
-        waited = select.select([self._parent], [], [], _SECONDS_FOR_PARENT if self._is_ended else 0)
-        return bool(waited[0])
+        seconds = _SECONDS_FOR_PARENT if self._may_be_left else 0
+        return bool(select.select([self._parent], [], [], seconds)[0])
 
     def _hear_signals(self) -> None:
         """Interrupts stay blocked, as they were handed down: they are the program's."""
         signal.set_wakeup_fd(self._wakes)
-        for number in ENDING:
+        for number in _ENDING:
             signal.signal(number, self._end)
         signal.signal(INTERRUPTED, self._interrupt)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # which wakes
 
-    def _end(self, *_: object) -> None:
+    def _end(self, number: int, _frame: object) -> None:
         self._is_ended = True
+        self._may_be_left = number != ENDED
 
     def _interrupt(self, *_: object) -> None:
         """Interrupt the program, unless a terminal interrupted it together with this process."""
@@ -129,7 +133,7 @@ class _Holder:
         try:
             kernel.die_with_parent(signal.SIGKILL)
             signal.set_wakeup_fd(-1)
-            for number in (*ENDING, INTERRUPTED):
+            for number in (*_ENDING, INTERRUPTED):
                 signal.signal(number, signal.SIG_DFL)
             means.enter(to_holder)
             environment = {**os.environ, **means.environment}
@@ -143,7 +147,9 @@ class _Holder:
         status = self._wait(means, process)
         end_descendants()
         kept_apart = KeptApart(kind, means.refused(), self._why_not)
-        return Outcome(kept_apart, status, means.written())
+        outcome = Outcome(kept_apart, status, means.written())
+        means.release()
+        return outcome
 
     def _wait(self, means: Means, process: int) -> int:
         """The program's exit status, once it has one; that of a kill, if the trial is to end."""

@@ -57,6 +57,15 @@ def mount(source: str, place: Path, kind: str | None, flags: int = 0, options: s
     _made(result, str(place))
 
 
+def unmount(place: Path) -> None:
+    """Take a mount away, with all below it, also while it is used.
+
+    Raises:
+        OSError: If the kernel refuses it.
+    """
+    _made(_libc.umount2(os.fsencode(place), _DETACH), str(place))
+
+
 def make_read_only(place: Path) -> None:
     """Let nothing be written to a mount, nor to those below it.
 

@@ -61,6 +61,9 @@ class Means(Protocol):
     def refused(self) -> list[Refused]:
         """What the kernel refused it."""
 
+    def release(self) -> None:
+        """In the end, let go of what keeps the trial's folder from being removed."""
+
 
 class _Silent:
     """Of which nothing is heard while the program runs."""
@@ -76,6 +79,9 @@ class _Silent:
     def refused(self) -> list[Refused]:
         """Nothing: writes go elsewhere."""
         return []
+
+    def release(self) -> None:
+        """Nothing."""
 
 
 class ByOverlay(_Silent):
@@ -104,6 +110,11 @@ class ByOverlay(_Silent):
         """From the upper folders."""
         assert self._overlay is not None
         return changed_in(self._overlay.layers, self._overlay.root)
+
+    def release(self) -> None:
+        """Let go of what is in memory."""
+        assert self._overlay is not None
+        self._overlay.unmake()
 
 
 class ByLayer(_Silent):

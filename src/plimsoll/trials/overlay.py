@@ -160,6 +160,15 @@ class Overlay:
             os.setxattr(layer.upper, "user.plimsoll", b"")  # overlays need such attributes
             os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))
 
+    def unmake(self) -> None:
+        """Let go of the folders in memory, so that the trial's folder can be removed.
+
+        Raises:
+            OSError: If the kernel refuses it.
+        """
+        kernel.unmount(self.root)
+        kernel.unmount(self._in_memory)
+
     def enter(self, writable: Sequence[Path]) -> None:
         """In a mount namespace of one process, have the trial's root, and stay in the same folder.
 

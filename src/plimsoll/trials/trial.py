@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.trials.holder import ENDING, INTERRUPTED
+from plimsoll.trials.holder import ENDED, INTERRUPTED
 from plimsoll.trials.kinds import wanted_kind
 from plimsoll.trials.outcome import Outcome, Settings
 
@@ -45,7 +45,7 @@ def interrupt(holder: subprocess.Popen[bytes]) -> None:
 
 def end(holder: subprocess.Popen[bytes]) -> None:
     """End a trial, with all that its program started; nothing if it has ended."""
-    holder.send_signal(ENDING[0])
+    holder.send_signal(ENDED)
     try:
         holder.wait(_SECONDS_TO_END)
     except subprocess.TimeoutExpired:
