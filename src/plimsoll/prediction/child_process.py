@@ -185,7 +185,7 @@ def _by_itself(request: Request, written: list[Written]) -> list[Written]:
 
 
 def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
-    """Have it ended, if nobody waited for it."""
+    """End it, unless it has ended."""
     if process.poll() is not None:
         return
     if is_held:

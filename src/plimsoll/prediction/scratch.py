@@ -27,7 +27,7 @@ def free_folders() -> list[Path]:
 def enter_scratch(folder: str) -> None:
     """In the process of a trial, before its script: see that the trial is one.
 
-    From here on temporary files lie in its folder: they are in nobody's way.
+    From here on the script's temporary files lie in the trial's folder, and are not listed.
 
     Raises:
         InputError: If this process would write to real files.

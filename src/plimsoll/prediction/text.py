@@ -413,7 +413,7 @@ def written_lines(written: list[Written]) -> Iterator[str]:
 
 
 def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
-    """What the script was refused, or on what it may have written in earnest."""
+    """Lines on changes that the kernel refused, or that may have reached real files."""
     if kept_apart is None:
         return
     if kept_apart.kind == Kind.LAYER:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from plimsoll.trials.means import Means
 
 ENDED = signal.SIGUSR2
-"""By it plimsoll ends the trial, and stays."""
+"""Plimsoll sends it to end the trial, and goes on itself."""
 _ENDING = (ENDED, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""By each of them the holder ends the trial; plimsoll may end by the others, too."""
+"""Each of them makes the holder end the trial; all but the first may have ended plimsoll too."""
 INTERRUPTED = signal.SIGUSR1
-"""By it plimsoll says that it was interrupted, which the program may not have been."""
+"""Plimsoll sends it when it was interrupted; the program may not have been."""
 _SECONDS_FOR_PARENT = 2.0
 """So long the holder waits, after a signal, to see whether plimsoll ends by it too."""
 
@@ -129,7 +129,7 @@ class _Holder:
         return process
 
     def _become_program(self, means: Means, to_holder: socket.socket) -> None:
-        """In its process; what goes wrong before the program is told to the holder."""
+        """Turn this process into the program; an error on the way goes to the holder."""
         try:
             kernel.die_with_parent(signal.SIGKILL)
             signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""How a program was kept apart from real files, and what it was refused, as it is said."""
+"""How a program was kept from real files, and what the kernel refused it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Means(Protocol):
     """Something that keeps a program apart.
 
     Attributes:
-        environment: What the program has in its environment for it.
+        environment: Variables that the program needs for it.
         listener: A file to be polled, for `listen`; None while there is none.
     """
 
@@ -56,17 +56,17 @@ class Means(Protocol):
         """Take what there is to be read from `listener`."""
 
     def written(self) -> list[Written]:
-        """What the program wrote, after its end."""
+        """List what the program wrote, after its end."""
 
     def refused(self) -> list[Refused]:
-        """What the kernel refused it."""
+        """List the changes that the kernel refused."""
 
     def release(self) -> None:
         """In the end, let go of what keeps the trial's folder from being removed."""
 
 
 class _Silent:
-    """Of which nothing is heard while the program runs."""
+    """Means that tell nothing while the program runs."""
 
     listener: int | None = None
 

@@ -15,10 +15,10 @@ _IFF_UP = 1
 
 
 def enter_namespaces(*, with_network: bool) -> None:
-    """Let this process, and all that it starts, mount file systems that nobody else sees.
+    """Give this process, and all that it starts, mounts and a network of their own.
 
-    Every user and group keeps its number. Root keeps all numbers; anybody else has one user and one
-    group, and the kernel shows others' files as those of nobody.
+    Every user and group keeps its number. Root keeps all numbers. An ordinary user keeps one user
+    and one group; the kernel shows files of other users as those of `nobody`.
 
     Args:
         with_network: The network stays that of the machine; else there is loopback alone.

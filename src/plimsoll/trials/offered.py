@@ -1,4 +1,4 @@
-"""What of the means of trials a machine offers."""
+"""Finds the kinds of trials that this machine offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a holder is told of its trial, and what it says of it in the end."""
+"""The settings that a holder is given, and the outcome that it writes in the end."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
+    """The end of a trial.
 
     Attributes:
         kept_apart: How the program was kept apart; None if that failed, and it never began.
         status: Its exit status; negative for a signal.
-        written: What it wrote, the largest first.
+        written: Its changes of files, the largest first.
         failure: Why it never began; empty if it did.
     """
 
@@ -66,7 +66,7 @@ class Outcome:
 
     @classmethod
     def of(cls, folder: Path) -> Outcome | None:
-        """What the holder wrote there; None if it was ended before."""
+        """Read the outcome from a folder; None if the holder was killed before it wrote one."""
         try:
             found = json.loads((folder / _NAME).read_text())
         except FileNotFoundError:

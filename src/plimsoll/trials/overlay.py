@@ -46,7 +46,7 @@ class Layer:
 
     Attributes:
         lower: The real one.
-        upper: Where what is written lies.
+        upper: The folder that takes what the trial writes.
         work: An empty folder beside it, which the kernel wants.
     """
 
@@ -65,7 +65,7 @@ def plan(
 
     Args:
         free: Folders that are the same inside and outside; those that are not there are left out.
-        mounts: Where file systems are mounted.
+        mounts: Places at which file systems are mounted.
         most_entries: See `MOST_ENTRIES`.
     """
     steps = list(_folder_anew(_ROOT, frozenset(mounts), most_entries))
@@ -102,7 +102,7 @@ def _has_at_most(folder: Path, most: int) -> bool:
 
 
 def mounted_places() -> list[Path]:
-    """Where file systems are mounted, as this process sees it."""
+    """List the places at which this process sees mounts."""
     with Path("/proc/self/mountinfo").open("rb") as lines:
         return [Path(os.fsdecode(_plain(line.split()[4]))) for line in lines]
 
@@ -230,7 +230,7 @@ class Overlay:
 
 
 def _mode(place: Path, status: os.stat_result) -> int:
-    """That of a folder's upper one, which is the user's also where the folder is not."""
+    """Find the mode of an upper folder; it is the user's even if the lower one is not."""
     mode = stat.S_IMODE(status.st_mode)
     return mode if os.access(place, os.W_OK) else mode & ~stat.S_IWUSR
 

@@ -24,12 +24,12 @@ _LINK = "/.//."
 
 
 def environment(folder: Path, free: Sequence[Path], password: int | None = None) -> dict[str, str]:
-    """What a program's environment needs for the layer.
+    """Make the variables that a program needs for the layer.
 
     Args:
         folder: A folder of this user's alone, which is to hold the layer.
         free: Folders that are left alone.
-        password: What the wall knows the layer's calls by; None where there is no wall.
+        password: The number by which the wall knows the layer's calls; None without a wall.
 
     Raises:
         InputError: If there is no library that keeps writes apart.
@@ -98,12 +98,12 @@ def library(folder: Path) -> Path:
 
 
 def written(folder: Path) -> list[Written]:
-    """What was written, the largest first."""
+    """List what was written, the largest first."""
     return largest_first([*_written_in(folder / "files", Path("/")), *_removed(folder)])
 
 
 def _written_in(copy: Path, place: Path) -> Iterator[Written]:
-    """What differs from the real folder at `place`, which a folder of the layer stands for."""
+    """Compare a folder of the layer with the real one at `place`."""
     try:
         entries = {entry.name: entry for entry in os.scandir(copy)}
     except FileNotFoundError:  # nothing was written
@@ -133,7 +133,7 @@ def _removed(folder: Path) -> Iterator[Written]:
 
 
 def _file(copy: Path, place: Path) -> Iterator[Written]:
-    """What a file of the layer is to the real one at its place."""
+    """Compare a file of the layer with the real one at `place`."""
     target = os.readlink(copy) if copy.is_symlink() else ""  # noqa: PTH115  a Path would tidy it up
     if target == f"{_LINK}{place}":
         return

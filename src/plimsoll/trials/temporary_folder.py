@@ -42,7 +42,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def own(folder: Path) -> int:
-    """Let nobody take a trial's folder for a dead one's: until the file that this gives is closed.
+    """Keep a trial's folder from sweeps, until the file that this returns is closed.
 
     Raises:
         OSError: If the folder is full, or gone.

@@ -54,5 +54,5 @@ def end(holder: subprocess.Popen[bytes]) -> None:
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """What came of the trial in a folder; None if its holder was ended before it could say."""
+    """Read what came of the trial in a folder; None if its holder was killed."""
     return Outcome.of(folder)

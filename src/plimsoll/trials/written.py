@@ -1,4 +1,4 @@
-"""What a trial wrote, compared with what is really there."""
+"""Compares what a trial wrote with the real files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Written:
     """Something that the script wrote, and that was thrown away with the trial.
 
     Attributes:
-        path: Where it was; relative in the current folder.
+        path: Its path; relative if it is in the current folder.
         bytes: Its size; what was removed had it.
         kind: "new", "changed" or "removed".
     """
@@ -32,7 +32,7 @@ class Written:
 
 
 def largest_first(found: Sequence[Written]) -> list[Written]:
-    """As it is said."""
+    """Sort as reports show them."""
     return sorted(found, key=lambda one: (-one.bytes, one.path))
 
 
@@ -43,7 +43,7 @@ def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
 
 
 def _new(folder: Path, place: Path) -> Iterator[Written]:
-    """What is in a folder that was made anew, and not in the real one."""
+    """Find what a folder that was made anew has, and the real one lacks."""
     for entry in os.scandir(folder):
         real = place / entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -109,7 +109,7 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _size(path: Path) -> int:
-    """Of a file, or of all files in a folder, as far as they can be seen."""
+    """Add up a file, or all files in a folder, as far as this user can see them."""
     if path.is_dir() and not path.is_symlink():
         return sum(_size(Path(folder) / name) for folder, _, names in os.walk(path)
                    for name in names)  # fmt: skip
