@@ -26,7 +26,6 @@ from plimsoll.torch.building.compiler import build, find_built, find_compiler
 from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 from plimsoll.trials.kinds import Kind
-from plimsoll.trials.offered import offered, why_not
 
 BUILD = "plimsoll doctor --build"
 _TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
@@ -144,6 +143,8 @@ def _keeping_apart() -> Ability:
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"needs Linux: {instead}")
+    from plimsoll.trials.offered import offered, why_not
+
     kinds = offered()
     if not kinds:
         return Ability(name, False, why_not(Kind.LAYER))

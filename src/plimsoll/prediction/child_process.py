@@ -25,7 +25,6 @@ from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 from plimsoll.trials.temporary_folder import interrupts_held, temporary_folder
-from plimsoll.trials.trial import end, held, interrupt, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,6 +91,8 @@ def started(
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
+    from plimsoll.trials.trial import held, outcome_of  # which needs Linux
+
     _prepare()
     shown_failed = stderr_bytes() if failed_output is None and not is_aside else failed_output
     with ExitStack() as stack:
@@ -189,6 +190,8 @@ def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
     if process.poll() is not None:
         return
     if is_held:
+        from plimsoll.trials.trial import end
+
         end(process)
     else:
         process.kill()
@@ -202,6 +205,8 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) ->
     except KeyboardInterrupt:
         try:
             if is_held and seconds:
+                from plimsoll.trials.trial import interrupt
+
                 interrupt(process)
             return process.wait(seconds), True
         except (KeyboardInterrupt, subprocess.TimeoutExpired):

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ _ENDING = (ENDED, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Each of them makes the holder end the trial; all but the first may have ended plimsoll too."""
 INTERRUPTED = signal.SIGUSR1
 """Plimsoll sends it when it was interrupted; the program may not have been."""
+_SECONDS_BETWEEN_LOOKS = 0.5
+"""So often the holder looks whether plimsoll is there."""
+_SECONDS_BETWEEN = 0.01
 _SECONDS_FOR_PARENT = 2.0
 """So long the holder waits, after a signal, to see whether plimsoll ends by it too."""
 
@@ -58,7 +62,6 @@ class _Holder:
     def __init__(self, settings: Settings, command: list[str]) -> None:
         self._settings = settings
         self._command = command
-        self._parent = os.pidfd_open(settings.parent)
         self._why_not: dict[str, str] = {}
         self._wake, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
@@ -83,8 +86,13 @@ class _Holder:
 
     def is_alone(self) -> bool:
         """Whether plimsoll is gone, or goes by the signal that came here too."""
-        seconds = _SECONDS_FOR_PARENT if self._may_be_left else 0
-        return bool(select.select([self._parent], [], [], seconds)[0])
+        end = time.monotonic() + (_SECONDS_FOR_PARENT if self._may_be_left else 0)
+        while not self._is_left() and time.monotonic() < end:
+            time.sleep(_SECONDS_BETWEEN)
+        return self._is_left()
+
+    def _is_left(self) -> bool:
+        return os.getppid() != self._settings.parent
 
     def _hear_signals(self) -> None:
         """Interrupts stay blocked, as they were handed down: they are the program's."""
@@ -153,31 +161,31 @@ class _Holder:
 
     def _wait(self, means: Means, process: int) -> int:
         """The program's exit status, once it has one; that of a kill, if the trial is to end."""
-        program = os.pidfd_open(process)
         poll = select.poll()
-        for file in (self._wake, self._parent, program):
-            poll.register(file, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
         if means.listener is not None:
             poll.register(means.listener, select.POLLIN)
-        while not self._is_ended:
-            ready = {file for file, _ in poll.poll()}
+        while not self._is_ended and not self._is_left():
+            ready = {file for file, _ in poll.poll(1000 * _SECONDS_BETWEEN_LOOKS)}
             if means.listener in ready:
                 means.listen()
             if self._wake in ready:
                 os.read(self._wake, 64)
-                self._bury_others(process)
-            if self._parent in ready:
-                break
-            if program in ready:
-                return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            if (status := _bury(process)) is not None:
+                return status
         return -signal.SIGKILL
 
-    @staticmethod
-    def _bury_others(process: int) -> None:
-        """Let go of orphans that have ended, as their parent would have done."""
-        peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while (ended := os.waitid(os.P_ALL, 0, peek)) is not None and ended.si_pid != process:
-            os.waitpid(ended.si_pid, 0)
+
+def _bury(program: int) -> int | None:
+    """Let go of processes that have ended, also of orphans; the program's exit status, if it has.
+
+    None of them stays behind, as another program may wait until its number is free.
+    """
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            if ended[0] == program:
+                return os.waitstatus_to_exitcode(ended[1])
+    return None
 
 
 if __name__ == "__main__":

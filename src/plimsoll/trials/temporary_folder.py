@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -47,6 +46,8 @@ def own(folder: Path) -> int:
     Raises:
         OSError: If the folder is full, or gone.
     """
+    import fcntl  # which Windows has not
+
     lock = os.open(folder / f"{_OWNER}.{os.getpid()}", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
     (folder / f"{_OWNER}.{os.getpid()}").rename(folder / _OWNER)
@@ -60,6 +61,8 @@ def _sweep_once(temporary: str) -> None:
 
 def sweep(temporary: Path) -> None:
     """Remove the folders of trials whose owner and holder are dead, and end what they left."""
+    import fcntl  # which Windows has not
+
     for place in _folders(temporary):
         with suppress(OSError):
             lock = os.open(place / _OWNER, os.O_RDWR)
