@@ -29,6 +29,7 @@ def categories(name: str, folder: Path) -> dict[str, float]:
     return {name: size / MiB for name, size in predicted.by_category.items() if size}
 
 
+@pytest.mark.long
 def test_parameters_are_known_that_no_forward_pass_shows(tmp_path: Path) -> None:
     found = categories("weights", tmp_path)
     # Twice 4 layers, the one that is never called, and the cut one.
@@ -38,6 +39,7 @@ def test_parameters_are_known_that_no_forward_pass_shows(tmp_path: Path) -> None
     assert "other" not in found
 
 
+@pytest.mark.long
 def test_each_network_of_a_pair_has_its_state(tmp_path: Path) -> None:
     found = categories("gan", tmp_path)
     weights = 4 * (128 * 1024 + 1024 * 3072 + 3072 * 1024 + 1024) / MiB
@@ -47,6 +49,7 @@ def test_each_network_of_a_pair_has_its_state(tmp_path: Path) -> None:
     assert found["inputs"] == pytest.approx(24 + 1, rel=0.01)
 
 
+@pytest.mark.long
 def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -> None:
     found = categories("checkpointed", tmp_path)
     # One block's: the results of its norm, of `up` and of gelu.
@@ -54,6 +57,7 @@ def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -
     assert found["inputs"] == pytest.approx(32)
 
 
+@pytest.mark.long
 def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> None:
     found = categories("forgotten_no_grad", tmp_path)
     # The results of twelve layers, of two calls: the second is made before the first goes.
@@ -61,6 +65,7 @@ def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> N
     assert found.get("activations", 0) < 20
 
 
+@pytest.mark.long
 def test_a_cache_is_told_from_the_results_of_a_pass(tmp_path: Path) -> None:
     found = categories("generates", tmp_path)
     assert found["kv_cache"] > 4 * 64 * 0.9

@@ -107,6 +107,7 @@ def test_a_fused_function_takes_its_result_and_nothing_between() -> None:
     assert eager >= 3 * x.nbytes
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_graphs_of_reduce_overhead_take_their_memory_once() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()).cuda()
@@ -123,6 +124,7 @@ def test_graphs_of_reduce_overhead_take_their_memory_once() -> None:
     assert len(pools) > 1
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_result_that_a_later_run_of_its_graph_has_overwritten_is_refused_and_ends_nothing() -> (
     None
@@ -404,6 +406,7 @@ def test_each_gpu_compiles_for_itself() -> None:
         del out
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_the_backward_pass_of_a_compiled_step_is_compiled() -> None:
     import torch._dynamo.config
@@ -482,6 +485,7 @@ def test_an_operation_without_shapes_is_named_with_its_line(tmp_path: Path) -> N
     assert "custom.py" in done.stderr
 
 
+@pytest.mark.long
 def test_a_graph_break_is_told(tmp_path: Path) -> None:
     (tmp_path / "breaks.py").write_text(BREAKS)
     use = predict(tmp_path / "breaks.py", gpu="H100").compiled

@@ -505,6 +505,7 @@ def test_slots_are_locked_by_way_of_the_gpu_that_they_go_to() -> None:
     assert set(asked) == {1}, asked
 
 
+@pytest.mark.long
 @on_simulated_gpus("--host-memory", "512GiB")
 def test_when_memory_is_short_the_loader_does_not_get_ahead() -> None:
     x = torch.empty(30 << 30, dtype=torch.uint8, pin_memory=True)
@@ -675,6 +676,7 @@ def test_a_training_loop_reserves_hardly_more_than_it_allocates() -> None:
     assert reserved <= 1.1 * allocated, reserved / allocated
 
 
+@pytest.mark.long
 def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more() -> None:
     """What is reserved there beyond what is allocated is the model's, with any loader."""
     found = [

@@ -177,6 +177,7 @@ def test_healthy_programs_raise_no_alarm(recorded: Recorded) -> None:
     assert explained(recorded.path).leaks == []
 
 
+@pytest.mark.long
 def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
     script = ROOT / "examples" / "leak.py"
     (line,) = (

@@ -96,6 +96,7 @@ def test_what_no_card_has_is_refused() -> None:
         fit_within(TRAIN_GPT, gpu="T4", within="1GiB", headroom="50%")
 
 
+@pytest.mark.long
 def test_a_script_that_fails_under_another_allocator_does_not_fit_all_the_same(
     tmp_path: Path,
 ) -> None:
@@ -111,6 +112,7 @@ def fitted(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_run_is_drawn_below_the_answer_without_colour_in_a_pipe() -> None:
     done = fitted("--plot", "--gpu", "T4", LAYERS, "--", "4096")
     assert done.returncode == 0, done.stderr
@@ -140,6 +142,7 @@ def test_what_cannot_be_is_said_before_the_first_run(tmp_path: Path) -> None:
     assert page.read_text() == copy.read_text() == "mine"
 
 
+@pytest.mark.long
 def test_an_interrupted_search_shows_the_best_so_far_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:

@@ -110,6 +110,7 @@ def inputs(base: str, may_grow: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_comment_says_what_a_change_takes_and_fails_the_check(runner: Runner) -> None:
     runner.git("init", "-q", "-b", "main")
     runner.git("remote", "add", "origin", ".")

@@ -58,6 +58,7 @@ def test_ranks_of_data_parallel_training_take_the_same() -> None:
     assert not any(each.operation == "NCCL" for each in found.assumptions)
 
 
+@pytest.mark.long
 def test_ranks_that_share_a_model_take_the_same() -> None:
     found = trained("fsdp2")
     first, second = found.ranks

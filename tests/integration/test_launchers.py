@@ -61,6 +61,7 @@ def test_torchruns_ranks_run_a_script_unmodified() -> None:
         assert f"rank {rank} of 2 on cuda:{rank} with []" in said
 
 
+@pytest.mark.long
 def test_a_launcher_is_found_by_its_name_and_each_rank_says_what_it_used() -> None:
     status, said = launch("torchrun", "--nproc-per-node", "2")
     assert status == 0, said
@@ -69,6 +70,7 @@ def test_a_launcher_is_found_by_its_name_and_each_rank_says_what_it_used() -> No
         assert f"plimsoll: rank {rank}, GPU {rank}, the native allocator: peak allocated" in said
 
 
+@pytest.mark.long
 def test_a_job_that_fails_ends_with_its_launchers_status() -> None:
     status, said = launch(*TORCHRUN, arguments=["fails"])
     assert status == 1

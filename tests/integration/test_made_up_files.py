@@ -107,6 +107,7 @@ def test_a_tokenizer_without_files_has_the_vocabulary(tmp_path: Path, vocabulary
     check_tokenizer(str(tmp_path), vocabulary)
 
 
+@pytest.mark.long
 def test_what_is_made_up_is_said_with_the_line(models: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

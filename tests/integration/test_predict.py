@@ -145,6 +145,7 @@ class TestCommand:
         assert found["by_category"]["other"] == 4 * MiB
         assert found["top_lines"][0]["line"].startswith(str(path))
 
+    @pytest.mark.long
     def test_the_users_line_stands_before_the_librarys_that_it_calls(self, tmp_path: Path) -> None:
         packages = tmp_path / "site-packages"
         packages.mkdir()
@@ -315,6 +316,7 @@ class TestCommand:
         assert [entry.name for entry in tmp_path.iterdir()] == ["script.py"]
         assert set(os.environ) == before
 
+    @pytest.mark.long
     def test_run_passes_the_exit_status_and_the_output_on(self, tmp_path: Path) -> None:
         path = script(
             tmp_path, "import sys, torch\nprint(torch.cuda.get_device_name())\nsys.exit(3)"
@@ -338,6 +340,7 @@ def test_windows_goes_on_in_shared_memory_and_says_how_much(tmp_path: Path) -> N
 SPILLING = PREDICTED / "spilling.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_what_spills_is_told_with_its_lines_and_the_least_that_it_costs(
     allocator: AllocatorName,
@@ -369,6 +372,7 @@ def test_what_does_not_fit_even_with_shared_memory_is_missing_from_both() -> Non
     )
 
 
+@pytest.mark.long
 def test_spilling_is_shown() -> None:
     options = ("--gpu", "T4:4GiB", "--allocator", "elastic", "--policy", "spill")
     done = command("predict", SPILLING, *options, "--host-memory", "16GiB")
@@ -379,6 +383,7 @@ def test_spilling_is_shown() -> None:
     assert "In shared memory, when it held the most:" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "uncached", "elastic"])
 def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str) -> None:
     spill = ("--policy", "spill", "--dedicated", "4GiB", "--shared", "8GiB")
@@ -404,6 +409,7 @@ def test_all_cards_are_listed() -> None:
 BATCH = PREDICTED / "batch.py"
 
 
+@pytest.mark.long
 def test_fit_finds_the_largest_value_that_fits() -> None:
     found = fit(BATCH, "--batch-size", gpu="T4")
     assert found.largest == 14
@@ -484,6 +490,7 @@ def test_fit_begins_with_the_scripts_own_value_and_keeps_to_its_steps(tmp_path: 
     assert len(found.curve) <= 8
 
 
+@pytest.mark.long
 def test_an_interrupted_fit_says_what_it_knows_and_leaves_nothing_running(tmp_path: Path) -> None:
     path = script(
         tmp_path,

@@ -38,6 +38,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_same_program_matches_on_the_recorded_card(recording: Path) -> None:
     done = command("predict", "--check", recording, LAYERS, "--", "256")
     assert done.returncode == 0, done.stderr

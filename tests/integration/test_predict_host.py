@@ -39,6 +39,7 @@ def nothing() -> int:
     return peak("nothing")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["numpy", "for a moment", "tensor", "fork"])
 def test_what_the_program_takes_is_in_it(kind: str, nothing: int) -> None:
     assert peak(kind) - nothing == pytest.approx(SIZE, abs=NEAR)
@@ -59,6 +60,7 @@ def test_what_is_placed_in_shared_memory_is_in_it(nothing: int) -> None:
     assert peak("placed", allocator="elastic") - nothing == pytest.approx(state, abs=NEAR)
 
 
+@pytest.mark.long
 def test_it_is_in_the_answer_with_its_range() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "plimsoll", "predict", "--json", str(TAKES), "--", "nothing", "1"],

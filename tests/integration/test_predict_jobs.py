@@ -43,6 +43,7 @@ def found() -> Prediction:
     return predict(RANK, ["talks"], gpu="T4", nproc_per_node=2)
 
 
+@pytest.mark.long
 def test_each_rank_is_seen_and_the_fullest_is_told(found: Prediction) -> None:
     assert [use.rank for use in found.ranks] == [0, 1]
     assert [use.host for use in found.ranks] == [0, 0]
@@ -92,6 +93,7 @@ def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
     assert rows[1].split()[:2] == ["7", "0:7"]
 
 
+@pytest.mark.long
 def test_a_card_that_several_ranks_use_is_named() -> None:
     found = predict(RANK, ["talks", "crowds"], gpu="T4", nproc_per_node=2)
     assert found.worst_rank == 0  # whose card also holds the other rank's context
@@ -109,6 +111,7 @@ def test_a_card_that_several_ranks_use_is_named() -> None:
     assert "more than the card has" in str(less)
 
 
+@pytest.mark.long
 def test_ranks_that_together_take_more_than_their_card_has_do_not_fit(tmp_path: Path) -> None:
     script = tmp_path / "crowd.py"
     script.write_text(
@@ -123,6 +126,7 @@ def test_ranks_that_together_take_more_than_their_card_has_do_not_fit(tmp_path: 
     assert found.headroom_bytes == found.total_bytes - found.shared_cards[0].together_bytes < 0
 
 
+@pytest.mark.long
 def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", RANK, "--", "some")
     done = predict_command("--json", "--gpus", "2", *launcher)
@@ -140,6 +144,7 @@ def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
     assert "with ['some']" in done.stderr
 
 
+@pytest.mark.long
 def test_a_rank_that_fails_ends_the_others_and_its_traceback_is_shown() -> None:
     began = time.monotonic()
     done = predict_command("--nproc-per-node", 2, RANK, "--", "fails", "waits")
@@ -157,6 +162,7 @@ def test_a_ranks_exit_status_is_the_jobs() -> None:
     assert raised.value.status == 3
 
 
+@pytest.mark.long
 def test_a_rank_that_runs_out_of_memory_does_not_fit() -> None:
     found = predict(RANK, ["fills"], gpu="T4", nproc_per_node=2)
     assert not found.fits
@@ -166,6 +172,7 @@ def test_a_rank_that_runs_out_of_memory_does_not_fit() -> None:
     assert " does not fit on T4: 1 of 2 ranks; rank 1 is the worst, " in str(found).splitlines()[0]
 
 
+@pytest.mark.long
 def test_ranks_have_the_environment_that_torchrun_gives_them(tmp_path: Path) -> None:
     script = tmp_path / "environment.py"
     script.write_text(

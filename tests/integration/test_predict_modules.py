@@ -63,6 +63,7 @@ def test_the_largest_value_of_a_module_is_found(folder: Path) -> None:
     assert json.loads(done.stdout)["largest"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_python_takes_modules_too() -> None:
     found = predict("mine.train", ["3"], module=True, gpu="T4")

@@ -103,6 +103,7 @@ def test_the_timeline_reaches_the_peak_and_is_plain_data() -> None:
 
 
 class TestView:
+    @pytest.mark.long
     def test_the_page_is_written_beside_the_answer(self, tmp_path: Path) -> None:
         done = predicted("--view", "out.html", LAYERS, "--", "64", folder=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -122,6 +123,7 @@ class TestView:
         assert "two_layers.py on T4" in page.read_text()
         assert str(page) in done.stderr
 
+    @pytest.mark.long
     def test_of_a_script_that_does_not_fit_it_shows_what_it_would_take(
         self, tmp_path: Path
     ) -> None:
@@ -131,6 +133,7 @@ class TestView:
         assert done.returncode == 1, done.stderr
         assert page.exists()
 
+    @pytest.mark.long
     def test_it_is_not_overwritten_unless_asked_and_that_is_said_before_the_run(
         self, tmp_path: Path
     ) -> None:

@@ -72,6 +72,7 @@ def test_a_forked_process_that_nobody_waits_for_is_seen() -> None:
     assert use["peak_reserved_bytes"] == found["peak_reserved_bytes"]
 
 
+@pytest.mark.long
 def test_what_a_process_has_no_memory_for_does_not_fit() -> None:
     found = predict(PROCESSES, ["fails"], gpu="T4")
     assert not found.fits
@@ -92,6 +93,7 @@ def test_what_a_killed_process_took_is_known() -> None:
     assert "ended by a signal; it had up to " in str(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["KILL", "TERM"])
 def test_a_worker_that_a_signal_ends_leaves_no_room(how: str) -> None:
     """Together with what the program itself takes, it is more than the card has."""
@@ -105,12 +107,14 @@ def test_a_worker_that_a_signal_ends_leaves_no_room(how: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_processes_one_after_the_other_have_the_card_in_turn() -> None:
     found = predict(WORKERS, ["in_turn", "9", "9"], gpu="T4")
     assert found.fits
     assert found.shared_cards[0].at_most_bytes < 10 * GiB
 
 
+@pytest.mark.long
 def test_peaks_that_may_come_together_make_the_verdict_unknown() -> None:
     options = ("--gpu", "T4", "--json", "--", "by_turns", "9", "9")
     done = predict_command(*options, script=WORKERS)
@@ -123,18 +127,21 @@ def test_peaks_that_may_come_together_make_the_verdict_unknown() -> None:
     assert card["at_most_bytes"] > 18 * GiB
 
 
+@pytest.mark.long
 def test_processes_that_see_other_cards_share_none() -> None:
     found = predict(WORKERS, ["apart", "9", "9"], gpu="T4")
     assert found.fits
     assert found.shared_cards == []
 
 
+@pytest.mark.long
 def test_a_process_finds_no_room_that_another_one_has() -> None:
     found = predict(WORKERS, ["asks", "9", "0"], gpu="T4")
     assert found.fits
     assert found.processes[0].process != found.processes[1].process
 
 
+@pytest.mark.long
 def test_a_limit_of_the_programs_own_counts(tmp_path: Path) -> None:
     script = tmp_path / "limited.py"
     script.write_text(

@@ -89,6 +89,7 @@ def outcomes(output: str) -> dict[str, str]:
     return dict(re.findall(r"^(?:test_budgets.py::)(\S+(?:\[.*?\])?) ([A-Z]+)", output, re.M))
 
 
+@pytest.mark.long
 def test_budgets_are_kept_or_fail_with_the_lines(tmp_path: Path) -> None:
     output = run(tmp_path)
     assert outcomes(output) == {

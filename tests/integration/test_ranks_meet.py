@@ -44,24 +44,28 @@ def test_values_go_from_rank_to_rank(mode: str, ranks: int) -> None:
         assert found.nccl_bytes > 0
 
 
+@pytest.mark.long
 def test_calls_in_another_order_are_a_deadlock_with_both_lines() -> None:
     said = run_job("order")
     assert re.search(f"deadlock: rank 0 calls all_reduce at .*{_LINE}", said)
     assert re.search(f"rank 1 calls broadcast at .*{_LINE}", said)
 
 
+@pytest.mark.long
 def test_other_sizes_are_named_with_both_lines() -> None:
     said = run_job("sizes")
     assert re.search(f"rank 0 calls all_reduce with 3 of Float, sum at .*{_LINE}", said)
     assert re.search(f"rank 1 calls all_reduce with 4 of Float, sum at .*{_LINE}", said)
 
 
+@pytest.mark.long
 def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
     said = run_job("never")
     assert re.search(f"deadlock: .*rank 0 waits in all_reduce of .* at .*{_LINE}", said)
     assert re.search(f"rank 1 waits in recv of .* at .*{_LINE}", said)
 
 
+@pytest.mark.long
 def test_a_rank_that_has_ended_is_waited_for_in_vain() -> None:
     said = run_job("ends")
     assert re.search(f"rank 0 waits in all_reduce of .*{_LINE}; rank 1 has ended", said)

@@ -141,6 +141,7 @@ def test_a_recording_names_its_card(tmp_path: Path) -> None:
     assert (other.gpu, other.limit_source) == ("H100", "card")
 
 
+@pytest.mark.long
 def test_recording_changes_nothing(tmp_path: Path) -> None:
     plain = run("and_print_the_statistics", tmp_path)
     recorded = run("and_print_the_statistics", tmp_path, "--record", tmp_path / "run.plim")
@@ -154,6 +155,7 @@ def test_the_environment_does_the_same(tmp_path: Path) -> None:
     assert len(read_recording(tmp_path / "run.plim").marks) == 3
 
 
+@pytest.mark.long
 def test_processes_that_a_program_starts_have_files_of_their_own(tmp_path: Path) -> None:
     done = run("in_a_process_of_its_own", tmp_path, "--record", tmp_path / "run.plim")
     assert done.returncode == 0, done.stderr

@@ -148,6 +148,7 @@ def test_a_simulated_run_ends_with_an_account() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_account_says_what_pytorch_would_have_reserved(tmp_path: Path) -> None:
     path = PROGRAMS / "simulated" / "many_sizes.py"
     accounts = {}

@@ -73,6 +73,7 @@ def test_a_process_with_one_gpu_has_no_rows(tmp_path: Path) -> None:
     assert "GPU 1" not in str(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("full", [0, 1])
 def test_a_program_fits_where_each_of_its_gpus_does(full: int, tmp_path: Path) -> None:
     text = f"a = take(100, {1 - full})\nb = [take(1024, {full}) for _ in range(15)]\n"
@@ -103,6 +104,7 @@ def test_another_card_has_to_hold_what_any_gpu_takes(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_what_is_missing_counts_all_shared_memory(tmp_path: Path) -> None:
     script = program(tmp_path, "a = [take(1024, 0) for _ in range(20)]\n")
     found = predict(script, gpu="T4", policy="spill", allocator="elastic", shared="2GiB")
@@ -136,6 +138,7 @@ def test_gpus_spill_into_the_same_memory_of_the_host(gib: int, tmp_path: Path) -
     assert found.fits is (gib == 16)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAM_NAMES)
 def test_rows_of_a_run_and_of_its_recording_are_pytorchs_own_counters(
     name: str, tmp_path: Path
@@ -151,6 +154,7 @@ def test_rows_of_a_run_and_of_its_recording_are_pytorchs_own_counters(
     assert peaks(explain(recording, advice=False).devices) == counters(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAM_NAMES)
 def test_rows_of_a_prediction_are_pytorchs_own_counters(
     name: str, capfd: pytest.CaptureFixture[str]
@@ -188,6 +192,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_fullest_device_is_explained_below_a_row_for_each(recorded: Path) -> None:
     found = explain(recorded / "fits.plim", advice=False)
     assert found.devices == [use(0, 100), use(1, 600), use(2, 300)]

@@ -15,6 +15,7 @@ MIB = 1 << 20
 FLEXIBLE = PROGRAMS / "prediction" / "flexible_attention.py"
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_compiled_flexible_attention_holds_no_scores() -> None:
     from torch.nn.attention.flex_attention import flex_attention
@@ -40,6 +41,7 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     assert logarithms.shape == shape[:-1]
 
 
+@pytest.mark.long
 def test_attention_that_is_not_compiled_is_told_with_its_bytes() -> None:
     found = predict(FLEXIBLE)
     (said,) = [one.what for one in found.assumptions if one.operation == "flex_attention"]

@@ -236,6 +236,7 @@ def test_histories_of_pinned_memory_alone_and_metadata_are_ignored() -> None:
     assert "annotate" not in {entry["action"] for entry in trace}
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_large_tensors_of_the_host_cost_nothing() -> None:
     weights = [torch.randn(1 << 30) for _ in range(16)]
@@ -273,6 +274,7 @@ def test_an_operation_without_a_shape_function_is_named() -> None:
     assert Path(__file__).name in done.stderr
 
 
+@pytest.mark.long
 def test_recorded_operations_allocate_what_their_kernels_did() -> None:
     done = simulate(
         CHECK_OPERATIONS,

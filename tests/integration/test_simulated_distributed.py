@@ -37,6 +37,7 @@ def test_gradients_of_data_parallel_training_are_in_buckets_too() -> None:
     assert apart["held"] - views["held"] == pytest.approx(WEIGHTS, rel=0.01)
 
 
+@pytest.mark.long
 def test_a_sharded_model_holds_its_part() -> None:
     alone, _ = train("nccl", "fsdp")
     shared, _ = train("nccl", "fsdp", WORLD_SIZE="8", RANK="0")

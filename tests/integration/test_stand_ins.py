@@ -315,6 +315,7 @@ def test_a_question_takes_in_the_other_files_of_the_program(tmp_path: Path) -> N
     assert output_of(tmp_path / "script.py", folder=tmp_path).strip() == "None"
 
 
+@pytest.mark.long
 def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     imports = "import torch\nfrom causal_conv1d import causal_conv1d_fn\nimport flash_attn\n"

@@ -258,6 +258,7 @@ def test_mixed_precision_takes_less_memory_and_keeps_gradients_exact() -> None:
     assert figures["gradients"] == "{torch.float32}"
 
 
+@pytest.mark.long
 def test_what_is_kept_from_each_step_is_a_leak() -> None:
     for way in ("activations kept", "detached activations kept", "losses kept", "losses added"):
         assert shown("leak")[way] == "0 16 32 48 64 80"
@@ -348,6 +349,7 @@ def test_a_pinned_loader_with_eight_workers_delivers_every_batch() -> None:
         assert batches == [f"{pinned} (4, 2097152) {batch}" for batch in numbers]
 
 
+@pytest.mark.long
 def test_only_pinned_batches_are_in_the_memory_that_gpus_share() -> None:
     figures = shown("pinned_loader", "--driver", "wddm", "--host-memory", "64GiB")
     assert figures["pageable, locked and on the card"] == "0 0"

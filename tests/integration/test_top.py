@@ -184,6 +184,7 @@ def test_a_process_that_ends_takes_its_files_along(runtime: Path) -> None:
     assert list(runtime.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_process_that_is_stopped_is_called_silent() -> None:
     with running("33") as pid:
         os.kill(pid, signal.SIGSTOP)

@@ -36,6 +36,7 @@ def surveyed(tmp_path: Path) -> Prediction:
     return child_process.run(replace(request, survey=str(tmp_path / "survey.json")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["looks", "installs"])
 def test_a_program_goes_on_as_without_watchers_that_fail_and_the_report_names_them(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -105,6 +105,7 @@ def test_the_notebook_shows_what_is_shown(tmp_path: Path) -> None:
     assert shown(cells[2]) == output.rstrip("\n")
 
 
+@pytest.mark.long
 @needs("torch")
 def test_the_test_fails_as_is_shown(tmp_path: Path) -> None:
     (_, code), (_, output) = BLOCKS["pytest"]

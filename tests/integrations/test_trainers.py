@@ -94,6 +94,7 @@ def test_the_trainers_reports_have_it_too() -> None:
     assert [one.value for one in written] == pytest.approx(kept)
 
 
+@pytest.mark.long
 @needs("transformers", "accelerate")
 @on_simulated_gpus()
 def test_a_training_is_recorded_and_watched() -> None:
@@ -114,6 +115,7 @@ def test_a_training_is_recorded_and_watched() -> None:
     assert leak.what in [each.what for each in found.leaks]
 
 
+@pytest.mark.long
 @needs("transformers", "accelerate")
 @on_simulated_gpus()
 def test_a_second_training_begins_anew_after_one_that_failed() -> None:
@@ -219,6 +221,7 @@ def test_a_fit_that_fails_ends_its_recording() -> None:
         pass
 
 
+@pytest.mark.long
 @needs("transformers", "accelerate")
 @on_simulated_gpus(gpu="RTX 3060:1GiB")
 def test_a_thin_headroom_is_warned_of_once() -> None:
