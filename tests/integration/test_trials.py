@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -191,3 +194,60 @@ def test_a_script_without_cuda_has_its_writes_listed_too(project: Path) -> None:
     assert found.written == [Written("result.txt", 1, "new")]
     assert "result.txt" in str(found)
     assert not (project / "result.txt").exists()
+
+
+def test_a_download_fails_at_once_and_the_answer_says_what_helps(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if Kind.OVERLAY not in offered():
+        pytest.skip("this machine offers no overlay")
+    monkeypatch.setenv("PLIMSOLL_TRIAL", Kind.OVERLAY)
+    script = project / "load.py"
+    script.write_text("import socket\nsocket.create_connection(('192.0.2.1', 80))\n")
+    with pytest.raises(ScriptError, match=r"a trial is offline.*--network"):
+        predict(script)
+
+
+HOLDS_ON = """
+import subprocess, sys, time
+from multiprocessing.shared_memory import SharedMemory
+kept = SharedMemory(create=True, size=100)
+daemon = subprocess.Popen(["/bin/sleep", "300"], start_new_session=True)
+open("large", "wb").write(bytes(1 << 20))
+print("ready", kept.name, daemon.pid, flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("kind", [Kind.OVERLAY, Kind.WALL])
+def test_a_signal_to_plimsoll_alone_leaves_nothing_behind(
+    project: Path, tmp_path: Path, kind: Kind, number: signal.Signals
+) -> None:
+    if kind not in offered():
+        pytest.skip(f"this machine offers no {kind}")
+    (project / "holds_on.py").write_text(HOLDS_ON)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "plimsoll", "predict", "holds_on.py"],
+        env={**os.environ, "TMPDIR": str(temporary), "PLIMSOLL_TRIAL": kind},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("ready"))
+        _, name, daemon = said.split()
+        process.send_signal(number)
+        process.wait(60)
+    wait_until(lambda: not any(temporary.iterdir()))
+    assert not Path("/dev/shm", name).exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(daemon), 0)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)

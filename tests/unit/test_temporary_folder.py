@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.trials.temporary_folder import interrupts_held, temporary_folder
+from plimsoll.trials.program_processes import MARK
+from plimsoll.trials.temporary_folder import interrupts_held, own, sweep, temporary_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,3 +49,18 @@ def test_interrupts_wait_until_the_context_ends() -> None:
         work()
     assert done == [True]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_later_run_sweeps_what_a_dead_owner_left(tmp_path: Path) -> None:
+    dead, alive = tmp_path / "plimsoll-dead0000", tmp_path / "plimsoll-alive000"
+    other = tmp_path / "plimsoll-others"
+    for folder in (dead, alive, other):
+        folder.mkdir()
+        (folder / "file").touch()
+    os.close(own(dead))
+    lock = own(alive)
+    daemon = subprocess.Popen(["/bin/sleep", "60"], env={MARK: f"{dead}\n/free"})
+    sweep(tmp_path)
+    assert daemon.wait(10) == -signal.SIGKILL
+    assert sorted(place.name for place in tmp_path.iterdir()) == [alive.name, other.name]
+    os.close(lock)

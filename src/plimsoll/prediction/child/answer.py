@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import sys
 import traceback
 from dataclasses import dataclass
@@ -192,8 +194,21 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 
 def _missed_network(error: BaseException | None) -> bool:
-    """Whether one of the errors is that of a library which was told to stay offline."""
-    return any("offline" in f"{type(each).__name__} {each.args}".lower() for each in _behind(error))
+    """Whether one of the errors is that of a library which was told to stay offline.
+
+    In a trial that has loopback alone, an address that cannot be found or reached counts too.
+    """
+    errors = _behind(error)
+    if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):
+        return True
+    has_network = any(name != "lo" for _, name in socket.if_nameindex())
+    return not has_network and any(map(_is_unreachable, errors))
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    return isinstance(error, socket.gaierror) or (
+        isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+    )
 
 
 def _behind(error: BaseException | None) -> list[BaseException]:
