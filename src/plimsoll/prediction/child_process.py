@@ -150,8 +150,10 @@ def started(
                     shutil.move(recorded, request.record)
                 if request.survey is not None and survey.exists():
                     shutil.move(survey, request.survey)
-                if outcome is None:
+                if request.keep_writes:
                     return found
+                if outcome is None:
+                    raise InputError(f"{request.script}: its trial ended before it could be told")
                 own = _by_itself(request, outcome.written)
                 return replace(found, written=own, kept_apart=outcome.kept_apart)
             except (InputError, ScriptError) as error:

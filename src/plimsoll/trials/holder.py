@@ -54,7 +54,8 @@ def main() -> None:
     if holder.is_alone():
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:
-        outcome.keep(Path(settings.folder))
+        with suppress(InputError):  # without room plimsoll finds no outcome, and says why
+            outcome.keep(Path(settings.folder))
     os._exit(0)
 
 
@@ -133,6 +134,7 @@ class _Holder:
             problem = b"".join(iter(lambda: ours.recv(4096), b""))
         if problem:
             os.waitpid(process, 0)
+            means.release()
             raise OSError(os.fsdecode(problem))
         return process
 

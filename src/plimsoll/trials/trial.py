@@ -33,7 +33,7 @@ def held(
         InputError: If PLIMSOLL_TRIAL names no kind.
     """
     settings = Settings(str(folder), list(map(str, free)), os.getpid(), with_network, wanted_kind())
-    # -P: not the current folder, where anybody may have put a module of any name.
+    # -P keeps modules of the current folder from standing for plimsoll's own.
     module = "plimsoll.trials.holder"
     return [sys.executable, "-P", "-m", module, settings.to_json(), *command]
 

@@ -194,7 +194,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 
 def _missed_network(error: BaseException | None) -> bool:
-    """Whether one of the errors is that of a library which was told to stay offline.
+    """Whether the script failed because it is offline, by its error and those behind it.
 
     In a trial that has loopback alone, an address that cannot be found or reached counts too.
     """
