@@ -6,7 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.building.versions import cuda_version
+from plimsoll.torch.building.versions import companions
 from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
@@ -28,7 +28,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     """Fit `torch` to its simulated GPUs."""
     torch.cuda._device_count_nvml = lambda: -1
     if torch.version.cuda is None:
-        torch.version.cuda = cuda_version(simulation.version)
+        torch.version.cuda = companions(simulation.version).cuda
     if triton_version() is None:
         compile_without_triton(torch)
     fit_compiler(torch, simulation)
