@@ -1,16 +1,16 @@
-#include "collectives.h"
+#include "collectives/collectives.h"
 
 #include <torch/custom_class.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
-#include "backends.h"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "../written_out.h"
-#include "group.h"
+#include "collectives/backends.h"
+#include "collectives/group.h"
+#include "operation/written_out.h"
 
 namespace plimsoll::simulated {
 namespace {

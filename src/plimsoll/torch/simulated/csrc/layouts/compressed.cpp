@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cusparse.h"
-#include "kernel.h"
-#include "layouts.h"
+#include "layouts/cusparse.h"
+#include "layouts/kernel.h"
+#include "layouts/layouts.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -1,4 +1,4 @@
-#include "layouts.h"
+#include "layouts/layouts.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "../runtime.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {

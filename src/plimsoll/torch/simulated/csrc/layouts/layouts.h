@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "operation/written_out.h"
+
 namespace plimsoll::simulated {
 
 // The kernels of a layout that are written out.
@@ -36,6 +38,9 @@ void add_intersections();
 void add_softmax_kernels(LayoutKernels& kernels);
 void add_compressed_kernels(LayoutKernels& kernels);
 void add_nested_kernels(LayoutKernels& kernels);
+
+// Those of strided tensors that make nested ones, or are made of them.
+void add_padding_kernels(WrittenOut& kernels);
 
 void register_layouts();
 // Whether an operation on strided tensors has a kernel that is the same on every device.

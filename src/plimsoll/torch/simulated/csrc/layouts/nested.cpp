@@ -17,10 +17,9 @@
 #include <tuple>
 #include <vector>
 
-#include "../attention.h"
-#include "../written_out.h"
-#include "kernel.h"
-#include "layouts.h"
+#include "layouts/kernel.h"
+#include "layouts/layouts.h"
+#include "rules/attention_choice.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -19,9 +19,9 @@
 #include <limits>
 #include <vector>
 
-#include "../rules/cub.h"
-#include "coordinates.h"
-#include "layouts.h"
+#include "layouts/coordinates.h"
+#include "layouts/layouts.h"
+#include "rules/cub.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cub.h"
-#include "rules.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -99,12 +99,12 @@ void embedding_bag(Call& call) {
 void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
   const at::Tensor indices = call.tensor(1);
   copy_unless_contiguous(call, indices);
-  const at::Tensor sorted = std::get<0>(at::sort(indices));
+  const std::size_t sorted =
+      call.run([indices] { return std::vector{std::get<0>(at::sort(indices))}; });
   const std::size_t distinct = call.temporary(bytes_of(indices));
   const std::size_t count = call.temporary(8);
   scratch(call, cub::unique(elements(indices), indices.scalar_type()));
-  call.release(count);
-  call.release(distinct);
+  for (const std::size_t done : {count, distinct, sorted}) call.release(done);
 }
 
 constexpr RuleRow kEmbeddingRules[] = {

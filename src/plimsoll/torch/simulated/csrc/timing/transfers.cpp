@@ -1,5 +1,5 @@
 // Copies between host and device, and from device to device.
-#include "timing.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 

@@ -1,4 +1,4 @@
-#include "computation.h"
+#include "values/computation.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
@@ -7,17 +7,17 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <variant>
 #include <vector>
 
-#include "../memory.h"
-#include "../tensors.h"
-#include "../virtual.h"
-#include "budget.h"
-#include "capture.h"
-#include "contents.h"
-#include "describe.h"
-#include "random_numbers.h"
-#include "substitutes.h"
+#include "device/memory.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
+#include "values/budget.h"
+#include "values/describe.h"
+#include "values/known.h"
+#include "values/random_numbers.h"
+#include "values/substitutes.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -133,6 +133,39 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
     map_tensors(call.argument(i), note);
   }
   return written;
+}
+
+// Units an element: what is bound by memory, and what draws or takes logarithms.
+constexpr double kPerElement = 16;
+constexpr double kPerDrawnElement = 100;
+// The host multiplies numbers of half precision that much slower.
+constexpr double kHalfFactor = 16;
+
+// Attention and recurrent layers count by their elements.
+double flops_of(const Multiplication& of) {
+  if (const auto* const product = std::get_if<Product>(&of)) return product->flops();
+  const auto* const work = std::get_if<ConvolutionWork>(&of);
+  if (work == nullptr) return 0;
+  return 2 * work->outputs * work->out_channels * work->taps * work->channels / work->groups;
+}
+
+// What the host takes to compute the call, in units of a multiplication in single precision.
+double cost_of(const Call& call) {
+  double elements = 0;
+  bool is_half = false;
+  const auto count = [&](const at::Tensor& tensor) {
+    if (is_simulated(tensor)) {
+      elements += static_cast<double>(tensor.numel());
+      is_half = is_half || c10::isReducedFloatingType(tensor.scalar_type());
+    }
+    return tensor;
+  };
+  for (const at::Tensor& tensor : call.inputs()) count(tensor);
+  for (const c10::IValue& result : call.results()) map_tensors(result, count);
+  double flops = 0;
+  for (const Multiplication& each : call.multiplications()) flops += flops_of(each);
+  if (is_half) flops *= kHalfFactor;
+  return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
 // Few values are always computed; many within the budget, and of assumed values only integers,
@@ -289,7 +322,7 @@ void compute_values(const Call& call) {
   if (!written || written->empty()) return;
   const Arguments arguments = look_at_arguments(call);
   // What is captured runs later, and again; nobody knows what it finds then.
-  const bool is_captured = current_capture(call.device()) != 0;
+  const bool is_captured = runtime().current_capture(call.device()) != 0;
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;

@@ -1,4 +1,4 @@
-#include "host_generator.h"
+#include "values/host_generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/version.h>
@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "../runtime.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {
