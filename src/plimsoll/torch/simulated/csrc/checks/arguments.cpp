@@ -20,8 +20,8 @@ void check_devices(const Call& call) {
   std::optional<c10::Device> common;
   const auto& schema_arguments = call.op().schema().arguments();
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
-    map_tensors(call.argument(i), [&](const at::Tensor& tensor) {
-      if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return tensor;
+    for_tensors(call.argument(i), [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return;
       if (!common) {
         common = tensor.device();
       } else if (*common != tensor.device()) {
@@ -32,7 +32,6 @@ void check_devices(const Call& call) {
         c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
                                                schema_arguments[i].name().c_str());
       }
-      return tensor;
     });
   }
 }

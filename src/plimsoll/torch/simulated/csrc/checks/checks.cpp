@@ -99,10 +99,8 @@ void fail_check(c10::string_view why) { fail_with(std::string(why)); }
 }  // namespace
 
 void add_checks(WrittenOut& kernels) {
-  const auto everywhere = c10::DispatchKey::CompositeExplicitAutograd;
-  kernels.own().def("known_values(Tensor tensor) -> Tensor?",
-                    torch::dispatch(everywhere, TORCH_FN(known_or_none)));
-  kernels.own().def("fail_check(str why) -> ()", torch::dispatch(everywhere, TORCH_FN(fail_check)));
+  define("known_values(Tensor tensor) -> Tensor?", TORCH_FN(known_or_none));
+  define("fail_check(str why) -> ()", TORCH_FN(fail_check));
 }
 
 std::string number_text(double number) {

@@ -22,6 +22,18 @@ at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
 using MetaStorages = std::unordered_map<const c10::StorageImpl*, c10::Storage>;
 at::Tensor meta_like(const at::Tensor& tensor, MetaStorages* storages = nullptr);
 
+// Visits every tensor within a value; some may be undefined.
+template <typename Visit>
+void for_tensors(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& each : value.toListRef()) {
+      if (each.isTensor()) visit(each.toTensor());
+    }
+  }
+}
+
 // Replaces every tensor within a value.
 template <typename Replace>
 c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {

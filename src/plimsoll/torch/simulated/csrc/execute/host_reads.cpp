@@ -47,9 +47,7 @@ bool is_known(const Tensor& tensor) {
 void add_reading_kernels(WrittenOut& kernels) {
   kernels.add("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   kernels.add("equal", TORCH_FN(equal));
-  kernels.own().def(
-      "is_known(Tensor tensor) -> bool",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(is_known)));
+  define("is_known(Tensor tensor) -> bool", TORCH_FN(is_known));
 }
 
 }  // namespace plimsoll::simulated

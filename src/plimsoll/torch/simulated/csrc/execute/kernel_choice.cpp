@@ -57,12 +57,10 @@ void add_choices(WrittenOut& kernels) {
     kernels.add("_use_miopen_ctc_loss", TORCH_FN(use_miopen_ctc_loss<at::IntArrayRef>));
     kernels.add("_use_miopen_ctc_loss.Tensor", TORCH_FN(use_miopen_ctc_loss<const Tensor&>));
   }
-  kernels.own().def(
+  define(
       "can_use_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float dropout, "
-      "bool is_causal, bool enable_gqa, int backend) -> bool");
-  kernels.own().impl(
-      "can_use_attention",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(can_use_attention)));
+      "bool is_causal, bool enable_gqa, int backend) -> bool",
+      TORCH_FN(can_use_attention));
 }
 
 }  // namespace plimsoll::simulated

@@ -80,16 +80,16 @@ std::int64_t attention_splits(std::int64_t blocks, std::int64_t processors,
 }  // namespace
 
 void add_launches(WrittenOut& kernels) {
-  kernels.own().def(
+  define(
       "launch(Tensor[] written, float bytes, float[] product, int[] tile, "
       "ScalarType type) -> ()",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch)));
-  kernels.own().def(
+      TORCH_FN(launch));
+  define(
       "launch_attention(Tensor[] written, int[] shape, bool is_causal, bool drops, "
       "bool is_backward) -> ()",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch_attention)));
-  kernels.own().def("attention_splits(int blocks, int processors, int key_blocks) -> int",
-                    TORCH_FN(attention_splits));
+      TORCH_FN(launch_attention));
+  own_operations().def("attention_splits(int blocks, int processors, int key_blocks) -> int",
+                       TORCH_FN(attention_splits));
 }
 
 }  // namespace plimsoll::simulated

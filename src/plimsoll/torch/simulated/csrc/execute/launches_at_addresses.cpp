@@ -54,9 +54,8 @@ void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t m
 }  // namespace
 
 void add_launches_at_addresses(WrittenOut& kernels) {
-  kernels.own().def(
-      "launch_at(int[] written, int[] operands, int most, float[] product) -> ()",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(launch_at)));
+  define("launch_at(int[] written, int[] operands, int most, float[] product) -> ()",
+         TORCH_FN(launch_at));
 }
 
 }  // namespace plimsoll::simulated

@@ -45,7 +45,7 @@ struct Silence final : c10::WarningHandler {
 };
 
 const WrittenOut& add_written_out() {
-  static auto* const kernels = new WrittenOut;
+  static auto* const kernels = new WrittenOut(c10::DispatchKey::CUDA);
   add_storage_kernels(*kernels);
   add_copy_kernels(*kernels);
   add_reading_kernels(*kernels);
@@ -57,7 +57,7 @@ const WrittenOut& add_written_out() {
   add_launches_at_addresses(*kernels);
   add_padding_kernels(*kernels);
   add_collectives(*kernels);
-  kernels->own().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));
+  own_operations().def("assume(str operation, str what, int bytes=0) -> ()", TORCH_FN(assume));
   return *kernels;
 }
 
@@ -66,12 +66,8 @@ void simulate(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_simulated(op, stack);
 }
 
-// Puts the simulated kernel on top of an operation's own.
 void take_over(const c10::OperatorName& name) {
-  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
-  handles->push_back(c10::Dispatcher::singleton().registerImpl(
-      name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate>(),
-      std::nullopt, nullptr, "plimsoll"));
+  put_kernel(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate>());
 }
 
 // Whether a kernel for CUDA was registered by Python code. It is composed of operations, which are
@@ -148,8 +144,7 @@ void simulate_all_but(const WrittenOut& written_out) {
   const std::set<std::string> named(std::begin(kCudaKernels), std::end(kCudaKernels));
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const std::string text =
-        name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    const std::string text = full_name(name);
     // Collectives are composed of copies.
     if (written_out.has(text) || text.starts_with("c10d::") || is_composed(text)) continue;
     const auto op = dispatcher.findOp(name);

@@ -5,8 +5,8 @@
 #include <utility>
 #include <variant>
 
-#include "checks/checks.h"
 #include "checks/arguments.h"
+#include "checks/checks.h"
 #include "device/memory.h"
 #include "device/tensors.h"
 #include "device/workspaces.h"
@@ -99,14 +99,9 @@ void do_steps(Call& call) {
 // Of arguments and results.
 std::uint64_t tensor_bytes(const Call& call) {
   std::uint64_t bytes = 0;
-  const auto count = [&](const at::Tensor& tensor) {
-    if (is_simulated(tensor)) bytes += tensor.nbytes();
-    return tensor;
-  };
-  for (const c10::IValue& argument : call.arguments()) map_tensors(argument, count);
-  for (std::size_t i = 0; i < call.results().size(); ++i) {
-    if (call.info().results[i].kind == Result::Kind::fresh) map_tensors(call.results()[i], count);
-  }
+  for (const at::Tensor& tensor : call.inputs())
+    bytes += is_simulated(tensor) ? tensor.nbytes() : 0;
+  for_new_results(call, [&](const at::Tensor& tensor) { bytes += tensor.nbytes(); });
   return bytes;
 }
 
@@ -127,9 +122,8 @@ void launch(const Call& call) {
 // of _foreach_ operations do themselves (aten/src/ATen/native/cuda/Foreach*.cu).
 void count_writes(const Call& call) {
   if (!call.info().plain_name.starts_with("_foreach_") || !call.info().is_written[0]) return;
-  map_tensors(call.argument(0), [](const at::Tensor& tensor) {
+  for_tensors(call.argument(0), [](const at::Tensor& tensor) {
     if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-    return tensor;
   });
 }
 

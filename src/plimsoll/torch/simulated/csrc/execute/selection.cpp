@@ -134,10 +134,8 @@ void mostly(const Tensor& numbers, double at, double share) {
 
 void add_selecting_kernels(WrittenOut& kernels) {
   kernels.add("nonzero", TORCH_FN(nonzero));
-  kernels.own().def("likely(Tensor truth, float share) -> ()",
-                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(likely)));
-  kernels.own().def("mostly(Tensor numbers, float at, float share) -> ()",
-                    torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(mostly)));
+  define("likely(Tensor truth, float share) -> ()", TORCH_FN(likely));
+  define("mostly(Tensor numbers, float at, float share) -> ()", TORCH_FN(mostly));
 }
 
 }  // namespace plimsoll::simulated

@@ -142,12 +142,8 @@ void add_storage_kernels(WrittenOut& kernels) {
   kernels.add("set_.source_Tensor", TORCH_FN(set_tensor));
   kernels.add("set_", TORCH_FN(set_nothing));
   kernels.add("record_stream", TORCH_FN(record_stream));
-  kernels.own().def("resize_storage(Tensor tensor, int bytes) -> ()");
-  kernels.own().impl("resize_storage", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                                                       TORCH_FN(resize_storage_of)));
-  kernels.own().def(
-      "refuse_access(Tensor tensor, str why) -> ()",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(refuse_access)));
+  define("resize_storage(Tensor tensor, int bytes) -> ()", TORCH_FN(resize_storage_of));
+  define("refuse_access(Tensor tensor, str why) -> ()", TORCH_FN(refuse_access));
 }
 
 }  // namespace plimsoll::simulated

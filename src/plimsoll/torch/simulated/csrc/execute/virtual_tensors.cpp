@@ -12,6 +12,7 @@
 #include "device/tensors.h"
 #include "device/virtual.h"
 #include "operation/call.h"
+#include "operation/written_out.h"
 #include "values/budget.h"
 #include "values/host_generator.h"
 #include "values/known.h"
@@ -199,15 +200,12 @@ void register_virtual_tensors() {
   // PyTorch takes the key for one of a backend, for which it prefers an operation's kernel for all
   // backends to the fallback.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (op && op->hasSchema() &&
         (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
          op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))) {
-      handles->push_back(dispatcher.registerImpl(
-          name, kVirtualKey, c10::KernelFunction::makeFromBoxedFunction<&run_virtual>(),
-          std::nullopt, nullptr, "plimsoll"));
+      put_kernel(name, kVirtualKey, c10::KernelFunction::makeFromBoxedFunction<&run_virtual>());
     }
   }
   static auto* const host =

@@ -390,7 +390,7 @@ Tensor sum_backward(const Tensor& grad, const Tensor& summed, at::IntArrayRef di
 
 }  // namespace
 
-void add_coordinate_kernels(LayoutKernels& kernels) {
+void add_coordinate_kernels(WrittenOut& kernels) {
   at::native::flatten_indices_stub.set_cuda_dispatch_ptr(&flatten);
   kernels.add("_coalesce", TORCH_FN(coalesce));
   kernels.add("addmm", TORCH_FN(addmm));

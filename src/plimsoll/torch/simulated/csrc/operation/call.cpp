@@ -6,8 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "device/tensors.h"
-
 namespace plimsoll::simulated {
 
 Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack)
@@ -16,9 +14,8 @@ Call::Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit:
   arguments_.assign(first, stack.end());
   stack.erase(first, stack.end());
   for (const c10::IValue& argument : arguments_) {
-    map_tensors(argument, [this](const at::Tensor& tensor) {
+    for_tensors(argument, [this](const at::Tensor& tensor) {
       if (tensor.defined()) inputs_.push_back(tensor);
-      return tensor;
     });
   }
   find_device();
@@ -33,10 +30,7 @@ at::Tensor Call::tensor(std::size_t index) const {
 
 std::vector<at::Tensor> Call::tensors(std::size_t index) const {
   std::vector<at::Tensor> list;
-  map_tensors(arguments_[index], [&](const at::Tensor& tensor) {
-    list.push_back(tensor);
-    return tensor;
-  });
+  for_tensors(arguments_[index], [&](const at::Tensor& tensor) { list.push_back(tensor); });
   return list;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/runtime.h"
+#include "device/tensors.h"
 #include "operation/multiplication.h"
 #include "operation/operation.h"
 #include "operation/steps.h"
@@ -44,7 +45,6 @@ class Call {
   [[nodiscard]] const DeviceProperties& properties() const {
     return runtime().device(device_).properties;
   }
-  [[nodiscard]] int torch_version() const { return runtime().torch_version; }
 
   // The results' shapes, from the operation's Meta kernel; once.
   void infer();
@@ -121,5 +121,16 @@ class Call {
   std::vector<Besides> besides_;
   const char* assumed_memory_ = nullptr;
 };
+
+// Visits the tensors on devices of all results that are new.
+template <typename Visit>
+void for_new_results(const Call& call, const Visit& visit) {
+  for (std::size_t i = 0; i < call.results().size(); ++i) {
+    if (call.info().results[i].kind != Result::Kind::fresh) continue;
+    for_tensors(call.results()[i], [&](const at::Tensor& tensor) {
+      if (is_simulated(tensor)) visit(tensor);
+    });
+  }
+}
 
 }  // namespace plimsoll::simulated

@@ -17,6 +17,7 @@
 #include <limits>
 #include <utility>
 
+#include "chips/chip.h"
 #include "device/runtime.h"
 
 namespace plimsoll::simulated {
@@ -25,8 +26,8 @@ namespace {
 using at::SDPBackend;
 using at::Tensor;
 
-const DeviceProperties& properties_of(const Tensor& tensor) {
-  return runtime().device(tensor.device().index()).properties;
+const Chip& chip_of(const Tensor& tensor) {
+  return chip_of(runtime().device(tensor.device().index()).properties);
 }
 
 bool is_half(const Tensor& tensor) {
@@ -41,8 +42,7 @@ bool needs_grad(const AttentionCall& call) {
 bool all_have_type(const AttentionCall& call, bool allow_float) {
   const auto type = call.query.scalar_type();
   if (call.key.scalar_type() != type || call.value.scalar_type() != type) return false;
-  const bool is_modern = properties_of(call.query).major >= 8;
-  return type == at::kHalf || (type == at::kBFloat16 && is_modern) ||
+  return type == at::kHalf || (type == at::kBFloat16 && chip_of(call.query).has_bfloat16 != 0) ||
          (allow_float && type == at::kFloat);
 }
 
@@ -69,13 +69,14 @@ bool has_dense_last_dimension(const AttentionCall& call, bool ignore_singleton) 
 
 bool can_use_flash(const AttentionCall& call) {
   if (!at::globalContext().userEnabledFlashSDP() || call.mask.defined()) return false;
-  const DeviceProperties& on = properties_of(call.query);
-  if (on.major < 8 || !has_usable_shapes(call, true) || !all_have_type(call, false)) return false;
+  const Chip& chip = chip_of(call.query);
+  if (chip.flash == 0 || !has_usable_shapes(call, true) || !all_have_type(call, false)) {
+    return false;
+  }
   const auto width = call.query.sym_size(-1);
   if (width > 256 || call.key.sym_size(-1) != width || call.value.sym_size(-1) != width)
     return false;
-  const bool is_small_chip = (on.major == 8 && on.minor >= 6) || on.major == 12;
-  if (needs_grad(call) && is_small_chip &&
+  if (needs_grad(call) && chip.wide_flash_gradients == 0 &&
       ((width > 192 && width <= 224) || (width > 224 && call.dropout > 0))) {
     return false;
   }
@@ -86,12 +87,8 @@ bool can_use_flash(const AttentionCall& call) {
 bool can_use_efficient(const AttentionCall& call) {
   if (!at::globalContext().userEnabledMemEfficientSDP()) return false;
   if (!has_usable_shapes(call, false) || !all_have_type(call, true)) return false;
-  const DeviceProperties& on = properties_of(call.query);
-  const bool half = is_half(call.query);
-  std::int64_t alignment = on.major >= 8 ? 4 : 1;
-  if (on.major >= 8 || (on.major >= 7 && half)) {
-    alignment = std::max<std::int64_t>(alignment, half ? 8 : 4);
-  }
+  const Chip& chip = chip_of(call.query);
+  const std::int64_t alignment = is_half(call.query) ? chip.aligned_halves : chip.aligned_floats;
   const auto width = call.query.sym_size(-1);
   const auto value_width = call.value.sym_size(-1);
   return call.key.sym_size(-1) == width && width > 0 && width % alignment == 0 && value_width > 0 &&
@@ -102,21 +99,22 @@ bool can_use_cudnn(const AttentionCall& call) {
   if (call.mask.defined() && call.mask.requires_grad()) return false;
   if (!at::globalContext().userEnabledCuDNNSDP()) return false;
   if (at::globalContext().deterministicAlgorithms()) return false;
-  const DeviceProperties& on = properties_of(call.query);
-  if (on.major < 8 || !has_usable_shapes(call, true) || !all_have_type(call, false)) return false;
+  const Chip& chip = chip_of(call.query);
+  if (chip.cudnn_width == 0 || !has_usable_shapes(call, true) || !all_have_type(call, false)) {
+    return false;
+  }
   if (!has_dense_last_dimension(call, true)) return false;
   const auto width = call.query.sym_size(-1);
   const auto value_width = call.value.sym_size(-1);
-  std::int64_t most = on.major == 9 ? 256 : 128;
-  if (on.major == 10 && width == 192 && value_width == 128) most = 192;
+  const bool has_wide_keys = width == chip.cudnn_wide_keys && value_width == 128;
+  const std::int64_t most = has_wide_keys ? chip.cudnn_wide_keys : chip.cudnn_width;
   if (width > most || value_width > most || width % 8 != 0 || value_width % 8 != 0) return false;
   return call.key.sym_size(2) != 1 && !(call.query.sym_size(2) == 1 && call.dropout != 0);
 }
 
 bool prefers_cudnn(const AttentionCall& call) {
-  const DeviceProperties& on = properties_of(call.query);
-  return runtime().torch_version >= 211 && (on.major == 9 || on.major == 10) &&
-         (on.minor == 0 || on.minor == 3);
+  const std::int64_t since = chip_of(call.query).cudnn_first_since;
+  return since != 0 && runtime().torch_version >= since;
 }
 
 // As validate_sdpa_input of aten/src/ATen/native/transformers/attention.cpp.

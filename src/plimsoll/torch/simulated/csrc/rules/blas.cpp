@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <optional>
 
+#include "chips/chip.h"
+#include "chips/torch_rules.h"
+
 namespace plimsoll::simulated {
 namespace {
 
@@ -33,10 +36,9 @@ std::atomic<std::int64_t> set_bytes[2] = {-1, -1};
 std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
   if (const std::int64_t set = set_bytes[0]; set >= 0) return static_cast<std::size_t>(set);
   if (const auto configured = configured_workspace()) return *configured;
-  const int major = runtime().device(device).properties.major;
-  const int version = runtime().torch_version;
-  const bool is_large = major == 9 || (version >= 212 && (major == 10 || major == 12)) ||
-                        (version >= 214 && major == 11);
+  const std::int64_t large_since =
+      chip_of(runtime().device(device).properties).large_workspace_since;
+  const bool is_large = large_since != 0 && runtime().torch_version >= large_since;
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
@@ -52,9 +54,8 @@ std::size_t lt_workspace_bytes() {
   return kib * 1024;
 }
 
-// Read, not recorded: aten/src/ATen/cuda/CublasHandlePool.cpp of 2.15 (pull request 194311).
-bool keeps_workspaces(const Call& call) {
-  if (call.torch_version() < 215) return true;
+bool keeps_workspaces() {
+  if (torch_rules().keeps_workspaces != 0) return true;
   static const bool is_asked_for = c10::utils::check_env("TORCH_CUBLAS_WORKSPACE_CACHE") == true;
   return is_asked_for;
 }
@@ -62,13 +63,13 @@ bool keeps_workspaces(const Call& call) {
 }  // namespace
 
 void take_blas_workspace(Call& call) {
-  call.take_workspace({false, keeps_workspaces(call), blas_workspace_bytes(call.device())});
+  call.take_workspace({false, keeps_workspaces(), blas_workspace_bytes(call.device())});
 }
 
 void take_lt_workspace(Call& call) {
-  const bool is_kept = keeps_workspaces(call);
+  const bool is_kept = keeps_workspaces();
   if (is_kept) take_blas_workspace(call);  // its handle is cuBLAS's
-  if (!is_kept || call.torch_version() < 212) {
+  if (!is_kept || torch_rules().lt_workspaces != 0) {
     call.take_workspace({true, is_kept, lt_workspace_bytes()});
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "chips/torch_rules.h"
 #include "rules/cub.h"
 #include "rules/rules.h"
 
@@ -56,7 +57,8 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   const std::int64_t warps = ceil_div(width, 32) * 32;
   const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
   if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
-      call.torch_version() >= 211 && !at::globalContext().deterministicAlgorithms()) {
+      torch_rules().atomic_embedding_gradients != 0 &&
+      !at::globalContext().deterministicAlgorithms()) {
     take(partials, size);
     if (grad.itemsize() < 4) take(rows * width, 4);
   } else {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "chips/chip.h"
 #include "rules/blas.h"
 #include "rules/rules.h"
 
@@ -206,8 +207,7 @@ void grouped_mm(Call& call) {
                  at::empty_strided(sizes, strides, left.options().dtype(type).device(at::kMeta)));
   call.allocate_all();
   note_groups(call, left, right, static_cast<double>(std::max<std::int64_t>(1, groups)));
-  const int major = call.properties().major;
-  if (left.scalar_type() == at::kBFloat16 && (major == 9 || major == 10)) {
+  if (left.scalar_type() == at::kBFloat16 && chip_of(call.properties()).grouped_products != 0) {
     call.temporary(60 * static_cast<std::size_t>(groups));
     constexpr std::size_t kCutlassWorkspace = 67584;  // as recorded
     call.temporary(kCutlassWorkspace);

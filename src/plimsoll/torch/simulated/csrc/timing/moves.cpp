@@ -130,16 +130,7 @@ bool is_over_columns(const Call& call) {
 Moved work_of(const Call& call, int touches) {
   Moved moved;
   double results = 0;
-  const auto each_result = [&](const auto& visit) {
-    for (std::size_t i = 0; i < call.results().size(); ++i) {
-      if (call.info().results[i].kind != Result::Kind::fresh) continue;
-      map_tensors(call.results()[i], [&](const Tensor& tensor) {
-        if (is_simulated(tensor)) visit(tensor);
-        return tensor;
-      });
-    }
-  };
-  each_result([&](const Tensor& tensor) {
+  for_new_results(call, [&](const Tensor& tensor) {
     add_operand(moved, tensor, 1);
     results += bytes_of_numbers(tensor);
     if (moved.rows == 0) moved.rows = static_cast<double>(tensor.numel());
@@ -157,8 +148,8 @@ Moved work_of(const Call& call, int touches) {
     double numbers = 0;
     double length = 0;
     bool is_repeated = false;
-    map_tensors(call.argument(i), [&](const Tensor& tensor) {
-      if (!is_simulated(tensor)) return tensor;
+    for_tensors(call.argument(i), [&](const Tensor& tensor) {
+      if (!is_simulated(tensor)) return;
       // A square reads its operand once.
       const void* const self = tensor.unsafeGetTensorImpl();
       if (length == 0) is_repeated = std::ranges::find(firsts, self) != firsts.end();
@@ -166,7 +157,6 @@ Moved work_of(const Call& call, int touches) {
       if (!is_repeated) add_operand(moved, tensor, reads_too ? 2 : 1);
       numbers += static_cast<double>(tensor.numel());
       ++length;
-      return tensor;
     });
     if (!call.argument(i).isTensorList()) continue;
     moved.numbers = std::max(moved.numbers, numbers);
@@ -239,21 +229,14 @@ double bus_ns(const Call& call) {
   double read = 0;
   double written = 0;
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
-    map_tensors(call.argument(i), [&](const Tensor& tensor) {
-      if (!is_simulated(tensor)) return tensor;
+    for_tensors(call.argument(i), [&](const Tensor& tensor) {
+      if (!is_simulated(tensor)) return;
       const double bytes = in_shared(tensor);
       read += bytes;
       if (call.info().is_written[i]) written += bytes;
-      return tensor;
     });
   }
-  for (std::size_t i = 0; i < call.results().size(); ++i) {
-    if (call.info().results[i].kind != Result::Kind::fresh) continue;
-    map_tensors(call.results()[i], [&](const Tensor& tensor) {
-      if (is_simulated(tensor)) written += in_shared(tensor);
-      return tensor;
-    });
-  }
+  for_new_results(call, [&](const Tensor& tensor) { written += in_shared(tensor); });
   return std::max(read, written) / (kOfCopies * call.properties().copy_bytes_per_ns);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 
+#include "chips/chip.h"
 #include "timing/timing.h"
 
 namespace plimsoll::simulated {
@@ -40,10 +41,13 @@ constexpr double kMostParts = 32;
 
 bool is_half(at::ScalarType type) { return c10::elementSize(type) <= 2; }
 bool has_tensor_cores_for(at::ScalarType type, const DeviceProperties& on) {
-  return is_half(type) && on.major >= (type == at::kBFloat16 ? 8 : 7);
+  return is_half(type) && chip_of(on).tensor_cores >= (type == at::kBFloat16 ? 2 : 1);
+}
+bool is_tf32(at::ScalarType type, bool is_allowed, const DeviceProperties& on) {
+  return type == at::kFloat && is_allowed && chip_of(on).tensor_cores >= 2;
 }
 bool is_tf32(const Product& product, const DeviceProperties& on) {
-  return product.type == at::kFloat && product.allows_tf32 && on.major >= 8;
+  return is_tf32(product.type, product.allows_tf32, on);
 }
 
 const Kind& kind_of(const Product& product, const DeviceProperties& on) {
@@ -54,9 +58,9 @@ const Kind& kind_of(const Product& product, const DeviceProperties& on) {
 double rate(const Product& product, const DeviceProperties& on) {
   if (has_tensor_cores_for(product.type, on)) return on.tensor_flops_per_ns;
   if (is_tf32(product, on)) return on.tensor_flops_per_ns / 2;
-  // Double precision is half of single precision on the large chips, and 1/32 or less on others.
-  const bool is_large = on.minor == 0 && on.major <= 10;
-  if (product.type == at::kDouble) return on.flops_per_ns / (is_large ? 2 : 32);
+  if (product.type == at::kDouble) {
+    return on.flops_per_ns / static_cast<double>(chip_of(on).double_rate);
+  }
   return on.flops_per_ns;
 }
 
@@ -135,7 +139,7 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
 }
 
 double convolution_ns(const ConvolutionWork& w, const DeviceProperties& on) {
-  const bool is_fast = w.type == at::kFloat && w.allows_tf32 && on.major >= 8;
+  const bool is_fast = is_tf32(w.type, w.allows_tf32, on);
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
   const double slower = kH200FlopsPerNs / on.flops_per_ns;

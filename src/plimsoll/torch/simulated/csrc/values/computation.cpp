@@ -71,14 +71,13 @@ Arguments look_at_arguments(const Call& call) {
   for (std::size_t i = 0; i < call.argument_count() && arguments.can_be_read; ++i) {
     const bool is_overwritten =
         (info.has(kOverwrites) && info.is_written[i]) || (i == 0 && adds_to_nothing(call));
-    map_tensors(call.argument(i), [&](const at::Tensor& tensor) {
+    for_tensors(call.argument(i), [&](const at::Tensor& tensor) {
       if (is_virtual(tensor)) arguments.can_be_read = false;
-      if (!is_simulated(tensor) || !arguments.can_be_read) return tensor;
+      if (!is_simulated(tensor) || !arguments.can_be_read) return;
       any_device = true;
-      if (is_overwritten) return tensor;
+      if (is_overwritten) return;
       arguments.can_be_read = can_be_read(tensor);
       arguments.worst = std::max(arguments.worst, source_of(tensor));
-      return tensor;
     });
   }
   if (!any_device && !call.inputs().empty()) arguments.can_be_read = false;
@@ -109,7 +108,6 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
       written.push_back({tensor, result, element});
     }
     ++element;
-    return tensor;
   };
   const auto is_argument = [&](const c10::IValue& value) {  // handed on as it is
     return value.isTensor() &&
@@ -119,7 +117,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   for (; result < info.results.size(); ++result, element = 0) {
     if (info.results[result].kind == Result::Kind::view) return std::nullopt;
     if (info.results[result].kind == Result::Kind::fresh && !is_argument(call.results()[result])) {
-      map_tensors(call.results()[result], note);
+      for_tensors(call.results()[result], note);
     }
   }
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
@@ -130,7 +128,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
         result = r;
     }
     element = 0;
-    map_tensors(call.argument(i), note);
+    for_tensors(call.argument(i), note);
   }
   return written;
 }
@@ -158,10 +156,9 @@ double cost_of(const Call& call) {
       elements += static_cast<double>(tensor.numel());
       is_half = is_half || c10::isReducedFloatingType(tensor.scalar_type());
     }
-    return tensor;
   };
   for (const at::Tensor& tensor : call.inputs()) count(tensor);
-  for (const c10::IValue& result : call.results()) map_tensors(result, count);
+  for (const c10::IValue& result : call.results()) for_tensors(result, count);
   double flops = 0;
   for (const Multiplication& each : call.multiplications()) flops += flops_of(each);
   if (is_half) flops *= kHalfFactor;
@@ -243,20 +240,16 @@ Outcome run_on_host(const Call& call, std::uint64_t seed) {
     for (std::size_t i = 0; i < call.results().size(); ++i) {
       if (call.info().results[i].kind != Result::Kind::fresh) continue;
       std::vector<at::Tensor> computed;
-      map_tensors((*values)[i], [&](const at::Tensor& tensor) {
-        computed.push_back(tensor);
-        return tensor;
-      });
+      for_tensors((*values)[i], [&](const at::Tensor& tensor) { computed.push_back(tensor); });
       std::size_t place = 0;
       bool has_room = true;
-      map_tensors(call.results()[i], [&](const at::Tensor& tensor) {
+      for_tensors(call.results()[i], [&](const at::Tensor& tensor) {
         const at::Tensor& value = computed.at(place++);
         if (is_simulated(tensor) && value.defined() && value.sizes() == tensor.sizes()) {
           const at::Tensor to = writable_values(tensor, true);
           has_room = has_room && to.defined();
           if (to.defined()) to.copy_(value);
         }
-        return tensor;
       });
       if (!has_room) return Outcome::not_computed;
     }

@@ -41,7 +41,7 @@ struct CellStep {
 
 // From the products of the input and of the hidden state with their weights, biases included.
 CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const Tensor& hidden,
-          const Tensor& cell) {
+              const Tensor& cell) {
   CellStep made{hidden, cell, {}, {}, {}};
   auto& gates = made.gates;
   if (mode == Mode::lstm) {
