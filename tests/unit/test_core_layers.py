@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.includes import circle, included, sources
+
 ROOT = Path(__file__).parents[2]
 HEADERS = ROOT / "core" / "include" / "plimsoll"
 SOURCES = ROOT / "core" / "src"
@@ -29,10 +31,6 @@ def may_include(folder: str) -> set[str]:
     return before - UNKNOWN_TO_RECORDS if folder in {"events", "formats"} else before
 
 
-def sources(root: Path) -> list[Path]:
-    return sorted([*root.rglob("*.h"), *root.rglob("*.cpp")])
-
-
 def core() -> dict[Path, str]:
     """Each file of the core and its folder."""
     return {
@@ -40,28 +38,6 @@ def core() -> dict[Path, str]:
         for root in (HEADERS, SOURCES)
         for path in sources(root)
     }
-
-
-def included(path: Path) -> list[str]:
-    """The project's own files that a file includes: those between quotes."""
-    return re.findall(r'^ *# *include *"(.*)"', path.read_text(), re.MULTILINE)
-
-
-def circle(headers: dict[str, list[str]]) -> list[str]:
-    """Some headers each of which includes the next, and the last one the first; [] without any."""
-    done: set[str] = set()
-
-    def search(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return path[path.index(name) :]
-        if name not in done and name in headers:
-            for other in headers[name]:
-                if found := search(other, [*path, name]):
-                    return found
-            done.add(name)
-        return []
-
-    return next((found for name in headers if (found := search(name, []))), [])
 
 
 def test_the_order_names_every_folder() -> None:

@@ -125,7 +125,7 @@ def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> No
 def _is_virtual(tensor: Any) -> bool:
     import torch
 
-    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/virtual.h
+    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/device/virtual.h
     return bool(torch._C._dispatch_keys(tensor).has(key))
 
 
@@ -190,7 +190,7 @@ def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
     """Let a pass of the autograd engine be over, whole, when it returns or fails.
 
     `torch.autograd.grad` and `torch.autograd.backward` call one function, by two names.
-    csrc/autograd_fence.cpp says what is left of a pass otherwise.
+    csrc/python/autograd_fence.cpp says what is left of a pass otherwise.
     """
     run = torch.autograd.graph._engine_run_backward
     fence = simulation.library.lib.plimsoll_fence_autograd
