@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from plimsoll import _core
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from plimsoll import _core
 
 
 class Stacks(Protocol):

@@ -1,7 +1,7 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well: csrc/python/memory_layout.cpp
-says how they lie in memory there, and the library is used only if that is how they lie here.
+The structures and enumerations here are written twice, in C++ as well: python/memory_layout.cpp in
+csrc says how they lie in memory there, and the library is used only if that is how they lie here.
 """
 
 from __future__ import annotations
