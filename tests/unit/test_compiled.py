@@ -15,7 +15,8 @@ from plimsoll.prediction.child.compiled_parts import _stepped
 from plimsoll.prediction.child.compiled_report import _first_calls, compiled_use
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse, EagerUse
 from plimsoll.torch.building import versions
-from plimsoll.torch.simulated.compiled import first_calls, frames, settings, without_triton
+from plimsoll.torch.simulated.chips import chip_of
+from plimsoll.torch.simulated.compiled import first_calls, frames, without_triton
 from plimsoll.torch.simulated.compiled.first_calls import FirstCall, FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.stores import stored_arguments
@@ -26,6 +27,7 @@ from plimsoll.torch.simulated.compiled.templates import (
     template_of,
 )
 from plimsoll.torch.simulated.compiled.triton_driver import clock_mhz
+from plimsoll.torch.simulated.torch_rules import torch_rules
 
 
 class TestWithoutTriton:
@@ -51,7 +53,7 @@ class TestWithoutTriton:
 
 
 def test_each_known_version_has_a_triton() -> None:
-    known = [settings.matching_triton((2, minor)) for minor in range(9, versions.NEWEST[1] + 1)]
+    known = [torch_rules((2, minor)).triton for minor in range(9, versions.NEWEST[1] + 1)]
     assert known[0] == "3.5"
     assert known == sorted(known)
 
@@ -162,7 +164,7 @@ class TestTemplates:
         self, rows: int, columns: int, terms: int, buffers: int, item: int, fits: bool
     ) -> None:
         template = Template(rows, columns, terms, buffers, 4, False, False)
-        assert (template.shared_bytes(item, 9) <= 232_448) == fits
+        assert (template.shared_bytes(item, chip_of((9, 0))) <= 232_448) == fits
 
     def test_what_is_multiplied_follows_from_sizes(self) -> None:
         def named(**shapes: tuple[int, ...]) -> dict[str, Any]:

@@ -31,13 +31,6 @@ OLDEST: Version = _numbers(_core.OLDEST_VERSION)
 NEWEST: Version = _numbers(_core.NEWEST_VERSION)
 """The last version whose rules are known."""
 
-_CUDA = {(2, 9): "12.8", (2, 10): "12.8", (2, 15): "13.2"}
-
-
-def cuda_version(version: Version) -> str:
-    """Of CUDA, which the package of that PyTorch is built with where nobody chooses."""
-    return _CUDA.get(min(version, NEWEST), "13.0")
-
 
 def text(version: Version) -> str:
     """As people write it: "2.11"."""

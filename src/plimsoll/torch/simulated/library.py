@@ -1,7 +1,7 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well: csrc/python/memory_layout.cpp says how
-they lie in memory there, and the library is used only if that is how they lie here.
+The structures and enumerations here are written twice, in C++ as well. csrc/python/memory_layout.cpp
+says how they lie in memory there, and the library is used only if they lie like that here.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ SIMULATED_GPU = Recipe(
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
     # Of PyTorch's headers, those that are needed.
-    flags=(
-        "-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE / 'csrc/lean'}", f"-I{_HERE / 'csrc'}",
-    ),  # fmt: skip
+    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
     # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
@@ -51,7 +49,7 @@ UNKNOWN_READ = "the host read"
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""The assumption about a kernel that checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
+"""Assumed where a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error for a check that failed on a device; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
@@ -137,7 +135,7 @@ class StackTime(ctypes.Structure):
 
 
 class HostAccount(ctypes.Structure):
-    """Where the host's memory differs from a real machine's; HostAccount of csrc/device/host_account.h."""
+    """How this process's memory differs from a real one's; HostAccount of csrc/device/host_account.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 

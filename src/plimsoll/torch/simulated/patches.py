@@ -6,7 +6,6 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.building.versions import cuda_version
 from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
@@ -14,6 +13,7 @@ from plimsoll.torch.simulated.compiled.without_triton import compile_without_tri
 from plimsoll.torch.simulated.cuda_memory import load_no_allocator
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 from plimsoll.torch.simulated.libraries.loading import watch_loading
+from plimsoll.torch.simulated.torch_rules import torch_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     """Fit `torch` to its simulated GPUs."""
     torch.cuda._device_count_nvml = lambda: -1
     if torch.version.cuda is None:
-        torch.version.cuda = cuda_version(simulation.version)
+        torch.version.cuda = torch_rules(simulation.version).cuda
     if triton_version() is None:
         compile_without_triton(torch)
     fit_compiler(torch, simulation)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.building.versions import torch_version
 from plimsoll.torch.simulated.compiled.assumptions import assume
-from plimsoll.torch.simulated.compiled.settings import matching_triton
 from plimsoll.torch.simulated.flex_attention import fused_of
+from plimsoll.torch.simulated.torch_rules import torch_rules
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -25,7 +25,7 @@ def compile_without_triton(torch: ModuleType) -> None:
         assume(
             "torch.compile",
             "it runs eagerly, because Triton is not installed; with it the compiler runs as on a "
-            f"GPU: pip install 'triton=={matching_triton(torch_version())}.*'",
+            f"GPU: pip install 'triton=={torch_rules(torch_version()).triton}.*'",
         )
         return fused_of if model is None else fused_of(model)
 

@@ -22,6 +22,7 @@ from plimsoll.torch.simulated.ranks.backend_methods import name_methods
 from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
 from plimsoll.torch.simulated.ranks.pretended import running_ranks
 from plimsoll.torch.simulated.ranks.waiting import Board
+from plimsoll.torch.simulated.torch_rules import torch_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name")
-_SUCCESSOR = (2, 15)
-"""PyTorch's version since which "nccl" is another class."""
 
 
 class ProcessGroups:
@@ -131,7 +130,7 @@ class ProcessGroups:
 
     def _is_successor(self) -> bool:
         chosen = os.environ.get("TORCH_DIST_USE_NCCL2", "")
-        return self._simulation.version >= _SUCCESSOR and chosen != "0"
+        return torch_rules(self._simulation.version).has_nccl_successor and chosen != "0"
 
     def _register(self, module: ModuleType) -> None:
         """Where backends are plugins, take the place of PyTorch's."""

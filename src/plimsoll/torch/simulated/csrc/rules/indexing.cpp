@@ -298,7 +298,7 @@ void roll(Call& call) {
   if (dims < 2 && !input.is_contiguous()) call.temporary(bytes_of(input));
 }
 
-constexpr RuleRow kIndexingRules[] = {
+const RuleTable kIndexingRules{
     {"index", kUnknown, kTakesIndices | kMixesDevices},
     {"index_put*", kUnknown, kTakesIndices | kMixesDevices | kNoOverlap},
     {"_unsafe_index*", kUnknown, kTakesIndices | kMixesDevices},
@@ -335,7 +335,4 @@ constexpr RuleRow kIndexingRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> indexing_rules() { return kIndexingRules; }
-
 }  // namespace plimsoll::simulated

@@ -34,7 +34,7 @@ constexpr Kind kHalfProducts{3150, 150, 1800, .833, .65, 6.0, kHalfTiles};
 constexpr Kind kTf32Products{3680, 1680, 24900, .900, .74, 2.8, kTf32Tiles};
 constexpr Kind kFloatProducts{805, 3170, 3865, .785, .76, 1.0, kFloatTiles};
 
-// What keeps within the cache is moved this many times faster.
+// Operands within the cache are moved this many times faster.
 constexpr double kFasterInCache = 1.7;
 constexpr double kFewestTermsOfPart = 128;
 constexpr double kMostParts = 32;

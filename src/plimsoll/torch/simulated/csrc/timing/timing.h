@@ -43,13 +43,13 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 // A copy from one device to another.
 double peer_ns(double bytes, const DeviceProperties& on);
 
-// What the operation's kernels take, by what they multiply, or else by its row of the table.
+// The time of the operation's kernels, by what they multiply, or else by its row of the table.
 double kernel_ns(const Call& call, const KernelTime* row);
 // A kernel of which only the bytes are known that it reads and writes.
 double moving_ns(double bytes, const DeviceProperties& on);
 // A copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
-// What the host needs for the operation, until its last kernel is queued.
+// The host's time for the operation, until its last kernel is queued.
 double host_ns(const Call& call, const KernelTime* row);
 
 }  // namespace plimsoll::simulated
