@@ -1,7 +1,8 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well. csrc/python/memory_layout.cpp
-says how they lie in memory there, and the library is used only if they lie like that here.
+The structures and enumerations here are written twice, in C++ as well.
+csrc/python/memory_layout.cpp says how they lie in memory there. The library is used only if they
+lie like that here.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class StackTime(ctypes.Structure):
 
 
 class HostAccount(ctypes.Structure):
-    """How this process's memory differs from a real one's; HostAccount of csrc/device/host_account.h."""
+    """What a simulation changes in the host's memory; HostAccount of csrc/device/host_account.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 

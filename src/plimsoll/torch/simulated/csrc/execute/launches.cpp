@@ -66,7 +66,7 @@ void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_cau
   work.is_backward = is_backward;
   Runtime& state = runtime();
   const c10::DeviceIndex device = begin(written);
-  state.launch(device, Work::compute, attention_ns(work, state.device(device).properties));
+  state.launch(device, Work::compute, multiplied_ns(work, state.device(device).properties));
 }
 
 // plimsoll::attention_splits.

@@ -11,7 +11,6 @@
 #include "device/tensors.h"
 #include "device/workspaces.h"
 #include "operation/call.h"
-#include "timing/kernel_times.h"
 #include "timing/timing.h"
 #include "values/computation.h"
 

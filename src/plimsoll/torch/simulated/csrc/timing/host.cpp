@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "operation/call.h"
-#include "timing/kernel_times.h"
 #include "timing/timing.h"
 
 namespace plimsoll::simulated {

@@ -6,7 +6,6 @@
 #include "device/memory.h"
 #include "device/tensors.h"
 #include "operation/call.h"
-#include "timing/kernel_times.h"
 #include "timing/timing.h"
 
 namespace plimsoll::simulated {
@@ -288,7 +287,7 @@ double kernel_ns(const Call& call, const KernelTime* row) {
   const DeviceProperties& on = call.properties();
   double multiplied = 0;
   for (const Multiplication& each : call.multiplications())
-    multiplied += multiplication_ns(each, on);
+    multiplied += std::visit([&](const auto& work) { return multiplied_ns(work, on); }, each);
   double besides = 0;
   for (const Besides& each : call.besides()) {
     besides += each.kind == Besides::Kind::reduction ? reduction_ns(each.of, on)
