@@ -15,6 +15,7 @@ from plimsoll.prediction.child.compiled_parts import _stepped
 from plimsoll.prediction.child.compiled_report import _first_calls, compiled_use
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse, EagerUse
 from plimsoll.torch.building import versions
+from plimsoll.torch.simulated.chips import chip_of
 from plimsoll.torch.simulated.compiled import first_calls, frames, without_triton
 from plimsoll.torch.simulated.compiled.first_calls import FirstCall, FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
@@ -162,7 +163,7 @@ class TestTemplates:
         self, rows: int, columns: int, terms: int, buffers: int, item: int, fits: bool
     ) -> None:
         template = Template(rows, columns, terms, buffers, 4, False, False)
-        assert (template.shared_bytes(item, 9) <= 232_448) == fits
+        assert (template.shared_bytes(item, chip_of((9, 0))) <= 232_448) == fits
 
     def test_what_is_multiplied_follows_from_sizes(self) -> None:
         def named(**shapes: tuple[int, ...]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.sample_count import SampleCount, batch_of
 from plimsoll.prediction.parts import LineTime, StepTime
+from plimsoll.torch.simulated.chips import chip_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_ENDS = 3  # of steps: the first one plans, and makes what stays
 _MOST_KEPT = 65  # ends of steps: the latest say what is usual
-# How far a measured time was from the simulated one (docs/predict.md): of the GPU's work on Hopper,
-# for which its kernels were measured, on other cards, and of the host's, which differ by half.
-_OF_HOPPER = (0.88, 1.3)
+# How far a measured time was from the simulated one (docs/predict.md): of the GPU's work on chips
+# whose kernels were measured, on other chips, and of the host's work, which differs by half.
+_OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
 
@@ -133,8 +134,8 @@ class StepClock:
         busy = min(seconds, taken(lambda clock: clock.busy_ns))
         compute = min(busy, taken(lambda clock: clock.compute_ns))
         host = taken(lambda clock: clock.host_ns)
-        major = self._simulation.profiles[device].compute_capability[0]
-        low, high = _OF_HOPPER if major == 9 else _OF_OTHERS
+        chip = chip_of(self._simulation.profiles[device].compute_capability)
+        low, high = _OF_MEASURED if chip.has_measured_times else _OF_OTHERS
         samples = end.samples.since(begin.samples)
         return StepTime(
             what=steps.what,

@@ -39,15 +39,19 @@ def as_include(path: Path) -> str:
     Raises:
         InputError: If the file cannot be read, or a row is bad.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the data file {path} cannot be read: {error}") from error
-    rows = _Rows(path, lines)
+    rows = _open(path)
     made = "".join(f"{row},\n" for row in _CONVERTERS[path.suffix](rows))
     if not made:
         raise InputError(f"the data file {path} has no rows")
     return made
+
+
+def _open(path: Path) -> _Rows:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the data file {path} cannot be read: {error}") from error
+    return _Rows(path, lines)
 
 
 class _Rows:
@@ -79,7 +83,23 @@ def _names(rows: _Rows) -> Iterable[str]:
         yield f'"{name}"'
 
 
+def read_numbers(path: Path) -> list[dict[str, int]]:
+    """Read the rows of a .csv that holds whole numbers alone, by their columns.
+
+    Raises:
+        InputError: If the file cannot be read, or a row is bad.
+    """
+    rows = _open(path)
+    return [{column: int(cell) for column, cell in row} for row in _cells(rows)]
+
+
 def _numbers(rows: _Rows) -> Iterable[str]:
+    for row in _cells(rows):
+        yield "{" + ", ".join(_field(rows, column, cell) for column, cell in row) + "}"
+
+
+def _cells(rows: _Rows) -> Iterator[list[tuple[str, str]]]:
+    """Each row's cells with the names of their columns."""
     columns: list[str] = []
     for row in rows:
         cells = row.split(",")
@@ -90,8 +110,7 @@ def _numbers(rows: _Rows) -> Iterable[str]:
             continue
         if len(cells) != len(columns):
             raise rows.error(f"{len(cells)} numbers for {len(columns)} columns")
-        pairs = zip(columns, cells, strict=True)
-        yield "{" + ", ".join(_field(rows, column, cell) for column, cell in pairs) + "}"
+        yield list(zip(columns, cells, strict=True))
 
 
 def _field(rows: _Rows, column: str, cell: str) -> str:

@@ -1,7 +1,8 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well: python/memory_layout.cpp in
-csrc says how they lie in memory there, and the library is used only if that is how they lie here.
+The structures and enumerations here are written twice, in C++ as well.
+csrc/python/memory_layout.cpp says how they lie in memory there. The library is used only if they
+lie like that here.
 """
 
 from __future__ import annotations
@@ -30,12 +31,7 @@ SIMULATED_GPU = Recipe(
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
     # Of PyTorch's headers, those that are needed.
-    flags=(
-        "-O1",
-        "-DAT_PER_OPERATOR_HEADERS",
-        f"-I{_HERE / 'csrc/lean'}",
-        f"-I{_HERE / 'csrc'}",
-    ),
+    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
     # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
@@ -54,7 +50,7 @@ UNKNOWN_READ = "the host read"
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""The assumption about a kernel that checks unknown data; kUndecidedCheck of device/runtime.h."""
+"""Assumed where a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error for a check that failed on a device; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
@@ -140,7 +136,7 @@ class StackTime(ctypes.Structure):
 
 
 class HostAccount(ctypes.Structure):
-    """Where the host's memory differs from a real machine's; HostAccount of host_account.h."""
+    """What a simulation changes in the host's memory; HostAccount of csrc/device/host_account.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 

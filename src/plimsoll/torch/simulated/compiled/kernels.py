@@ -13,6 +13,7 @@ from collections import Counter, namedtuple
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.chips import chip_of
 from plimsoll.torch.simulated.compiled.asserted import Assertions, UndecidedError, assertions_of
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.lowering import Lowering, Registers
@@ -239,7 +240,7 @@ class SimulatedKernel:
             return
         kinds = [str(kind) for name, kind in self.src.signature.items() if name in OPERANDS]
         needed = self._template.shared_bytes(
-            bytes_of(kinds[0] if kinds else ""), self.metadata.target.arch // 10
+            bytes_of(kinds[0] if kinds else ""), chip_of(divmod(self.metadata.target.arch, 10))
         )
         most = self._triton.runtime.driver.active.utils.get_device_properties(0)["max_shared_mem"]
         if needed > most:

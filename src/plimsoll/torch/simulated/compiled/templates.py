@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulated.chips import Chip
 
 _CONSTANT = re.compile(r"^    (\w+) : tl\.constexpr = (\w+)", re.MULTILINE)
 _ALONG_TERMS = (
@@ -21,8 +24,6 @@ OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
 _RESULTS = ("out_ptr", "in_out_ptr")
 """How the result is called, which follows another number where something is fused."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
-_BY_GROUPS = (9, 10)
-"""The cards, by compute capability, on which four warps multiply together."""
 _ROWS_OF_WARPGROUP = 64
 
 
@@ -50,13 +51,13 @@ class Template:
         sizes = [self.rows, self.columns, self.terms, self.buffers, self.warps]
         return [*sizes, int(self.rounds_floats), int(self.is_along_terms)]
 
-    def shared_bytes(self, item_bytes: int, capability_major: int) -> int:
+    def shared_bytes(self, item_bytes: int, chip: Chip) -> int:
         """The shared memory that operands of `item_bytes` a number are loaded into.
 
         On Hopper, warps of four multiply what lies in all buffers; else one is in registers.
         Seen with Triton 3.6 on an H200: which tiles were too large.
         """
-        by_group = capability_major in _BY_GROUPS and self.rows >= _ROWS_OF_WARPGROUP
+        by_group = chip.multiplies_by_warp_groups and self.rows >= _ROWS_OF_WARPGROUP
         buffers = self.buffers if by_group else max(1, self.buffers - 1)
         return buffers * self.terms * (self.rows + self.columns) * item_bytes
 

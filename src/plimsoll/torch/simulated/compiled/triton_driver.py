@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.chips import chip_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -83,6 +85,5 @@ class _Utilities:
 
 def clock_mhz(profile: GpuProfile) -> float:
     """The clock of the multiprocessors at which a card reaches its `fp32_flops`."""
-    major, minor = profile.compute_capability
-    lanes = 64 if major < 8 or (major, minor) == (8, 0) else 128
+    lanes = chip_of(profile.compute_capability).lanes
     return profile.fp32_flops / (2 * lanes * profile.multiprocessors) * 1e-6

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <string_view>
-#include <unordered_map>
 
 #include "device/tensors.h"
 #include "device/virtual.h"
@@ -21,20 +20,6 @@ namespace {
 constexpr int kAssertFailed = 710;  // cudaErrorAssert
 // A random draw of this many expected hits misses with a chance below 1e-9.
 constexpr double kSureHits = 21;
-
-const std::unordered_map<std::string_view, Check>& rows() {
-  static const auto* const all = [] {
-    auto* const made = new std::unordered_map<std::string_view, Check>;
-    for (const auto table : {index_checks(), number_checks(), solver_checks()}) {
-      for (const CheckRow& row : table) {
-        TORCH_CHECK(made->emplace(row.name, row.check).second,
-                    "plimsoll has two checks of the operation ", row.name);
-      }
-    }
-    return made;
-  }();
-  return *all;
-}
 
 bool is_within(double number, const Limits& limits) {
   if (limits.except && number == static_cast<double>(*limits.except)) return true;
@@ -158,9 +143,9 @@ void require_within(std::uint32_t operation, const at::Tensor& tensor, const Lim
 void check_data(const Call& call) {
   std::string_view name = call.info().plain_name;
   if (name.ends_with('_')) name.remove_suffix(1);
-  const auto row = rows().find(name);
+  const CheckRow* const row = CheckTable::find(name);
   // Kernels that a graph captures run later, on other data.
-  if (row != rows().end() && runtime().current_capture(call.device()) == 0) row->second(call);
+  if (row != nullptr && runtime().current_capture(call.device()) == 0) row->check(call);
 }
 
 }  // namespace plimsoll::simulated

@@ -8,10 +8,10 @@
 // round.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "operation/call.h"
+#include "operation/named_rows.h"
 #include "operation/written_out.h"
 
 namespace plimsoll::simulated {
@@ -30,11 +30,9 @@ struct CheckRow {
   Check check;
 };
 
-// Each file's table. The rules were read in PyTorch's kernels (aten/src/ATen/native/cuda) and tried
-// on an H100 with PyTorch 2.11; tests/data/device_checks.csv has what came out.
-std::span<const CheckRow> index_checks();
-std::span<const CheckRow> number_checks();
-std::span<const CheckRow> solver_checks();
+// Some rows of the table. The rules were read in PyTorch's kernels (aten/src/ATen/native/cuda) and
+// tried on an H100 with PyTorch 2.11; tests/data/device_checks.csv has what came out.
+using CheckTable = NamedRows<CheckRow>;
 
 // Adds the kernels by which Python makes checks.
 void add_checks(WrittenOut& kernels);

@@ -209,7 +209,7 @@ void segments(const Call& call) {
               "data.size(lengths.dim()-1) when !unsafe.");
 }
 
-constexpr CheckRow kIndexChecks[] = {
+const CheckTable kIndexChecks{
     {"index", of_elements},
     {"_unsafe_index", of_elements},
     {"index_put", of_elements},
@@ -245,7 +245,5 @@ constexpr CheckRow kIndexChecks[] = {
 }  // namespace
 
 void add_embedding(WrittenOut& kernels) { kernels.add("embedding", TORCH_FN(embedding)); }
-
-std::span<const CheckRow> index_checks() { return kIndexChecks; }
 
 }  // namespace plimsoll::simulated

@@ -117,7 +117,7 @@ void deviations(const Call& call) {
   TORCH_CHECK(!negative, "normal expects all elements of std >= 0.0");
 }
 
-constexpr CheckRow kNumberChecks[] = {
+const CheckTable kNumberChecks{
     {"binary_cross_entropy", loss_of_chances},
     {"bernoulli", tossed},
     {"poisson", rates},
@@ -135,7 +135,4 @@ constexpr CheckRow kNumberChecks[] = {
 };
 
 }  // namespace
-
-std::span<const CheckRow> number_checks() { return kNumberChecks; }
-
 }  // namespace plimsoll::simulated

@@ -66,7 +66,7 @@ void cholesky(const Call& call) {
   }
 }
 
-constexpr CheckRow kSolverChecks[] = {
+const CheckTable kSolverChecks{
     {"cholesky", cholesky},
     {"linalg_eig", general_eigenvalues},
     {"_linalg_eigvals", general_eigenvalues},
@@ -75,7 +75,4 @@ constexpr CheckRow kSolverChecks[] = {
 };
 
 }  // namespace
-
-std::span<const CheckRow> solver_checks() { return kSolverChecks; }
-
 }  // namespace plimsoll::simulated

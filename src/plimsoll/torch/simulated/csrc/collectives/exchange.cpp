@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// What is asked begins with a letter, and what is answered with whether that went well.
+// A question begins with a letter, and an answer with whether that went well.
 constexpr char kPost = 'p';
 constexpr char kCollect = 'c';
 constexpr char kNeed = 'n';

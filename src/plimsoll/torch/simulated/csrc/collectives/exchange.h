@@ -21,7 +21,7 @@ struct Meeting {
 
 // Says what this rank gives; it waits for nobody. The number of the meeting.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
-// What all ranks gave.
+// The bytes that all ranks gave.
 struct Collected {
   std::uint64_t series = 0;        // a number that all ranks of the meeting have alike
   std::int64_t from = -1;          // the rank that was received from, where that was any

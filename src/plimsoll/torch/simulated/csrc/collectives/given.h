@@ -23,11 +23,11 @@ struct Given {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-// What the collective's rank has in that tensor.
+// Reads what the collective's rank has in that tensor.
 Given give(const at::Tensor& tensor);
 // `count` elements from `first` on.
 Given part_of(const Given& given, std::int64_t first, std::int64_t count);
-// What comes out of a reduction over ranks.
+// Reduces over ranks.
 Given reduced(const std::vector<Given>& of_ranks, c10d::ReduceOp::RedOpType how);
 // Makes the tensor's elements those that were given. What is drawn for unknown ones is the same on
 // all ranks that give the same `series`.

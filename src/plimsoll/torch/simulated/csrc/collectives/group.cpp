@@ -30,7 +30,7 @@ constexpr double kWatchdogNs = 100e6;
 // What a collective takes of the host, and on the GPU before anything moves. Estimated.
 constexpr double kCollectiveHostNs = 40000;
 constexpr double kCollectiveNs = 15000;
-// Of NVLink between two H200s, in one direction. Estimated.
+// The rate of NVLink between two H200s, in one direction. Estimated.
 constexpr double kLinkBytesPerNs = 350;
 // No program's stream: what is queued there is done at once.
 constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
@@ -66,7 +66,7 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// What each rank has in that place.
+// Collects what each rank has in that place.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {

@@ -19,7 +19,7 @@
 
 namespace plimsoll::simulated {
 
-// What a rank gives, and what it makes of what all ranks gave.
+// A collective as a rank has it: its tensors, and how it uses those of all ranks.
 struct Collective {
   Meeting meeting;
   std::vector<at::Tensor> inputs;

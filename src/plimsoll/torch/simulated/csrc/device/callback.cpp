@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// Of the interpreter that this library is loaded into.
+// Functions of the interpreter that this library is loaded into.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);

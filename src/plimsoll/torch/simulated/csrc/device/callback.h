@@ -12,7 +12,7 @@ namespace plimsoll::simulated {
 class Callback {
  public:
   Callback() = default;
-  // Of an object of Python's that lives on.
+  // Calls an object of Python's that lives on.
   explicit Callback(void* function) : function_(function) {}
 
   // Whether it returned what is true; no, if it raised. Takes the interpreter's lock.

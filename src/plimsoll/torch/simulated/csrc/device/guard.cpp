@@ -50,7 +50,7 @@ struct RecordedEvent {
   Polling polling;
 };
 
-// Of a stream; it lives as long as the process.
+// The polling of a stream; it lives as long as the process.
 Polling& polling_of(const Stream& stream) {
   static std::mutex mutex;
   static std::map<std::pair<DeviceIndex, c10::StreamId>, Polling> pollings;

@@ -1,4 +1,4 @@
-// What PyTorch asks of CUDA besides kernels.
+// The questions that PyTorch asks CUDA besides kernels.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 

@@ -1,4 +1,4 @@
-// Where the memory of this process differs from what it would be on a real machine.
+// The difference between this process's memory and that on a real machine.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace plimsoll::simulated {
 // Bytes; shared with Python, which may have it in memory that several processes share.
 struct HostAccount {
   std::int64_t absent = 0;       // of large tensors of the host, which have no contents here
-  std::int64_t most_absent = 0;  // the most since somebody asked
+  std::int64_t most_absent = 0;  // the most since it was last read
   std::int64_t extra = 0;        // that only a simulation has: values of tensors on devices
 };
 

@@ -10,7 +10,7 @@ constexpr double kEventHostNs = 20000;
 constexpr double kGraphHostNs = 15000;
 constexpr double kRecordStreamHostNs = 12000;
 constexpr double kSetStreamHostNs = 12000;
-// What PyTorch's history of memory costs for each event, with its call stack.
+// An event in PyTorch's history of memory, with its call stack.
 constexpr double kHistoryHostNs = 10000;
 // What a launch from Python takes. Estimated, not measured.
 constexpr double kPythonLaunchNs = 9000;

@@ -26,7 +26,7 @@ class Live {
   void remove(const Allocation& allocation) {
     const std::lock_guard lock(mutex_);
     const auto place = by_address_.find({allocation.device, allocation.address});
-    // A graph's memory may have had another one since.
+    // A graph's memory may hold a later allocation.
     if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
   }
   Allocation* find(c10::DeviceIndex device, std::uint64_t address) {

@@ -52,7 +52,7 @@ void check_access(const at::Tensor& tensor);
 // The one that an address of a device lies in, and null where nothing lives there.
 Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address);
 
-// What lies in memory that a graph keeps, does not free it; until it owns that memory again.
+// An allocation in memory that a graph keeps. It frees that only once it owns it again.
 at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device);
 void own(Allocation& allocation);
 // Its block was freed otherwise.

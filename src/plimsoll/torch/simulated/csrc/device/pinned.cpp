@@ -31,7 +31,7 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
-// How much of ranges of memory, each a start and a size, is in memory because somebody wrote to it:
+// Estimates how much of ranges of memory, each a start and a size, the process has written:
 // as the kernel says of some pages of each. What was only read shares one page of zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;

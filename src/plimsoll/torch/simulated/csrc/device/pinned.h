@@ -31,7 +31,7 @@ struct PinnedStatistics {
 PinnedStatistics pinned_statistics();
 // The peaks start anew, or else the totals.
 void reset_pinned_statistics(bool peaks);
-// Gives back what the pool keeps and nobody holds.
+// Gives back the memory that the pool keeps for later.
 void empty_pinned_pool();
 // About what of pinned memory somebody wrote to; and what is pinned that the program has from
 // elsewhere.

@@ -12,7 +12,7 @@
 
 #include "device/host_times.h"
 
-// Of the interpreter that this library is loaded into.
+// Functions of the interpreter that this library is loaded into.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);

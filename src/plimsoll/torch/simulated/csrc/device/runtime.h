@@ -87,7 +87,7 @@ struct Assumption {
   std::uint64_t bytes = 0;  // of memory that is not known: of the largest call's tensors
 };
 
-// What is noted as assumed.
+// Assumptions that the report lists.
 constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
 constexpr std::string_view kReadsRandom = "the host read random numbers, of another generator";
 constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
@@ -100,7 +100,7 @@ constexpr std::string_view kUndecidedCheck =
 constexpr const char* kDeviceAssert = "CUDA error: device-side assert triggered";
 constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
 
-// What the library asks of Python; all take the interpreter's lock.
+// Functions of Python's that the library calls; all take the interpreter's lock.
 struct Callbacks {
   Callback first_use;      // of a device
   Callback out_of_memory;  // of a device, the bytes asked for
@@ -113,7 +113,7 @@ struct Callbacks {
   Callback waits_for_ever;
   // Called when `most_events` is reached.
   Callback bound_reached;
-  // What a rank tells the others of a group, and is told by them; see collectives/exchange.h.
+  // Exchanges bytes with the other ranks of a group; see collectives/exchange.h.
   Callback exchange;
 };
 
@@ -167,7 +167,7 @@ class Runtime {
   [[nodiscard]] std::optional<Failure> failure();
   // Throws c10::AcceleratorError once a check has failed on the device.
   void refuse_after_failure();
-  // A captured stream runs nothing, so nobody may wait for it.
+  // Refuses to wait for a stream that is captured, which runs nothing.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
   // The capture of a CUDA graph that is under way on the device; 0 for none.
@@ -228,7 +228,7 @@ class Runtime {
   std::vector<std::uint32_t> stack_of_sequence_;
   std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
-  // What a graph's kernels take, one after the other.
+  // The time of a graph's kernels, one after the other.
   struct CapturedWork {
     c10::DeviceIndex device = 0;
     double ns = 0;

@@ -1,6 +1,5 @@
 // Kernels that no operation of PyTorch's launches: Triton's, those of compilers, programs and
-// libraries.
-// What they compute is not known, so what they write is described, and not computed.
+// libraries. plimsoll does not know what they compute, so it describes what they write.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// What is written is described from now on; the device that does it.
+// Describes what is written from now on, and returns the device that writes.
 c10::DeviceIndex begin(at::TensorList written) {
   Runtime& state = runtime();
   const c10::DeviceIndex device = state.current_device();
@@ -46,7 +45,7 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
     const auto size = [&](std::size_t index) { return static_cast<double>(tile[index]); };
     const Product made{product[0], product[1], product[2], product[3], type, tile[5] != 0};
     const TemplateTile of{size(0), size(1), size(2), size(3), size(4), tile[6] != 0};
-    // What else is read and written, once a block is multiplied, comes on top.
+    // The kernel reads and writes the rest once a block is multiplied.
     const double besides = std::max(0.0, bytes - made.bytes()) / on.bytes_per_ns;
     time = std::max(time, template_ns(made, of, on) + besides);
   }
@@ -67,7 +66,7 @@ void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_cau
   work.is_backward = is_backward;
   Runtime& state = runtime();
   const c10::DeviceIndex device = begin(written);
-  state.launch(device, Work::compute, attention_ns(work, state.device(device).properties));
+  state.launch(device, Work::compute, multiplied_ns(work, state.device(device).properties));
 }
 
 // plimsoll::attention_splits.

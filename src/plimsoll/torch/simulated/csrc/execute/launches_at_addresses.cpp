@@ -46,7 +46,8 @@ void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t m
   double time = moving_ns(moved, on);
   if (product.size() == 3) {
     // Numbers of eight bits and of four are multiplied at least as fast as halves.
-    time = std::max(time, product_ns({1, product[0], product[1], product[2], at::kHalf}, on));
+    time = std::max(time,
+                    multiplied_ns(Product{1, product[0], product[1], product[2], at::kHalf}, on));
   }
   state.launch(device, Work::compute, time);
 }

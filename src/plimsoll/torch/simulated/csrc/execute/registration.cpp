@@ -19,7 +19,6 @@
 #include "execute/run.h"
 #include "execute/virtual_tensors.h"
 #include "layouts/layouts.h"
-#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -101,7 +100,7 @@ class LateOperators final : public c10::OpRegistrationListener {
     const std::lock_guard lock(mutex_);
     has_started_ = true;
   }
-  // Takes over what has a kernel for CUDA by now; the others are looked at again.
+  // Takes over operations that have a kernel for CUDA by now, and keeps the rest for the next time.
   void take_over_new() {
     has_new_operators = false;
     std::vector<c10::OperatorName> names;
@@ -167,7 +166,6 @@ void take_over_new_operators() {
 void register_kernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  register_rules();
   register_virtual_tensors();
 
   static auto* const fallback =

@@ -4,7 +4,7 @@
 namespace plimsoll::simulated {
 
 void register_kernels();
-// Of operations that were registered later, those with kernels for CUDA that need a GPU.
+// Takes over operations that were registered later and have kernels that need a GPU.
 void take_over_new_operators();
 
 }  // namespace plimsoll::simulated

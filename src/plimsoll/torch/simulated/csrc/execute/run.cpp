@@ -11,7 +11,6 @@
 #include "device/tensors.h"
 #include "device/workspaces.h"
 #include "operation/call.h"
-#include "timing/kernel_times.h"
 #include "timing/timing.h"
 #include "values/computation.h"
 
@@ -50,7 +49,7 @@ c10::IValue make_result(const Call& call, std::size_t index) {
   return map_tensors(shape, [&](const at::Tensor& of) -> at::Tensor {
     if (!of.defined() || !of.is_meta()) return of;
     if (result.kind == Result::Kind::fresh) {
-      // Of a list each result is where its own operand is, and the operands come first.
+      // Each result of a list is on the device of its operand, and the operands come first.
       const bool is_elsewhere = info.has(kOnLists) && call.inputs()[element].is_cuda();
       return make_tensor(of,
                          is_elsewhere ? call.inputs()[element++].device().index() : call.device());
@@ -96,7 +95,7 @@ void do_steps(Call& call) {
   for (const Step& step : call.take_steps()) std::visit(Do{call}, step);
 }
 
-// Of arguments and results.
+// Adds up arguments and results.
 std::uint64_t tensor_bytes(const Call& call) {
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : call.inputs())

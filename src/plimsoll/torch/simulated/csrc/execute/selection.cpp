@@ -53,7 +53,7 @@ std::int64_t expected_true(const Description& of, const Tensor& tensor) {
 // How many elements a mask or an index selects.
 struct Selected {
   std::int64_t count = 0;
-  Tensor places;  // undefined where nobody knows
+  Tensor places;  // undefined where they are not known
 };
 
 Selected select(const Tensor& self) {

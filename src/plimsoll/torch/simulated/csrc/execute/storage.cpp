@@ -125,7 +125,7 @@ void record_stream(Tensor& self, c10::Stream stream) {
                                static_cast<std::uint64_t>(stream.id()));
 }
 
-// plimsoll::refuse_access: whoever uses the tensor is told why that is wrong.
+// plimsoll::refuse_access: a use of the tensor raises an error that says why.
 void refuse_access(const at::Tensor& tensor, c10::string_view why) {
   tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(
       std::string(why));

@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// What filling one with numbers costs the host, an element.
+// The host's cost of filling an element.
 constexpr double kPerElement = 100;
 // Integers are indices and counts, which programs do look at.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
@@ -64,7 +64,7 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// Of tensors without contents, and of those that the budget has room for.
+// The first serves tensors without contents, the second those that the budget has room for.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;
@@ -77,7 +77,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// Where a tensor of the host lies that is not made as PyTorch makes them.
+// The allocator and the keys of a tensor of the host that PyTorch would make otherwise.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;

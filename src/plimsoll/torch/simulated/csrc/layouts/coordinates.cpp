@@ -143,7 +143,7 @@ Tensor coalesce(const Tensor& self) {
 
 // --- products ------------------------------------------------------------------------------------
 
-// Where rows begin, in 32 bits.
+// The places where rows begin, in 32 bits.
 Tensor row_starts(const LayoutKernel& kernel, const Tensor& rows, std::int64_t count) {
   Tensor starts = at::empty({count + 1}, rows.options().dtype(at::kInt));
   const Tensor short_rows = at::empty({rows.size(0)}, rows.options().dtype(at::kInt));

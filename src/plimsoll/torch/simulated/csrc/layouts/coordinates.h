@@ -1,4 +1,4 @@
-// What kernels of sparse tensors in COO layout do with coordinates.
+// Steps of kernels on the coordinates of sparse tensors in COO layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -7,9 +7,9 @@
 namespace plimsoll::simulated::cusparse {
 
 // Fitted to recordings (CUDA 13.0). For so many elements, and columns of the dense matrix.
-// Of column-major matrices, with 32-bit indices (CUSPARSE_SPMM_CSR_ALG1).
+// For column-major matrices, with 32-bit indices (CUSPARSE_SPMM_CSR_ALG1).
 std::size_t column_product_bytes(std::int64_t elements, std::int64_t columns);
-// Of any, with indices of so many bytes (CUSPARSE_SPMM_CSR_ALG2), and with a vector.
+// For any matrices, with indices of so many bytes (CUSPARSE_SPMM_CSR_ALG2), and for a vector.
 std::size_t product_bytes(std::int64_t elements, std::int64_t columns, std::size_t index_bytes);
 
 }  // namespace plimsoll::simulated::cusparse

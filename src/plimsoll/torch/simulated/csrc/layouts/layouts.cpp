@@ -15,7 +15,7 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operations whose kernel for a GPU is another one than that for the host
+// Operations whose kernel for a GPU differs from that for the host
 // (aten/src/ATen/native/native_functions.yaml, the same from 2.9 to 2.15).
 constexpr const char* kCoordinateKernels[] = {
     "add.out",

@@ -18,7 +18,7 @@ void add_softmax_kernels(WrittenOut& kernels);
 void add_compressed_kernels(WrittenOut& kernels);
 void add_nested_kernels(WrittenOut& kernels);
 
-// Those of strided tensors that make nested ones, or are made of them.
+// Adds kernels of strided tensors that make nested ones, or are made of them.
 void add_padding_kernels(WrittenOut& kernels);
 
 void register_layouts();

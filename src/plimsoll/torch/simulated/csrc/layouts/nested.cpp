@@ -103,7 +103,7 @@ Tensor rows_of(const Tensor& nested) {
       impl->get_storage_offsets()[0].item<std::int64_t>());
 }
 
-// What a fused kernel is given of them.
+// The operands of a fused kernel.
 struct Packed {
   explicit Packed(const Tensor& nested)
       : sizes(get_nested_tensor_impl(nested)->get_nested_sizes()), rows(rows_of(nested)) {

@@ -20,7 +20,7 @@
 
 namespace plimsoll::simulated {
 
-// What a kernel does on the way, besides its own work.
+// Work that a kernel does on the way, besides its own.
 struct Besides {
   enum class Kind : std::uint8_t { reduction, contiguous_copy } kind;
   at::Tensor of;
@@ -76,7 +76,7 @@ class Call {
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // What is kept under a number once its step is done.
+  // Memory, or results of `run`, under a number whose step is done.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;
@@ -90,7 +90,7 @@ class Call {
   // Notes that the memory which the kernel takes inside may be as much as its tensors.
   void assume_memory(const char* what) { assumed_memory_ = what; }
   [[nodiscard]] const char* assumed_memory() const { return assumed_memory_; }
-  // What the kernels compute, besides moving arguments and results.
+  // Notes what the kernel computes, besides moving arguments and results.
   void note_multiplication(const Multiplication& multiplication) {
     multiplications_.push_back(multiplication);
   }

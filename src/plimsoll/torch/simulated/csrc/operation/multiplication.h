@@ -56,7 +56,7 @@ struct AttentionWork {
   bool is_backward = false;
 };
 
-// What cuDNN's recurrent layers do step after step.
+// cuDNN's recurrent layers, which multiply step after step.
 struct RecurrentWork {
   double layers = 1;
   double directions = 1;

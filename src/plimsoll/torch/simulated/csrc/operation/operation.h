@@ -12,7 +12,7 @@
 
 namespace plimsoll::simulated {
 
-// What a return value is, by the operation's schema.
+// A return value, by the operation's schema.
 struct Result {
   enum class Kind : std::uint8_t { fresh, argument, view } kind = Kind::fresh;
   std::size_t argument = 0;  // whose tensor it is, or aliases
@@ -38,7 +38,7 @@ struct OperationInfo {
   [[nodiscard]] bool is_in_place() const {
     return !results.empty() && results[0].kind == Result::Kind::argument;
   }
-  // What its kernel takes inside is known, if only to be nothing.
+  // plimsoll knows what the kernel takes inside, if only that it is nothing.
   [[nodiscard]] bool is_known() const { return rule != nullptr || is_pointwise || is_view(); }
 };
 

@@ -1,49 +1,49 @@
 #include "operation/rule_table.h"
 
-#include <c10/util/Exception.h>
-
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "operation/named_rows.h"
 
 namespace plimsoll::simulated {
 namespace {
 
-struct Table {
-  std::unordered_map<std::string, FoundRule> rows;
-  std::vector<std::pair<std::string_view, Traits>> families;  // by what their names start with
-};
-
-Table& table() {
-  static auto* const made = new Table;
+// What names of a family start with, and its traits.
+std::vector<std::pair<std::string_view, Traits>>& families() {
+  static auto* const made = new std::vector<std::pair<std::string_view, Traits>>;
   return *made;
+}
+
+void add(const RuleRow& row) {
+  std::string_view name = row.name;
+  if (!name.ends_with('*')) {
+    NamedRows<RuleRow>({row});
+    return;
+  }
+  name.remove_suffix(1);
+  families().emplace_back(name, row.traits);
 }
 
 }  // namespace
 
-void add_rules(std::span<const RuleRow> rows) {
-  for (const RuleRow& row : rows) {
-    std::string_view name = row.name;
-    if (name.ends_with('*')) {
-      name.remove_suffix(1);
-      table().families.emplace_back(name, row.traits);
-      continue;
-    }
-    const bool is_new = table().rows.emplace(name, FoundRule{row.rule, row.traits}).second;
-    TORCH_CHECK(is_new, "plimsoll has two rules for the operation ", name);
-  }
+RuleTable::RuleTable(std::initializer_list<RuleRow> rows) {
+  for (const RuleRow& row : rows) add(row);
+}
+
+RuleTable::RuleTable(std::span<const char* const> names, Rule rule) {
+  for (const char* const name : names) add({name, rule});
 }
 
 FoundRule find_rule(const std::string& full, const std::string& plain) {
   FoundRule found;
   for (const std::string& name : {full, plain}) {
-    const auto row = table().rows.find(name);
-    if (row == table().rows.end()) continue;
-    if (found.rule == nullptr) found.rule = row->second.rule;
-    found.traits |= row->second.traits;
+    const RuleRow* const row = NamedRows<RuleRow>::find(name);
+    if (row == nullptr) continue;
+    if (found.rule == nullptr) found.rule = row->rule;
+    found.traits |= row->traits;
   }
-  for (const auto& [start, traits] : table().families) {
+  for (const auto& [start, traits] : families()) {
     if (plain.starts_with(start)) found.traits |= traits;
   }
   return found;

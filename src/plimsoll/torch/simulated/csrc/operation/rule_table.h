@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -39,8 +40,13 @@ struct RuleRow {
   Traits traits = 0;  // joined by |
 };
 
-// Adds rows, whose names live on. Two rows of one name are an error.
-void add_rules(std::span<const RuleRow> rows);
+// Some rows of the table, which names that live on identify.
+class RuleTable {
+ public:
+  RuleTable(std::initializer_list<RuleRow> rows);
+  // Rows of one rule.
+  RuleTable(std::span<const char* const> names, Rule rule);
+};
 
 struct FoundRule {
   Rule rule = nullptr;

@@ -1,4 +1,4 @@
-// What a kernel does besides computing, one step after the other.
+// The steps of a kernel, besides computing: memory, waiting, other operations.
 #pragma once
 
 #include <cstddef>

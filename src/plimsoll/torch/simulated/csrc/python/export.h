@@ -1,4 +1,4 @@
-// What makes a function a part of the library's C interface.
+// Makes a function a part of the library's C interface.
 #pragma once
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))

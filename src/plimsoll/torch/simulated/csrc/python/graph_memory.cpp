@@ -1,4 +1,4 @@
-// What Python asks of storages that lie in the memory of CUDA graphs.
+// Functions that Python calls for storages in the memory of CUDA graphs.
 #include <c10/core/StorageImpl.h>
 
 #include <string>

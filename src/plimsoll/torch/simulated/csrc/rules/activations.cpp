@@ -42,7 +42,7 @@ void power_of_number(Call& call) {
   call.temporary(base.isComplex() ? 16 : base.isBoolean() ? 1 : 8);
 }
 
-constexpr RuleRow kActivationRules[] = {
+const RuleTable kActivationRules{
     {"native_dropout", dropout},
     {"_softmax", softmax},
     {"_log_softmax", softmax},
@@ -56,7 +56,4 @@ constexpr RuleRow kActivationRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> activation_rules() { return kActivationRules; }
-
 }  // namespace plimsoll::simulated

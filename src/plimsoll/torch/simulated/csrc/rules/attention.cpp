@@ -295,7 +295,7 @@ void cudnn_backward(Call& call) {
   call.temporary(bytes);
 }
 
-constexpr RuleRow kAttentionRules[] = {
+const RuleTable kAttentionRules{
     {"_scaled_dot_product_flash_attention", flash_forward},
     {"_scaled_dot_product_flash_attention_backward", flash_backward},
     {"_flash_attention_forward", packed_flash_forward},
@@ -327,7 +327,5 @@ std::size_t flash_splits(std::size_t blocks, std::size_t processors, std::size_t
   }
   return 1;
 }
-
-std::span<const RuleRow> attention_rules() { return kAttentionRules; }
 
 }  // namespace plimsoll::simulated

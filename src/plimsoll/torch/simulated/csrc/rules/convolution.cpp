@@ -138,7 +138,7 @@ const Neighbours& neighbours_of(const Convolution& call) {
         if (candidate.first < kept.first) std::swap(candidate, kept);
       }
     }
-    // Where there are fewer than that, the nearest stands for the others.
+    // The nearest is repeated where there are fewer.
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
@@ -147,7 +147,7 @@ const Neighbours& neighbours_of(const Convolution& call) {
   return found;
 }
 
-// What a convolution takes if cuDNN takes for it the kernel that it took for a measured one.
+// The workspace if cuDNN takes the kernel that it took for the measured convolution.
 std::size_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
@@ -269,7 +269,7 @@ void note_source(Call& call) {
   call.assume("its workspaces are those of the nearest convolution measured on an H200");
 }
 
-// Where the operations have their numbers.
+// The places of an operation's numbers among its arguments.
 struct Places {
   std::size_t padding, stride, dilation;
   std::size_t groups = 0;          // 0: as many as the weight implies
@@ -406,7 +406,7 @@ void convolution_backward(Call& call) {
   bias_gradient(call, gradient, mask[2]);
 }
 
-constexpr RuleRow kConvolutionRules[] = {
+const RuleTable kConvolutionRules{
     {"cudnn_convolution", convolution_forward},
     {"cudnn_convolution_transpose", transposed_forward},
     {"convolution_backward", convolution_backward},
@@ -414,7 +414,4 @@ constexpr RuleRow kConvolutionRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> convolution_rules() { return kConvolutionRules; }
-
 }  // namespace plimsoll::simulated

@@ -208,7 +208,7 @@ void repeat_interleave(Call& call) {
   call.release(ends);
 }
 
-constexpr RuleRow kCountingRules[] = {
+const RuleTable kCountingRules{
     {"_unique", unique},
     {"_unique2", unique},
     {"unique_dim", unique_dim},
@@ -220,7 +220,4 @@ constexpr RuleRow kCountingRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> counting_rules() { return kCountingRules; }
-
 }  // namespace plimsoll::simulated

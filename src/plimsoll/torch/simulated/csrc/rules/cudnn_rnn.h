@@ -36,9 +36,9 @@ struct Network {
   [[nodiscard]] std::size_t weights(bool with_biases) const;
 };
 
-// What one pass takes while it runs.
+// The workspace of one pass.
 std::size_t workspace_bytes(const Network& net, bool is_forward);
-// What the backward pass needs of the forward one.
+// The memory that the forward pass keeps for the backward pass.
 std::size_t reserve_bytes(const Network& net);
 
 }  // namespace plimsoll::simulated

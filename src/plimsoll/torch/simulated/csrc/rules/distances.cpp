@@ -20,13 +20,10 @@ void pdist_backward(Call& call) {
   }
 }
 
-constexpr RuleRow kDistanceRules[] = {
+const RuleTable kDistanceRules{
     {"_cdist_backward", cdist_backward},
     {"_pdist_backward", pdist_backward},
 };
 
 }  // namespace
-
-std::span<const RuleRow> distance_rules() { return kDistanceRules; }
-
 }  // namespace plimsoll::simulated

@@ -109,7 +109,7 @@ void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
   for (const std::size_t done : {count, distinct, sorted}) call.release(done);
 }
 
-constexpr RuleRow kEmbeddingRules[] = {
+const RuleTable kEmbeddingRules{
     {"embedding_dense_backward", embedding_dense_backward},
     {"_embedding_bag_dense_backward", embedding_bag_backward},
     {"_embedding_bag", embedding_bag},
@@ -120,7 +120,4 @@ constexpr RuleRow kEmbeddingRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> embedding_rules() { return kEmbeddingRules; }
-
 }  // namespace plimsoll::simulated

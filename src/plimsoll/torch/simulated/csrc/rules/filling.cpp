@@ -4,7 +4,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-constexpr RuleRow kFillingRules[] = {
+const RuleTable kFillingRules{
     {"zero_", nothing, kOverwrites},    {"fill_", nothing, kOverwrites},
     {"arange", nothing, kOverwrites},   {"range", kUnknown, kOverwrites},
     {"linspace", nothing, kOverwrites}, {"logspace", nothing, kOverwrites},
@@ -12,7 +12,4 @@ constexpr RuleRow kFillingRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> filling_rules() { return kFillingRules; }
-
 }  // namespace plimsoll::simulated

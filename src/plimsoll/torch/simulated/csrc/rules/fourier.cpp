@@ -90,14 +90,11 @@ void fft_of_complex(Call& call) {
   }
 }
 
-constexpr RuleRow kFourierRules[] = {
+const RuleTable kFourierRules{
     {"_fft_r2c", fft_of_real},
     {"_fft_c2r", fft_to_real},
     {"_fft_c2c", fft_of_complex},
 };
 
 }  // namespace
-
-std::span<const RuleRow> fourier_rules() { return kFourierRules; }
-
 }  // namespace plimsoll::simulated

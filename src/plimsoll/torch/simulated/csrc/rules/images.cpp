@@ -76,7 +76,7 @@ void columns(Call& call) {
   call.set_shape(0, storage.as_strided(result.sizes(), result.strides()));
 }
 
-constexpr RuleRow kImageRules[] = {
+const RuleTable kImageRules{
     {"upsample_nearest2d", upsample},
     {"_upsample_nearest_exact2d", upsample},
     {"upsample_bilinear2d", nothing},
@@ -97,7 +97,4 @@ constexpr RuleRow kImageRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> image_rules() { return kImageRules; }
-
 }  // namespace plimsoll::simulated

@@ -66,6 +66,7 @@ std::shared_ptr<Indices> expand(Call& call, const at::Tensor& self, const c10::I
           if (index.is_cpu()) (*expanded)[i].converted = call.temporary(elements(shape) * 8);
         }
       });
+      if (index.dim() == 0) call.release(places);
     } else {
       Index entry{index, meta_empty({0}, at::kLong), {}, {}};
       entry.shape.unsafeGetTensorImpl()->set_sizes_and_strides(index.sizes(), index.strides());
@@ -83,7 +84,7 @@ bool has_mask(const Indices& indices) {
                      [](const Index& index) { return index.places.has_value(); });
 }
 
-// Whether the places that a mask found are not those of the next dimension, too.
+// Whether the dimension is the last one of its mask.
 bool ends_mask(const Indices& indices, std::size_t i) {
   return indices[i].places &&
          (i + 1 == indices.size() || indices[i + 1].places != indices[i].places);
@@ -298,7 +299,7 @@ void roll(Call& call) {
   if (dims < 2 && !input.is_contiguous()) call.temporary(bytes_of(input));
 }
 
-constexpr RuleRow kIndexingRules[] = {
+const RuleTable kIndexingRules{
     {"index", kUnknown, kTakesIndices | kMixesDevices},
     {"index_put*", kUnknown, kTakesIndices | kMixesDevices | kNoOverlap},
     {"_unsafe_index*", kUnknown, kTakesIndices | kMixesDevices},
@@ -335,7 +336,4 @@ constexpr RuleRow kIndexingRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> indexing_rules() { return kIndexingRules; }
-
 }  // namespace plimsoll::simulated

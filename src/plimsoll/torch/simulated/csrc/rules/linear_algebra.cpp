@@ -25,7 +25,7 @@ struct Matrices {
       : rows(size_at(tensor, -2)),
         columns(size_at(tensor, -1)),
         count(rows * columns == 0 ? 0 : elements(tensor) / (rows * columns)),
-        // Of one real number, and as the routines count.
+        // The bytes of one real number, as the routines count.
         item(tensor.itemsize()) {}
   [[nodiscard]] std::size_t bytes() const { return rows * columns * item; }
   [[nodiscard]] bool is_float() const { return item == 4; }
@@ -235,7 +235,7 @@ std::size_t build_workspace(std::size_t rows, std::size_t columns, std::size_t r
   return std::max<std::size_t>(33056, numbers + 16640) * item;
 }
 
-// Of small matrices cuBLAS takes a batch.
+// cuBLAS takes small matrices as a batch.
 void reflect(Call& call, const Matrices& of) {
   if (of.rows <= 256 && of.count >= std::max<std::size_t>(2, of.rows / 16)) {
     take_pointers(call, of.count);
@@ -301,7 +301,7 @@ void least_squares(Call& call) {
   const std::size_t copied = call.temporary(bytes_of(matrix));
   const std::size_t scales = call.temporary(of.count * std::min(of.rows, of.columns) * of.item);
   reflect(call, of);
-  // What the reflections of the right side take, roughly.
+  // The reflections of the right side take about this.
   if (of.count == 1) scratch(call, (3 * of.rows * of.columns / 2 + 300 * of.rows) * of.item);
   for (const std::size_t done : {scales, copied, info}) call.release(done);
 }
@@ -362,7 +362,7 @@ void singular_values(Call& call) {  // (A, full_matrices, compute_uv, driver) ->
   call.release(info);
 }
 
-constexpr RuleRow kLinearAlgebraRules[] = {
+const RuleTable kLinearAlgebraRules{
     {"linalg_cholesky_ex", cholesky},
     {"cholesky_solve", nothing},
     {"_cholesky_solve_helper", cholesky_solve},
@@ -384,7 +384,4 @@ constexpr RuleRow kLinearAlgebraRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> linear_algebra_rules() { return kLinearAlgebraRules; }
-
 }  // namespace plimsoll::simulated

@@ -52,7 +52,7 @@ void unscale(Call& call) {
   }
 }
 
-constexpr RuleRow kListRules[] = {
+const RuleTable kListRules{
     {"_foreach*", kUnknown, kOnLists | kMixesDevices},
     {"_fused*", kUnknown, kMixesDevices},
     {"_amp_foreach_non_finite_check_and_unscale_", unscale, kFindsFinite},
@@ -61,7 +61,4 @@ constexpr RuleRow kListRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> list_rules() { return kListRules; }
-
 }  // namespace plimsoll::simulated

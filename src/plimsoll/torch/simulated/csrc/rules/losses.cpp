@@ -89,7 +89,7 @@ void nll_loss_backward(Call& call) {
   for (const std::size_t argument : {2, 1, 0}) copy_unless_contiguous(call, call.tensor(argument));
 }
 
-constexpr RuleRow kLossRules[] = {
+const RuleTable kLossRules{
     {"mse_loss", elementwise_loss},
     {"smooth_l1_loss", elementwise_loss},
     {"huber_loss", huber_loss, kLikeIterator},
@@ -100,7 +100,4 @@ constexpr RuleRow kLossRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> loss_rules() { return kLossRules; }
-
 }  // namespace plimsoll::simulated

@@ -217,7 +217,7 @@ void grouped_mm(Call& call) {
   for (std::int64_t group = 0; group < groups; ++group) take_blas_workspace(call);
 }
 
-constexpr RuleRow kMatmulRules[] = {
+const RuleTable kMatmulRules{
     {"_grouped_mm", grouped_mm},
     {"_scaled_mm", scaled_mm},
     {"mm", gemm<Form::plain, 0>, kNoOwnOverlap},
@@ -242,7 +242,4 @@ constexpr RuleRow kMatmulRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> matmul_rules() { return kMatmulRules; }
-
 }  // namespace plimsoll::simulated

@@ -15,7 +15,7 @@ void layer_norm(Call& call) {
   call.allocate_all();
 }
 
-// Results that nobody asked for are none; the mask is a backward operation's last argument.
+// A result that the mask leaves out is none; the mask is a backward operation's last argument.
 void drop_unwanted(Call& call) {
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   for (std::size_t i = 0; i < mask.size(); ++i) {
@@ -132,7 +132,7 @@ void batch_norm_backward(Call& call) {
   call.release(first);
 }
 
-constexpr RuleRow kNormalizationRules[] = {
+const RuleTable kNormalizationRules{
     {"native_layer_norm", layer_norm}, {"native_layer_norm_backward", layer_norm_backward},
     {"_fused_rms_norm", layer_norm},   {"_fused_rms_norm_backward", rms_norm_backward},
     {"native_group_norm", group_norm}, {"native_group_norm_backward", group_norm_backward},
@@ -141,7 +141,4 @@ constexpr RuleRow kNormalizationRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> normalization_rules() { return kNormalizationRules; }
-
 }  // namespace plimsoll::simulated

@@ -20,7 +20,7 @@ void randperm(Call& call) {
   const std::size_t size = result.itemsize();
   scratch(call, size);
   const double wide = static_cast<double>(n);
-  // As many random bits as make equal keys unlikely.
+  // The kernel draws as many random bits as make equal keys unlikely.
   const double space = wide - (6 * wide * wide + 1) / (12 * std::log(0.9));
   const auto bits = static_cast<std::size_t>(std::min(64.0, std::ceil(std::log2(space))));
   const std::size_t key = bits <= 32 ? 4 : 8;
@@ -85,7 +85,7 @@ void normal_around(Call& call) { call.temporary(bytes_of(call.allocate(0))); }
 
 void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); }
 
-constexpr RuleRow kRandomRules[] = {
+const RuleTable kRandomRules{
     {"randperm", randperm, kOverwrites},
     {"multinomial", multinomial},
     {"binomial", binomial},
@@ -99,7 +99,4 @@ constexpr RuleRow kRandomRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> random_rules() { return kRandomRules; }
-
 }  // namespace plimsoll::simulated

@@ -265,7 +265,7 @@ void gru_cell_backward(Call& call) {
   call.set_shape(4, bias);
 }
 
-constexpr RuleRow kRecurrentRules[] = {
+const RuleTable kRecurrentRules{
     {"_cudnn_rnn", recurrent_forward},
     {"_cudnn_rnn_backward", recurrent_backward},
     {"_cudnn_rnn_flatten_weight", flatten_weight},
@@ -277,7 +277,4 @@ constexpr RuleRow kRecurrentRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> recurrent_rules() { return kRecurrentRules; }
-
 }  // namespace plimsoll::simulated

@@ -235,7 +235,7 @@ void sum(Call& call) {
 }
 
 constexpr int kNone = 99;
-constexpr RuleRow kReductionRules[] = {
+const RuleTable kReductionRules{
     {"aten::sum", sum<kNone>},
     {"aten::sum.dim_IntList", sum<1>},
     {"aten::sum.IntList_out", sum<1>},
@@ -268,7 +268,4 @@ constexpr RuleRow kReductionRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> reduction_rules() { return kReductionRules; }
-
 }  // namespace plimsoll::simulated

@@ -1,4 +1,5 @@
-// What kernels allocate inside, besides their results: one table a file of this folder.
+// The memory that kernels take inside, besides their results: one table a file of this folder. A
+// new rule is a new row of one of them.
 //
 // A rule says what the kernel takes, in its order: `call.allocate(i)` for result i,
 // `call.temporary(bytes)` for what the kernel frees itself (at the end of the operation, or at
@@ -8,7 +9,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <span>
 #include <vector>
 
 #include "operation/call.h"
@@ -19,34 +19,6 @@ namespace plimsoll::simulated {
 // The kernel takes nothing besides its results.
 inline void nothing(Call&) {}
 constexpr Rule kUnknown = nullptr;
-
-// Adds the tables of all files. Called once, before an operation runs.
-void register_rules();
-
-// Each file's table. A new rule is a new row of one of them.
-std::span<const RuleRow> activation_rules();
-std::span<const RuleRow> attention_rules();
-std::span<const RuleRow> convolution_rules();
-std::span<const RuleRow> counting_rules();
-std::span<const RuleRow> distance_rules();
-std::span<const RuleRow> embedding_rules();
-std::span<const RuleRow> filling_rules();
-std::span<const RuleRow> fourier_rules();
-std::span<const RuleRow> image_rules();
-std::span<const RuleRow> indexing_rules();
-std::span<const RuleRow> linear_algebra_rules();
-std::span<const RuleRow> list_rules();
-std::span<const RuleRow> loss_rules();
-std::span<const RuleRow> matmul_rules();
-std::span<const RuleRow> normalization_rules();
-std::span<const RuleRow> random_rules();
-std::span<const RuleRow> recurrent_rules();
-std::span<const RuleRow> reduction_rules();
-std::span<const RuleRow> scan_rules();
-std::span<const RuleRow> shape_rules();
-std::span<const RuleRow> sorting_rules();
-std::span<const RuleRow> trait_rules();
-std::span<const RuleRow> transformer_rules();
 
 inline std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
@@ -69,7 +41,7 @@ inline at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
 }
 
-// That of a result that is as `tensor`, but contiguous.
+// The shape of a result that is as `tensor`, but contiguous.
 inline at::Tensor meta_contiguous(const at::Tensor& tensor) {
   return meta_empty(tensor.sizes(), tensor.scalar_type());
 }

@@ -23,7 +23,7 @@ void logarithmic_scan(Call& call) {  // has no Meta kernel
   scan(call);
 }
 
-constexpr RuleRow kScanRules[] = {
+const RuleTable kScanRules{
     {"cumsum", scan, kNoOwnOverlap},
     {"cumsum_", scan, kNoOwnOverlap},
     {"cumprod", scan, kNoOwnOverlap},
@@ -35,7 +35,4 @@ constexpr RuleRow kScanRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> scan_rules() { return kScanRules; }
-
 }  // namespace plimsoll::simulated

@@ -36,7 +36,7 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
 
 // --- connectionist temporal classification, as aten/src/ATen/native/cuda/LossCTC.cu --------------
 
-// Where each target begins, and the lengths of targets and inputs.
+// The beginning of each target, and the lengths of targets and inputs.
 void ctc_lengths(Call& call) {
   const std::size_t batch = call.argument(3).toIntVector().size();
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
@@ -123,7 +123,7 @@ void semi_structured(Call& call) {
       ": semi-structured sparse tensors are not modelled");
 }
 
-constexpr RuleRow kShapesRules[] = {
+const RuleTable kShapesRules{
     {"_standard_gamma_grad", like_first},
     {"_dirichlet_grad", like_first},
     {"fake_quantize_per_tensor_affine_cachemask", fake_quantize},
@@ -150,7 +150,4 @@ constexpr RuleRow kShapesRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> shape_rules() { return kShapesRules; }
-
 }  // namespace plimsoll::simulated

@@ -16,7 +16,7 @@ namespace {
 
 // --- sort ----------------------------------------------------------------------------------------
 
-// What sorting along a dimension takes besides values and indices.
+// Takes the memory of sorting along a dimension, besides values and indices.
 void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   if (self.dim() == 0 || self.numel() == 0) return;
   const std::size_t count = static_cast<std::size_t>(self.size(dim));
@@ -175,7 +175,7 @@ void isin(Call& call) {  // (elements, test_elements, assume_unique, invert)
   });
 }
 
-constexpr RuleRow kSortingRules[] = {
+const RuleTable kSortingRules{
     {"sort", sort, kLikeIterator},
     {"topk", topk},
     {"kthvalue", nothing},
@@ -190,7 +190,4 @@ constexpr RuleRow kSortingRules[] = {
 };
 
 }  // namespace
-
-std::span<const RuleRow> sorting_rules() { return kSortingRules; }
-
 }  // namespace plimsoll::simulated

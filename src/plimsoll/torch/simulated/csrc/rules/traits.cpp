@@ -4,14 +4,11 @@
 namespace plimsoll::simulated {
 namespace {
 
-constexpr RuleRow kTraitRules[] = {
+const RuleTable kTraitRules{
     {"copy_", kUnknown, kCopies},          {"_local_scalar_dense", kUnknown, kReadByHost},
     {"equal", kUnknown, kReadByHost},      {"set_*", kUnknown, kMovesStorage | kMixesDevices},
     {"resize_*", kUnknown, kMovesStorage}, {"record_stream", kUnknown, kMixesDevices},
 };
 
 }  // namespace
-
-std::span<const RuleRow> trait_rules() { return kTraitRules; }
-
 }  // namespace plimsoll::simulated

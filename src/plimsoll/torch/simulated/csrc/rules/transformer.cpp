@@ -143,13 +143,10 @@ void encoder_layer(Call& call) {
   call.release(second);
 }
 
-constexpr RuleRow kTransformerRules[] = {
+const RuleTable kTransformerRules{
     {"_native_multi_head_attention", native_attention},
     {"_transformer_encoder_layer_fwd", encoder_layer},
 };
 
 }  // namespace
-
-std::span<const RuleRow> transformer_rules() { return kTransformerRules; }
-
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// What the host needs to queue operations.
+// The host's time to queue operations.
 #include <c10/util/hash.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "operation/call.h"
-#include "timing/kernel_times.h"
 #include "timing/timing.h"
 
 namespace plimsoll::simulated {

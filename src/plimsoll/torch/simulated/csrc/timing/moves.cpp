@@ -6,7 +6,6 @@
 #include "device/memory.h"
 #include "device/tensors.h"
 #include "operation/call.h"
-#include "timing/kernel_times.h"
 #include "timing/timing.h"
 
 namespace plimsoll::simulated {
@@ -20,7 +19,7 @@ constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
 
-// Of the memory's rate, what copies of long vectors reach; and what keeps within the cache.
+// Copies of long vectors reach this share of the memory's rate, and those within the cache more.
 constexpr double kReached = .908;
 constexpr double kFasterCopies = 1.75;
 
@@ -47,7 +46,7 @@ double bytes_of_numbers(const Tensor& tensor) {
   return numbers_of(tensor) * static_cast<double>(tensor.itemsize());
 }
 
-// What a call works on.
+// The work of a call that multiplies nothing.
 struct Moved {
   double bytes = 0;      // read and written
   double footprint = 0;  // that are touched at all
@@ -165,7 +164,7 @@ Moved work_of(const Call& call, int touches) {
   if (touches == kAsManyAsOthers) moved.bytes *= 2;
   if (longest > 0) moved.rows = longest;
   if (longest > 0 || call.inputs().empty()) return moved;
-  // What keeps its size works row by row.
+  // An operation that keeps its size works row by row.
   const Tensor& first = call.inputs()[0];
   const bool is_of_first = touches == kByRowsOfFirst;
   if (is_of_first) moved.numbers = static_cast<double>(first.numel());
@@ -195,7 +194,7 @@ Layout layout_of(const Call& call) {
   return worst;
 }
 
-// What the kernels take that multiply nothing, by their row of the table.
+// The time of kernels that multiply nothing, by their row of the table.
 double memory_ns(const Call& call, const KernelTime* row) {
   const bool is_pointwise = call.info().is_pointwise;
   if (is_pointwise) {
@@ -216,7 +215,8 @@ double memory_ns(const Call& call, const KernelTime* row) {
 // What kernels wait for operands and results that lie in the host's memory: the bus carries both
 // ways at once.
 double bus_ns(const Call& call) {
-  // Of what copies reach; of gpt2_adamw's step with its optimizer's state there (docs/tiers.md).
+  // The share of a copy's rate, from gpt2_adamw's step with its optimizer's state there
+  // (docs/tiers.md).
   constexpr double kOfCopies = .9;
   Runtime& state = runtime();
   const auto in_shared = [&](const Tensor& tensor) -> double {
@@ -287,7 +287,7 @@ double kernel_ns(const Call& call, const KernelTime* row) {
   const DeviceProperties& on = call.properties();
   double multiplied = 0;
   for (const Multiplication& each : call.multiplications())
-    multiplied += multiplication_ns(each, on);
+    multiplied += std::visit([&](const auto& work) { return multiplied_ns(work, on); }, each);
   double besides = 0;
   for (const Besides& each : call.besides()) {
     besides += each.kind == Besides::Kind::reduction ? reduction_ns(each.of, on)

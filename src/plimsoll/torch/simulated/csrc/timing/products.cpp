@@ -34,7 +34,7 @@ constexpr Kind kHalfProducts{3150, 150, 1800, .833, .65, 6.0, kHalfTiles};
 constexpr Kind kTf32Products{3680, 1680, 24900, .900, .74, 2.8, kTf32Tiles};
 constexpr Kind kFloatProducts{805, 3170, 3865, .785, .76, 1.0, kFloatTiles};
 
-// What keeps within the cache is moved this many times faster.
+// Operands within the cache are moved this many times faster.
 constexpr double kFasterInCache = 1.7;
 constexpr double kFewestTermsOfPart = 128;
 constexpr double kMostParts = 32;
@@ -90,7 +90,7 @@ double tiled_ns(const Product& p, const Kind& kind, const DeviceProperties& on) 
 
 }  // namespace
 
-double product_ns(const Product& p, const DeviceProperties& on) {
+double multiplied_ns(const Product& p, const DeviceProperties& on) {
   if (p.flops() == 0) return 0;
   const Kind& kind = kind_of(p, on);
   const double item = static_cast<double>(c10::elementSize(p.type));
@@ -138,7 +138,7 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   return kStartNs + (resident > 1 ? std::max(1.0, turns) : std::ceil(turns)) * steps * step;
 }
 
-double convolution_ns(const ConvolutionWork& w, const DeviceProperties& on) {
+double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   const bool is_fast = is_tf32(w.type, w.allows_tf32, on);
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
@@ -170,7 +170,7 @@ double convolution_ns(const ConvolutionWork& w, const DeviceProperties& on) {
     product.rows = rows;
     product.columns = columns;
     product.terms = depth;
-    return product_ns(product, on);
+    return multiplied_ns(product, on);
   };
   double multiplied = 0;
   if (w.pass == Pass::forward) {
@@ -197,7 +197,7 @@ double convolution_ns(const ConvolutionWork& w, const DeviceProperties& on) {
 }
 
 // Fitted to 256 calls of the three kernels. Rates are of an H200's tensor cores, or of its others.
-double attention_ns(const AttentionWork& w, const DeviceProperties& on) {
+double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;
   };
@@ -229,7 +229,7 @@ double attention_ns(const AttentionWork& w, const DeviceProperties& on) {
   return row.start_ns + waves * one + of_dropout;
 }
 
-double recurrent_ns(const RecurrentWork& w, const DeviceProperties& on) {
+double multiplied_ns(const RecurrentWork& w, const DeviceProperties& on) {
   const double gates = w.gates * w.hidden;
   const Product of_inputs{1,      w.steps * w.batch,
                           gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
@@ -239,21 +239,10 @@ double recurrent_ns(const RecurrentWork& w, const DeviceProperties& on) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(w.type));
   if (static_cast<std::int64_t>(w.hidden) * item % 16 != 0) of_step.alignment = item;
   // Each step waits for the one before: a product of few rows, and the gates' functions.
-  const double step = product_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
+  const double step = multiplied_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
   const double passes = w.layers * w.directions;
-  const double once = passes * (product_ns(of_inputs, on) + w.steps * step);
+  const double once = passes * (multiplied_ns(of_inputs, on) + w.steps * step);
   return w.is_backward ? 1.75 * once : once;
-}
-
-double multiplication_ns(const Multiplication& work, const DeviceProperties& on) {
-  struct Time {
-    const DeviceProperties& on;
-    double operator()(const Product& product) const { return product_ns(product, on); }
-    double operator()(const ConvolutionWork& work) const { return convolution_ns(work, on); }
-    double operator()(const AttentionWork& work) const { return attention_ns(work, on); }
-    double operator()(const RecurrentWork& work) const { return recurrent_ns(work, on); }
-  };
-  return std::visit(Time{on}, work);
 }
 
 }  // namespace plimsoll::simulated

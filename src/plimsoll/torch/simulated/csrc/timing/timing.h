@@ -14,21 +14,18 @@
 
 namespace plimsoll::simulated {
 
-struct KernelTime;
-
 // The H200 on which this was measured: outside its tensor cores, on them, and what of its cache
 // serves a kernel's operands.
 constexpr double kH200FlopsPerNs = 66.9e3;
 constexpr double kH200TensorFlopsPerNs = 989e3;
 constexpr double kCacheBytes = 40e6;
 
-double product_ns(const Product& product, const DeviceProperties& on);
-double convolution_ns(const ConvolutionWork& work, const DeviceProperties& on);
-double attention_ns(const AttentionWork& work, const DeviceProperties& on);
-double recurrent_ns(const RecurrentWork& work, const DeviceProperties& on);
-double multiplication_ns(const Multiplication& work, const DeviceProperties& on);
+double multiplied_ns(const Product& product, const DeviceProperties& on);
+double multiplied_ns(const ConvolutionWork& work, const DeviceProperties& on);
+double multiplied_ns(const AttentionWork& work, const DeviceProperties& on);
+double multiplied_ns(const RecurrentWork& work, const DeviceProperties& on);
 
-// What a template of PyTorch's compiler works out at a time: a block of the result, terms by terms.
+// The block of a result that a template of PyTorch's compiler works out at a time, terms by terms.
 struct TemplateTile {
   double rows, columns, terms;
   double buffers;  // that operands are loaded into ahead
@@ -43,13 +40,22 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 // A copy from one device to another.
 double peer_ns(double bytes, const DeviceProperties& on);
 
-// What the operation's kernels take, by what they multiply, or else by its row of the table.
+// A row of data/kernel_times.csv, which says what the columns are.
+struct KernelTime {
+  const char* name;
+  std::int64_t start_ns, row_ps, moved_permille, element_fs, touches, host_ns, plan_us;
+};
+
+// The row of an operation with such operands; null where there is none.
+const KernelTime* kernel_time(const Call& call);
+
+// The time of the operation's kernels, by what they multiply, or else by its row of the table.
 double kernel_ns(const Call& call, const KernelTime* row);
 // A kernel of which only the bytes are known that it reads and writes.
 double moving_ns(double bytes, const DeviceProperties& on);
 // A copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
-// What the host needs for the operation, until its last kernel is queued.
+// The host's time for the operation, until its last kernel is queued.
 double host_ns(const Call& call, const KernelTime* row);
 
 }  // namespace plimsoll::simulated

@@ -10,7 +10,7 @@
 
 namespace plimsoll::simulated {
 
-// `automatic`: within the budget. `real`: always. `none`: only what control flow hangs on.
+// `automatic`: within the budget. `real`: always. `none`: only values that control flow depends on.
 enum class Values : std::uint8_t { automatic, real, none };
 
 class Budget {
@@ -31,7 +31,7 @@ class Budget {
   std::atomic<double> operations_ = 0;   // taken
 };
 
-// Values that control flow hangs on, such as lengths and losses: always kept.
+// Whether values are always kept: control flow depends on few values, such as lengths and losses.
 bool are_few(std::size_t bytes, at::ScalarType type);
 
 }  // namespace plimsoll::simulated

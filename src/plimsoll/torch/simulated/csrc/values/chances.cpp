@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Of numbers with fractions, that one hits another.
+// The chance that a number with fractions equals another.
 constexpr double kHardlyEqual = 1e-12;
 
 // The chance that a standard normal number is below.
@@ -28,10 +28,10 @@ Moments moments_of(const Description& of) {
 
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
-// Where bounds leave it open.
+// The chance by how numbers spread, where bounds do not decide.
 double chance_of_spread(const Description& one, const Description& other, bool or_equal,
                         bool are_integers) {
-  // Bounds leave it open, so nobody is sure.
+  // The chance is never 0 or 1, since bounds do not decide.
   const auto open = [](double chance) { return std::clamp(chance, 1e-12, 1 - 1e-12); };
   if (!is_spread(one) || !is_spread(other)) return 0.5;
   using Spread = Description::Spread;
@@ -52,7 +52,7 @@ double chance_of_spread(const Description& one, const Description& other, bool o
   return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
 }
 
-// What bounds alone say.
+// The chance by bounds alone, where these decide.
 std::optional<double> less_by_bounds(const Description& one, const Description& other,
                                      bool or_equal) {
   if (one.high < other.low) return 1;

@@ -1,4 +1,4 @@
-// How likely numbers that nobody computed are less than others, or equal.
+// The chances that a number which is only described is less than another, or equal.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -84,7 +84,7 @@ Arguments look_at_arguments(const Call& call) {
   return arguments;
 }
 
-// Of batch normalization, which writes its running mean and variance, and no schema says so.
+// Batch normalization writes its running mean and variance, and no schema says so.
 bool is_running_statistic(const Call& call, std::size_t argument) {
   const auto& arguments = call.op().schema().arguments();
   if (!arguments[argument].name().starts_with("running_")) return false;
@@ -147,7 +147,7 @@ double flops_of(const Multiplication& of) {
   return 2 * work->outputs * work->out_channels * work->taps * work->channels / work->groups;
 }
 
-// What the host takes to compute the call, in units of a multiplication in single precision.
+// The host's cost of computing the call, in multiplications in single precision.
 double cost_of(const Call& call) {
   double elements = 0;
   bool is_half = false;
@@ -259,7 +259,7 @@ Outcome run_on_host(const Call& call, std::uint64_t seed) {
   return Outcome::computed;
 }
 
-// What is known of each, before any is written to.
+// Describes each, before any is written to.
 std::vector<Known> describe(const Call& call, const std::vector<Written>& written) {
   std::vector<Known> known;
   known.reserve(written.size());
@@ -314,7 +314,7 @@ void compute_values(const Call& call) {
   const auto written = find_written(call);
   if (!written || written->empty()) return;
   const Arguments arguments = look_at_arguments(call);
-  // What is captured runs later, and again; nobody knows what it finds then.
+  // A captured kernel runs later, and again, on data that is not known yet.
   const bool is_captured = runtime().current_capture(call.device()) != 0;
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);

@@ -15,12 +15,12 @@
 
 namespace plimsoll::simulated {
 
-// Where values come from, the surest first.
+// The source of values, the surest first.
 enum class Source : std::uint8_t {
   computed,   // they are those that a GPU would have
   random,     // drawn as a GPU draws them, from another generator
-  assumed,    // of what nobody knows: drawn from a description, or computed of such
-  told,       // assumed, and the host was told so
+  assumed,    // drawn from a description, or computed of such
+  told,       // assumed, and the host has read them
   described,  // there are none
 };
 

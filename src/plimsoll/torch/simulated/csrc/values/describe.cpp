@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "device/tensors.h"
 #include "values/conversion.h"
@@ -15,34 +14,14 @@
 namespace plimsoll::simulated {
 namespace {
 
-using Rows = std::unordered_map<std::string_view, const DescribeRow*>;
-
-const Rows& rows() {
-  static const auto* const all = [] {
-    auto* const made = new Rows;
-    for (const auto table :
-         {arithmetic_descriptions(), choice_descriptions(), drawing_descriptions(),
-          limit_descriptions(), placement_descriptions(), recurrent_descriptions(),
-          reduction_descriptions(), truth_descriptions()}) {
-      for (const DescribeRow& row : table) {
-        const bool is_new = made->emplace(row.name, &row).second;
-        TORCH_CHECK(is_new, "plimsoll has two descriptions of the operation ", row.name);
-      }
-    }
-    return made;
-  }();
-  return *all;
-}
-
 Describe find(const Call& call, std::size_t result) {
   std::string_view name = call.info().plain_name;
   constexpr std::string_view kList = "_foreach_";
   if (name.starts_with(kList)) name.remove_prefix(kList.size());
   if (name.ends_with('_')) name.remove_suffix(1);
-  const auto place = rows().find(name);
-  if (place == rows().end()) return kAny;
-  const DescribeRow& row = *place->second;
-  return result == 0 ? row.first : result == 1 ? row.second : result == 2 ? row.third : kAny;
+  const DescribeRow* const row = DescribeTable::find(name);
+  if (row == nullptr) return kAny;
+  return result == 0 ? row->first : result == 1 ? row->second : result == 2 ? row->third : kAny;
 }
 
 // A copy draws from the same series, so that its elements are those of what it was copied from.

@@ -1,4 +1,4 @@
-// What an operation's results are like, by what its operands are like.
+// Descriptions of an operation's results, from those of its operands.
 #pragma once
 
 #include "operation/call.h"

@@ -1,4 +1,4 @@
-// What is known of numbers that nobody computed: bounds, and how they spread between them.
+// Descriptions of numbers that were not computed: bounds, and how they spread between them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,10 +9,10 @@
 
 namespace plimsoll::simulated {
 
-// What unknown data is taken to be like, where sizes hang on it.
+// How unknown data is chosen, where sizes depend on it.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
-// Less than this hardly ever happens, and nobody is sure that it does not.
+// A chance below this hardly ever happens, but is not ruled out.
 constexpr double kHardlyEver = 1e-9;
 
 // How likely something is of a number; `is_random`: by random draws alone, whatever the data is.
@@ -21,7 +21,7 @@ struct Chance {
   bool is_random = false;
 };
 
-// Numbers are finite, always: a healthy run has no others.
+// Numbers are always finite, as in a healthy run.
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
@@ -57,7 +57,7 @@ struct Description {
     return spread == Spread::even || spread == Spread::normal;
   }
 
-  // Of truth values: data may decide either way.
+  // Whether data may decide truth values either way.
   [[nodiscard]] bool is_open() const { return mean > kHardlyEver && mean < 1 - kHardlyEver; }
 
   static Description constant(double value) { return {value, value}; }
@@ -72,7 +72,7 @@ struct Description {
   // Truth values; `random`: the share is that of random numbers, and not of data.
   static Description truth(double share, bool random = false);
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
-  // Truth that data decides: it is likely, or not, but nobody is sure.
+  // Truth that data decides: it is likely, or not, but never sure.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // How many of `most` there are.
   static Description counted(double mean, double most, bool random);
@@ -82,7 +82,7 @@ struct Description {
   [[nodiscard]] double atom_share() const;
   // How many are that number for sure.
   [[nodiscard]] Chance share_at(double value) const;
-  // What nothing is said of.
+  // The description of any numbers of a type.
   static Description of_type(c10::ScalarType type);
 };
 

@@ -1,4 +1,4 @@
-// How many of numbers that nobody knows differ.
+// The number of different values among numbers that are only described.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace plimsoll::simulated {
 
-// Of so many numbers of a description.
+// For so many numbers of a description.
 std::int64_t expected_distinct(const Description& of, std::int64_t count);
 
 }  // namespace plimsoll::simulated

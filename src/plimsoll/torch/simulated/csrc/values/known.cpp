@@ -53,7 +53,8 @@ Extent extent_of(const at::Tensor& tensor) {
           last + 1 == tensor.numel() && tensor.is_non_overlapping_and_dense()};
 }
 
-// Of the part's bytes, read as numbers of a type: a description is of the type that was written.
+// Describes the part's bytes, read as numbers of a type: its description is for the type as
+// written.
 Description description_of(const Contents::Part& part, at::ScalarType type) {
   const bool is_zero = part.description.is_constant() && part.description.low == 0;
   const bool is_other = part.type != type && !is_zero;
@@ -200,7 +201,7 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// What is left of the bounds of values that nobody is sure of.
+// The bounds of values that may differ on a GPU: only their signs are kept.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     constexpr double kUnsure = 1e-6;  // whatever was drawn, the next may be another
@@ -225,11 +226,11 @@ Description description_of_values(const at::Tensor& values, Source source) {
   return source >= Source::assumed ? signs_of(bounds, Description::of_type(type), type) : bounds;
 }
 
-// Of what lies in the part's bytes from `begin` to `end`, read as numbers of a type.
+// Describes the part's bytes from `begin` to `end`, read as numbers of a type.
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
-  // What was there before the capture is another at each replay.
+  // Data from before the capture differs at each replay.
   if (capture != 0 && part.capture != capture) return Description::of_type(type);
   if (part.source == Source::described) return description_of(part, type);
   const std::size_t item = c10::elementSize(type);
@@ -255,7 +256,7 @@ std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents
   return found;
 }
 
-// Few known values are told apart by what they are, many by where they lie.
+// The numbers themselves identify few known values, and the place in memory identifies many.
 Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
   constexpr std::size_t kMostBytes = 64;
   const Extent extent = extent_of(tensor);

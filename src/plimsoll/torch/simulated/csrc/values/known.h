@@ -13,7 +13,7 @@ namespace plimsoll::simulated {
 
 // All functions of this file may be called by several threads at a time.
 
-// What is known of a tensor on a device, as a whole.
+// The knowledge of a tensor on a device, as a whole.
 struct Known {
   Source source = Source::described;
   Description description;
@@ -42,11 +42,11 @@ void note_values(const at::Tensor& tensor, Source source);
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Says what is known of elements that were written on the device alone.
 void note_described(const at::Tensor& tensor, const Description& description);
-// The same of bytes from there on, of a type that nobody knows.
+// The same of bytes from there on, of an unknown type.
 void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
-// Makes the elements those that the host was told.
+// Makes the elements those that the host has read.
 void note_told(const at::Tensor& tensor, const at::Tensor& values);
-// Makes it what another one is, element by element: a copy.
+// Notes that each element is that of another tensor: a copy.
 void note_same(const at::Tensor& tensor, const Known& as);
 
 // Draws anew what a graph writes, as its replay does.
@@ -54,7 +54,7 @@ void replay_writes(std::uint64_t capture);
 // Has in new memory what is known of the old.
 void keep_contents(const Allocation& before, Allocation& after);
 
-// A tensor of the host with what stands for values that nobody knows.
+// Fills a tensor of the host with placeholders for unknown values.
 void fill_unknown(const at::Tensor& tensor);
 
 }  // namespace plimsoll::simulated

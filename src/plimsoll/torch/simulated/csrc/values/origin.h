@@ -44,9 +44,9 @@ std::uint64_t mixed(std::uint64_t one, std::uint64_t other);
 // The bit of `Origin::ancestors` for a way.
 inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} << (way % 64); }
 
-// That of a tensor which nothing but itself says anything about.
+// The origin of a tensor that no operation explains.
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
-// That of what is drawn now.
+// The origin of numbers that are drawn now.
 Origin new_origin();
 // The description of truth values with that origin, where their condition is settled: fewer meet it
 // than their operands let expect.

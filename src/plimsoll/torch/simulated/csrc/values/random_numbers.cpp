@@ -135,7 +135,7 @@ struct Range {
   std::uint64_t size = 0;
 };
 
-// Of random_(from, to) and random_(to); none where the type's own range is meant.
+// The range of random_(from, to) and random_(to); none for the whole range of the type.
 std::optional<Range> range_of(const Call& call) {
   const bool has_both = call.argument_count() == 4;
   const c10::IValue& last = call.argument(has_both ? 2 : 1);

@@ -14,7 +14,7 @@
 
 namespace plimsoll::simulated {
 
-// Where a generator was before a call drew from it.
+// The state of a generator before a call drew from it.
 struct RandomState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;

@@ -1,4 +1,4 @@
-// What the host reads of a device.
+// Values that the host reads from a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

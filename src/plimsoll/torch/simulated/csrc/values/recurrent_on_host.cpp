@@ -29,7 +29,7 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // --- one step ------------------------------------------------------------------------------------
 
-// What a step leaves for its gradients; of a gated one, four parts of the same width.
+// A step leaves this for its gradients; a gated one, four parts of the same width.
 struct CellStep {
   Tensor hidden;                // before the step
   Tensor cell;                  // the same, of LSTM
@@ -301,7 +301,7 @@ Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
 void run_recurrent(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const HostNetwork net(of);
-  // What cuDNN keeps for its backward pass, only cuDNN reads.
+  // Only cuDNN reads what it keeps for its backward pass.
   const Tensor reserve =
       at::zeros(call.results()[3].toTensor().sizes(), at::TensorOptions().dtype(at::kByte));
   const bool are_flat = of.tensor("weight_buf").defined();  // they stay as they are

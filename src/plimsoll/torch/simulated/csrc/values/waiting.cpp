@@ -19,11 +19,11 @@ namespace {
 constexpr std::int64_t kPatience = 8;
 // Random draws all but decide some truths, and a program of some steps reads those as they are.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// Where memory grows, as that of a text that is generated.
+// The same where memory grows, as that of a text that is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
 // In a loop that ends by itself conditions come true so late: it has a bound that is hardly one.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
-// What decides a loop is a number, or a flag for each of a batch; more is data.
+// A number decides a loop, or a flag for each of a batch; more is data.
 constexpr std::int64_t kMostElements = 256;
 // Then nothing helped.
 constexpr std::int64_t kMostChanges = 1000;

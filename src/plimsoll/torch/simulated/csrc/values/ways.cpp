@@ -85,7 +85,7 @@ class Way {
   }
 
  private:
-  // Few numbers of the host are told apart by what they are.
+  // The numbers themselves identify few numbers of the host.
   static Origin of_host(const at::Tensor& tensor) {
     constexpr std::int64_t kMost = 16;
     if (!tensor.is_cpu() || is_virtual(tensor) || tensor.numel() > kMost || tensor.is_complex()) {
@@ -168,7 +168,7 @@ Origin origin_of_written(const Call& call, const Written& written) {
   Way way(condition.name, written.result, type);
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (info.is_written[i] && info.has(kOverwrites)) continue;
-    // Where they were taken from says nothing of the numbers.
+    // The places that numbers were taken from say nothing of the numbers.
     const bool is_value = i == 0 || (name != "index" && name != "masked_select");
     if (!add_argument(way, call.argument(i), condition.turns_operands, is_value)) {
       return new_origin();

@@ -1,4 +1,4 @@
-// In which way an operation makes a tensor of others.
+// The way in which an operation makes a tensor of others.
 #pragma once
 
 #include "operation/call.h"

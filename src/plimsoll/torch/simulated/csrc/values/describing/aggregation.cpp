@@ -88,7 +88,7 @@ Description extreme(const Operands& of) {
   return of.tensor(0).scalar_type() == at::kBool ? OfTruth(of) : bounds(of);
 }
 
-constexpr DescribeRow kReductionDescriptions[] = {
+const DescribeTable kReductionDescriptions{
     {"sum", sum},
     {"nansum", sum},
     {"mean", mean},
@@ -130,7 +130,4 @@ constexpr DescribeRow kReductionDescriptions[] = {
 };
 
 }  // namespace
-
-std::span<const DescribeRow> reduction_descriptions() { return kReductionDescriptions; }
-
 }  // namespace plimsoll::simulated

@@ -31,7 +31,7 @@ Description rounded(const Operands& of) {
   return y;
 }
 
-// What a division by a positive number leaves.
+// The remainder of a division by a positive number.
 Description remainder(const Operands& of) {
   const Description by = of[1];
   if (!by.is_constant() || !(by.low > 0)) return {};
@@ -179,7 +179,7 @@ Description softmax(const Operands& of) {
   return made;
 }
 
-constexpr DescribeRow kArithmeticDescriptions[] = {
+const DescribeTable kArithmeticDescriptions{
     {"add", add},
     {"sub", sub},
     {"rsub", rsub},
@@ -216,7 +216,4 @@ constexpr DescribeRow kArithmeticDescriptions[] = {
 };
 
 }  // namespace
-
-std::span<const DescribeRow> arithmetic_descriptions() { return kArithmeticDescriptions; }
-
 }  // namespace plimsoll::simulated

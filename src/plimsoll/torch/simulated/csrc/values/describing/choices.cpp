@@ -41,7 +41,7 @@ Description samples(const Operands& of) {  // multinomial: (self, num_samples, r
   return Description::chosen(classes, again ? 1 : of.call().argument(1).toInt());
 }
 
-constexpr DescribeRow kChoiceDescriptions[] = {
+const DescribeTable kChoiceDescriptions{
     {"argmax", place_of_extreme},
     {"argmin", place_of_extreme},
     {"topk", bounds, places_of_largest},
@@ -59,7 +59,5 @@ constexpr DescribeRow kChoiceDescriptions[] = {
 
 Description place_of_extreme(const Operands& of) { return Description::chosen(size_of(of, 1)); }
 Description place_of_kth(const Operands& of) { return Description::chosen(size_of(of, 2)); }
-
-std::span<const DescribeRow> choice_descriptions() { return kChoiceDescriptions; }
 
 }  // namespace plimsoll::simulated

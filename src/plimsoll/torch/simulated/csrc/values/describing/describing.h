@@ -5,10 +5,10 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "operation/call.h"
+#include "operation/named_rows.h"
 #include "values/known.h"
 #include "values/written.h"
 
@@ -26,7 +26,7 @@ class Operands {
   }
   [[nodiscard]] at::Tensor tensor(std::size_t i) const;
   [[nodiscard]] double number(std::size_t i, double otherwise) const;
-  // Of a tensor, or a number.
+  // The description of a tensor, or of a number.
   Description operator[](std::size_t i) const { return known(i).description; }
   [[nodiscard]] Known known(std::size_t i) const;
   // The same as numbers of the result's type: truth becomes zeros and ones.
@@ -58,15 +58,7 @@ struct DescribeRow {
   Describe third = nullptr;
 };
 
-// Each file's table.
-std::span<const DescribeRow> arithmetic_descriptions();
-std::span<const DescribeRow> choice_descriptions();
-std::span<const DescribeRow> drawing_descriptions();
-std::span<const DescribeRow> limit_descriptions();
-std::span<const DescribeRow> placement_descriptions();
-std::span<const DescribeRow> recurrent_descriptions();
-std::span<const DescribeRow> reduction_descriptions();
-std::span<const DescribeRow> truth_descriptions();
+using DescribeTable = NamedRows<DescribeRow>;
 
 constexpr double kNone = Description::kNone;
 constexpr Describe kAny = nullptr;
@@ -89,7 +81,7 @@ inline Description zero(const Operands&) { return Description::constant(0); }
 inline Description one(const Operands&) { return Description::constant(1); }
 inline Description not_negative(const Operands&) { return Description::between(0, kNone); }
 inline Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
-// Where an element was found along a dimension.
+// The place of an element that was found along a dimension.
 Description place_of_extreme(const Operands& of);
 Description place_of_kth(const Operands& of);
 // The same numbers, in other places.

@@ -58,7 +58,7 @@ Description dropped(const Operands& of) {  // (input, p, train)
   return join(linear(of[0], 1 / (1 - p), 0), Description::constant(0), 1 - p);
 }
 
-constexpr DescribeRow kDrawingDescriptions[] = {
+const DescribeTable kDrawingDescriptions{
     {"uniform", uniform},          {"rand", unit},        {"rand_like", unit},
     {"normal", normal_of},         {"randn", gauss},      {"randn_like", gauss},
     {"random", integers},          {"bernoulli", tosses}, {"native_dropout", dropped, kept},
@@ -66,7 +66,4 @@ constexpr DescribeRow kDrawingDescriptions[] = {
 };
 
 }  // namespace
-
-std::span<const DescribeRow> drawing_descriptions() { return kDrawingDescriptions; }
-
 }  // namespace plimsoll::simulated

@@ -40,7 +40,7 @@ Description smaller(const Operands& of) {
   return bounded(std::min(of[0].low, of[1].low), std::min(of[0].high, of[1].high));
 }
 Description hardsigmoid(const Operands& of) { return limited(linear(of[0], 1.0 / 6, 0.5), 0, 1); }
-// What is not above becomes another number.
+// Numbers that are not above a limit become another number.
 Description threshold(const Operands& of) {  // (self, threshold, value)
   const Description x = of[0];
   const double limit = of.number(1, 0);
@@ -50,7 +50,7 @@ Description threshold(const Operands& of) {  // (self, threshold, value)
       join(bounded(std::max(x.low, limit), std::max(x.high, limit)), of[2], 1 - under.share);
   return y;
 }
-// What is close to zero becomes that.
+// Numbers close to zero become zero.
 Description shrunk(const Operands& of) {  // (self, lambd)
   const Description x = of[0];
   const double limit = of.number(1, 0.5);
@@ -59,7 +59,7 @@ Description shrunk(const Operands& of) {  // (self, lambd)
   return join(bounded(std::min(x.low, 0.0), std::max(x.high, 0.0)), Description::constant(0), out);
 }
 
-constexpr DescribeRow kLimitDescriptions[] = {
+const DescribeTable kLimitDescriptions{
     {"relu", relu},           {"clamp", clamp},       {"clamp_min", larger},
     {"clamp_max", smaller},   {"hardtanh", clamp},    {"hardsigmoid", hardsigmoid},
     {"threshold", threshold}, {"hardshrink", shrunk}, {"softshrink", shrunk},
@@ -68,7 +68,4 @@ constexpr DescribeRow kLimitDescriptions[] = {
 };
 
 }  // namespace
-
-std::span<const DescribeRow> limit_descriptions() { return kLimitDescriptions; }
-
 }  // namespace plimsoll::simulated

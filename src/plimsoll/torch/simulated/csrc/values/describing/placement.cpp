@@ -86,7 +86,7 @@ Description identity(const Operands& of) {
   const auto longer = static_cast<double>(std::max(of.result().size(0), of.result().size(1)));
   return as_result(of, Description::truth(1 / longer, true));
 }
-// As it was, in the result's type.
+// The same numbers in the result's type.
 Description converted(const Operands& of) { return of.as_numbers(0); }
 
 Replacement where_replaces(const Operands& of) {
@@ -118,7 +118,7 @@ Replacement row_replaces(const Operands& of) {  // (self, dim, index, value)
   return {0, 3, row_share(of), origin.is_places ? origin : Origin(), false};
 }
 
-constexpr DescribeRow kPlacementDescriptions[] = {
+const DescribeTable kPlacementDescriptions{
     {"clone", self},
     {"contiguous", self},
     {"_to_copy", converted},
@@ -173,7 +173,5 @@ std::optional<Replacement> replacement_of(const Operands& of) {
                        kept.scalar_type() == of.result().scalar_type();
   return is_part ? made : std::nullopt;
 }
-
-std::span<const DescribeRow> placement_descriptions() { return kPlacementDescriptions; }
 
 }  // namespace plimsoll::simulated

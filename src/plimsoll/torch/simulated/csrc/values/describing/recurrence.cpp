@@ -68,7 +68,7 @@ Description cell_state(const Operands&) { return Description::between(-1, 1); }
 Description next_cell(const Operands& of) { return cell_after(of[2], 1); }
 Description next_hidden(const Operands& of) { return mixed_with_tanh(of[2]); }
 
-constexpr DescribeRow kRecurrentDescriptions[] = {
+const DescribeTable kRecurrentDescriptions{
     {"_cudnn_rnn", state, state, cell},
     {"_cudnn_rnn_flatten_weight", flattened},
     {"_thnn_fused_lstm_cell", cell_state, next_cell},
@@ -76,7 +76,4 @@ constexpr DescribeRow kRecurrentDescriptions[] = {
 };
 
 }  // namespace
-
-std::span<const DescribeRow> recurrent_descriptions() { return kRecurrentDescriptions; }
-
 }  // namespace plimsoll::simulated

@@ -114,7 +114,7 @@ Description bitwise(const Operands& of) {
 }
 Description unknown_integer(const Operands&) { return {}; }
 
-constexpr DescribeRow kTruthDescriptions[] = {
+const DescribeTable kTruthDescriptions{
     {"lt", lt},
     {"le", le},
     {"gt", gt},
@@ -138,7 +138,4 @@ constexpr DescribeRow kTruthDescriptions[] = {
 };
 
 }  // namespace
-
-std::span<const DescribeRow> truth_descriptions() { return kTruthDescriptions; }
-
 }  // namespace plimsoll::simulated

@@ -1,0 +1,33 @@
+"""What depends on the chip: the rows of data/chips.csv, which the library is compiled with, too.
+
+`csrc/chips` reads the same rows, and tells the report of a chip that the table lacks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from plimsoll.torch.building.tables import read_numbers
+
+_TABLE = Path(__file__).parent / "data" / "chips.csv"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """The columns that Python reads; the file says what they are."""
+
+    lanes: int
+    multiplies_by_warp_groups: bool
+    has_measured_times: bool
+
+
+@cache
+def chip_of(capability: tuple[int, int]) -> Chip:
+    """The row of a compute capability, or the one before it where there is none."""
+    rows = read_numbers(_TABLE)
+    known = [(row["major"], row["minor"]) for row in rows]
+    row = rows[max(bisect(known, capability) - 1, 0)]
+    return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured_times"]))
