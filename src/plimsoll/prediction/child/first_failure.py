@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.prediction.child.answer import reason_of
+from plimsoll.prediction.child.script_ending import reason_of
 from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:

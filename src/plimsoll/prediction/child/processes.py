@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.prediction.child.answer import line_of, make_report
+from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.cards import card_files, read_cards
 from plimsoll.prediction.child.first_failure import Failure, first_failure, note_failure
 from plimsoll.prediction.child.heartbeat import beat
@@ -29,6 +29,7 @@ from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.script_ending import line_of
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
