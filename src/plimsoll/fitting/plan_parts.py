@@ -77,8 +77,8 @@ class PlanParts:
         command: The shell command that runs the changed script. It names CHANGED.py if the script
             was not written.
         patch: The plan as a difference to the script, in the form of `diff -u`.
-        peak_allocated_bytes: The most in live blocks, with the plan. Where no attempt fits, this and
-            the figures below are those of the attempt that takes the least.
+        peak_allocated_bytes: The most in live blocks, with the plan. Where no attempt fits, this
+            and the figures below are those of the attempt that takes the least.
         peak_reserved_bytes: The most taken from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak.
         step_seconds: The time of a step; None where it is not known.

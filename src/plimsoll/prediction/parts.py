@@ -217,8 +217,8 @@ class PredictionParts:
             that requests may spill into, or of the program's own limit if that is less. Negative if
             memory is missing. All processes that use the card count.
         limit_bytes: The program's own limit on the memory that PyTorch may reserve, as set by
-            `set_per_process_memory_fraction`. Of several limits, the one that left the least. None
-            where the program set none.
+            `set_per_process_memory_fraction`; the one that left the least, if there are several.
+            None where the program set none.
         used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
         least_reserved_bytes: The estimated least that PyTorch can reserve for the same requests, if
             it returns cached memory to the driver when needed; None where no replay looked for it

@@ -135,7 +135,7 @@ class ModelUse:
         parameter_types: Bytes of parameters on GPUs by type.
         recomputations: The sets of modules that could be recomputed, the lowest peak first.
         blocks: Lists of modules of one kind in it, by name: its layers. "" for the model itself.
-        is_wrapped: Whether the script calls it through DistributedDataParallel or a similar wrapper.
+        is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
     """
 
     kind: str
