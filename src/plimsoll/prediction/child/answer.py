@@ -1,4 +1,4 @@
-"""What the simulated process found out, for the process that asked."""
+"""The answer of the simulated process to the process that asked."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def make_report(
     stop: Stop | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """A `PredictionParts` as a dictionary, and how the script ended.
+    """Returns a `PredictionParts` as a dictionary, and the script's ending.
 
-    Keys: prediction; device: that it is of; context_bytes: the size of a context on that device;
-    error: None, "out_of_memory" or "other"; unknown_read: where the script first read a value that
-    was not computed, or None; missed_network: whether it ended because something is offline;
-    device_failure and reason: of "other", see `ScriptError`.
+    The figures of "prediction" are those of "device", where a context takes "context_bytes".
+    "error" is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error
+    "other", see `ScriptError`. "unknown_read" is the line that first read a value that was not
+    computed, or None. "missed_network" says whether the script ended because it is offline.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -148,13 +148,13 @@ def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[st
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
-    """The line; assumptions are in the order in which they were made."""
+    """Returns the line of the first assumed read. Assumptions are in the order of their making."""
     reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
     return next((read.line or "on a line that is not known" for read in reads), None)
 
 
 def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
-    """What happened on a device."""
+    """Returns the events of a device."""
     engine = simulation.allocators[device].engine
     action, address, size, _, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
@@ -185,7 +185,7 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
-    # What was not computed is of interest where something hung on values that nobody knows.
+    # A value that was not computed matters only where a read or a size depended on one.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
@@ -230,7 +230,7 @@ class _UsedGpu:
     headroom_bytes: int
 
     def use(self) -> GpuUse:
-        """The part of it that a prediction says of each GPU."""
+        """Returns the part that a prediction lists for each GPU."""
         return GpuUse(
             device=self.device,
             peak_allocated_bytes=self.peak.allocated_bytes,
@@ -260,10 +260,11 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Every known card, by what it would have left in the place of any of the GPUs.
+    """Returns the verdict on every known card in the place of each of the GPUs.
 
-    A card with room for all that was reserved fits. One with room for less may still, by returning
-    cached memory: there the requests of each GPU are replayed under its limit.
+    A card with room for all reserved memory fits. A card with less room may fit if the allocator
+    returns cached memory in time. For such a card the requests of each GPU are replayed under its
+    limit.
     """
     recordings: dict[int, Recording] = {}
 
@@ -301,7 +302,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def recorded_run(simulation: Simulation, device: int) -> Recording:
-    """The requests of a device, for replays."""
+    """Returns the requests of a device as a recording, for replays."""
     columns = simulation.allocators[device].engine.history_columns()
     action, address, size, stream, time_us, _, shared = columns
     keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])

@@ -1,6 +1,6 @@
 """Which rank of a job failed first, and why: each notes its error at the moment that it ends it.
 
-Who exits first says little. A rank that raised an error still takes down its process groups, and
+The order of exits says little. A rank that raised an error still takes down its process groups, and
 those that wait for it may be gone before, with a closed connection for an error.
 """
 
