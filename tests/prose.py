@@ -100,9 +100,9 @@ _VERB_FORMS = {form for verb in _VERBS.split() for form in _forms(verb)} | set(_
 
 
 def _has_no_verb(text: str) -> bool:
-    if not re.match(r"[A-Z`\"]", text):
+    if not re.match(r"[A-Z]|it\b", text):
         return False  # a heading, a formula, a signature
-    words = re.findall(r"[a-z]+(?:n't|'s|'re|'ve|'ll)?", _CODE.sub("", text).lower())
+    words = re.findall(r"[a-z]+(?:n't|'s|'re|'ve|'ll)?", text.lower())
     return len(words) > _FEWEST_WORDS and not any(
         word in _VERB_FORMS or word.endswith(("n't", "'re", "'ll", "'ve")) for word in words
     )
@@ -181,7 +181,8 @@ def flagged_in(path: Path) -> tuple[list[Flagged], int]:
         lines += len(paragraph.lines)
         rules = RULES if paragraph.may_be_noun_phrase else RULES | OF_WHOLE_SENTENCES
         for number, sentence in paragraph.sentences():
-            rule = next((name for name, breaks in rules.items() if breaks(sentence)), None)
+            words = _CODE.sub("it", sentence)
+            rule = next((name for name, breaks in rules.items() if breaks(words)), None)
             if rule is not None:
                 found.append(Flagged(path, number, rule, sentence))
     return found, lines

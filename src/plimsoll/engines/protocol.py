@@ -73,7 +73,7 @@ class Engine(Protocol):
         """Returns all memory, block by block."""
 
     def fragments_bytes(self) -> int | None:
-        """Returns the free bytes of pieces that are partly in use; None where counting takes long."""
+        """Returns the free bytes of pieces partly in use; None where counting takes long."""
 
     def rebalance(self, most: int | None = None) -> int:
         """Moves spilled memory back to the card, and returns the bytes moved."""

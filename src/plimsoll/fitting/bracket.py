@@ -225,7 +225,7 @@ class Bracket:
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
 
     def _bend(self) -> float | None:
-        """Returns a value far above the answer, where a line between two known ones may miss most."""
+        """Returns a value far above the answer, where a line between known ones may miss most."""
         known = sorted(each.value for each in self._known)
         value = self._estimate()
         if len(known) != 2 or value is None or not known[0] < value < known[1] / _NEAR[1]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """What could be changed about a program that allocates so many bytes at its peak."""
+    """Yields changes for any program that allocates `allocated_bytes` at its peak."""
     yield from optimizer_changes(survey)
     yield from gradient_changes(survey)
     yield from loss_changes(survey)
