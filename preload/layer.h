@@ -24,7 +24,7 @@ inline constexpr char kMark[] = "/.//.";
 [[nodiscard]] bool is_active(bool is_read);
 // The layer's own folder.
 [[nodiscard]] const Path& top_folder();
-// The same, the folders that the layer leaves alone, and the pass, each in a line.
+// Lines with the layer's own folder, the folders that the layer leaves alone, and the pass.
 [[nodiscard]] const Path& given_folders();
 
 // A program's path, looked up as the kernel would.

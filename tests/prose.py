@@ -100,7 +100,7 @@ _VERB_FORMS = {form for verb in _VERBS.split() for form in _forms(verb)} | set(_
 
 
 def _has_no_verb(text: str) -> bool:
-    if not re.match(r"[A-Z]|it\b", text):
+    if not re.match(r"[A-Z]|this\b", text):
         return False  # a heading, a formula, a signature
     words = re.findall(r"[a-z]+(?:n't|'s|'re|'ve|'ll)?", text.lower())
     return len(words) > _FEWEST_WORDS and not any(
@@ -181,7 +181,7 @@ def flagged_in(path: Path) -> tuple[list[Flagged], int]:
         lines += len(paragraph.lines)
         rules = RULES if paragraph.may_be_noun_phrase else RULES | OF_WHOLE_SENTENCES
         for number, sentence in paragraph.sentences():
-            words = _CODE.sub("it", sentence)
+            words = _CODE.sub("this", sentence)
             rule = next((name for name, breaks in rules.items() if breaks(words)), None)
             if rule is not None:
                 found.append(Flagged(path, number, rule, sentence))
@@ -217,7 +217,7 @@ def _docstrings(text: str) -> Iterator[Paragraph]:
 def _docstring(lines: list[str], first: int) -> Iterator[Paragraph]:
     paragraph: list[tuple[int, str]] = []
     for number, raw in enumerate(lines, first):
-        line = raw.strip().removeprefix("r").strip('"').strip()
+        line = re.sub(r'^r?"""|"""$', "", raw.strip()).strip()
         is_example = line.startswith((">>>", "..."))
         begins = re.match(r"(?:- |\w[\w., *]*: )", line) if number > first else None
         if not line or is_example or begins or line in ("Args:", "Returns:", "Raises:"):

@@ -47,7 +47,7 @@ def explain(
     vary: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Explanation:
-    """Say why a program's GPU memory was used as it was, and what would help.
+    """Explains a program's use of GPU memory, and finds what would help.
 
     >>> import plimsoll
     >>> found = plimsoll.explain("examples/recordings/gpt2_adamw.pickle.gz")  # doctest: +SKIP
@@ -56,23 +56,23 @@ def explain(
     Args:
         source: A snapshot, a trace, a recording that was read, or the number of a running process
             that plimsoll is installed in.
-        device: Which device; by default the one with the most memory in use, of those on which
-            requests failed if there are any.
-        gpu: The card it ran on, such as "H100": its memory and its context are then counted in. By
-            default the one that the recording names, if it names one.
-        limit: The most that the program could reserve, if it had a limit; by default what the
-            recording shows of it. Under one that is not the recording's own, what happened up to
-            the request that then fails is had by replaying.
-        version: Of PyTorch, whose rules are followed; by default the recorded one.
-        advice: Whether to search for what helps.
-        search_events: How many events the search may replay, by default 400 million, which is forty
-            replays of ten million; 0 for no search. Where frees wait for other streams a replay
-            counts three times. The same recording always gets the same advice.
-        script: The program that was recorded, if it is to be run again where there is no GPU, up to
-            eight times: as it is, and with changes of `fit`. That takes time of its own.
-        arguments: Its arguments.
-        vary: Which of them says how large a batch is, such as "--batch-size".
-        progress: Called with what is being done, in words, now and then.
+        device: The device to explain. The default is the one with the most memory in use, among
+            those on which requests failed if there are any.
+        gpu: The card, such as "H100", whose memory and context are then counted. The default is the
+            card that the recording names, if it names one.
+        limit: The most that the program could reserve. The default is the limit that the recording
+            shows. For another limit a replay finds the events up to the request that fails.
+        version: The version of PyTorch whose rules the replays follow. The default is the recorded
+            one.
+        advice: Whether to search for advice.
+        search_events: The number of events that the search may replay; 0 for no search. The default
+            is 400 million, which is forty replays of ten million. A replay counts three times if
+            frees wait for other streams. A recording always gets the same advice.
+        script: The recorded program, to run it again on a simulated GPU, up to eight times: as it
+            is, and with changes of `fit`. That takes extra time.
+        arguments: The script's arguments.
+        vary: The argument with the size of a batch, such as "--batch-size".
+        progress: Called with the current work in words, now and then.
 
     Raises:
         InputError: If the source, the device, the card, a size, a number of events or the script
