@@ -93,7 +93,9 @@ def _prediction(
     step = labels.step_clock.step(device, line_of_stack) if fits else None
     no_others = _why_no_other_cards(simulation) if fits else None
     says_others = fits and not request.finds_least and no_others is None
-    is_stopped = stop is not None and not ending.has_ended
+    stopped = None
+    if stop is not None and not ending.has_ended:
+        stopped = Stopped(stop.why, stop.line, peak.event, len(run.action))
     return PredictionParts(
         script=request.title,
         gpu=profile.name,
@@ -119,7 +121,7 @@ def _prediction(
         peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None,
         out_of_memory=ending.out_of_memory,
-        stopped=Stopped(stop.why, stop.line, peak.event, len(run.action)) if is_stopped else None,
+        stopped=stopped,
         num_ooms=sum(each.memory_stats()["num_ooms"] for each in simulation.allocators),
         by_category=_with_rounding(peak.by_category, fullest.peak.allocated_bytes),
         top_lines=peak.top_lines,
