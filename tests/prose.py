@@ -42,7 +42,7 @@ _NO_SUBJECT = re.compile(
     r" (which|what)|(That|Those) of|Also (of|in|where)|But for|So of|Nor)\b"
 )
 _NOUN_CLAUSE = re.compile(r"What\b|(Where|Who|Whom)\b[^,?:]*$")
-_NO_ACTOR = re.compile(r"\b(nobody|somebody|anybody|others'|another('s)? one)\b", re.I)
+_NO_ACTOR = re.compile(r"\b(nobody|somebody|anybody|others'|another one's)\b", re.I)
 _IDIOM = re.compile(
     r"\b(hangs? on|hung on|goes? on in|measured were|(is|are|was) (said|told)|is asked of|likewise"
     r"|thereby|whereby|therein|stands? for|stood for|of its own making|comes? to lie|by turns"
